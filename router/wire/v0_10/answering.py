@@ -1,27 +1,26 @@
-"""What a client is told of its transfers, and when.
+"""Answers to a client's transfers: accept, release, reject and completion.
 
-Theory of operation. A transfer is complete when its outcome is known, and the client hears before
-that what became of it, if it asked (accept-mode explicit). Answers are gathered while a turn lasts,
-and written joined into ranges::
+Theory of operation. A transfer is complete when its outcome is known, and before that the client
+gets the outcome, if it asked for it (accept-mode explicit). Answers are gathered during a turn and
+written as ranges::
 
     accepted                        message.accept
     released                        message.release
     modified                        message.release, set-redelivered
-    rejected, no route              message.reject, unroutable; if it was discard-unroutable: accept
+    rejected, no route              message.reject, unroutable; if discard-unroutable: accept
     rejected, otherwise             message.reject, unspecified
     no route, accept-mode none      nothing: it is dropped, and complete
-    unauthorized (link refused so)  execution.exception 403, which ends the session
+    unauthorized (link refused)     execution.exception 403, which ends the session
 
-A client that names no accept-mode hears of completion alone: Qpid's for Python understands nothing
-else. A completed command was carried out, so what was given back is not complete: it is offered
-again (``publishing``), as a broker would. What was refused is told by an exception, which ends the
-session: the code of the rejection, or precondition-failed; but what no route takes is dropped, as a
-broker drops it. With accept-mode none
-"successful transfer is assumed": it is complete as soon as the router has it, and the router's from
-then on. Only packets of streams that may come back, and what a transaction waits for, have an
-outcome all the same.
+A client that names no accept-mode gets completion alone: Qpid's for Python supports nothing else. A
+completed command was carried out, so a returned delivery is not complete: it is offered again
+(``publishing``), as a broker would. A refused one is reported by an exception, which ends the
+session: the code of the rejection, or precondition-failed; but one without a route is dropped, as a
+broker drops it. With accept-mode none "successful transfer is assumed": it is complete as soon as
+the router has it, and the router's from then on. Only packets of streams that may be returned, and
+the transfers of a transaction, have an outcome all the same.
 
-Files and packets of streams that are not taken come back, if their client asked for that.
+Files and packets of streams that are not accepted are returned, if their client asked for that.
 """
 
 from collections.abc import Sequence
@@ -44,8 +43,8 @@ class Answering:
     """The answers of one session.
 
     Attributes:
-        terms: number → how it wants to be answered, until it is.
-        returnable: number → file, or packet of a stream, that comes back if it is not taken.
+        terms: number → how the transfer is to be answered, until it is.
+        returnable: number → file, or packet of a stream, that is returned if it is not accepted.
     """
 
     def __init__(self, session: ClientSession) -> None:
@@ -58,14 +57,15 @@ class Answering:
         self._rejected: dict[tuple[int, str], list[int]] = {}
 
     def accept(self, number: int) -> None:
-        """Tells that a transfer is taken, whatever becomes of it."""
+        """Answers a transfer with accept, whatever its outcome will be."""
         self._accepted.append(number)
 
     def decided(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Tells the outcome of transfers.
+        """Answers transfers by their outcome.
 
         Raises:
-            SessionFaultError: a client would take completion for consent, and there is none.
+            SessionFaultError: the client would take completion for acceptance, and it was not
+            accepted.
         """
         explicit = [number for number in numbers if self._is_explicit(number)]
         returned = self._send_back(numbers, state)
@@ -84,7 +84,7 @@ class Answering:
             self.terms.pop(number, None)
 
     def _send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> set[int]:
-        """Returns what was not taken and may be returned (0-10 file.return, stream.return)."""
+        """Sends back refused files and packets (0-10 file.return, stream.return)."""
         returned: set[int] = set()
         for number in numbers if self.returnable else ():
             post = self.returnable.pop(number, None)
@@ -105,7 +105,7 @@ class Answering:
         return returned
 
     def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Ends the session if a client is not accepted that would take completion for it."""
+        """Ends the session for a refused transfer whose client would take completion for accept."""
         for number in numbers:
             terms = self.terms.get(number)
             if terms is None or terms.accept_mode is not None:
@@ -132,7 +132,7 @@ class Answering:
                 self._rejected.setdefault((code, text), []).append(number)
 
     def write(self) -> None:
-        """Writes what became of transfers, joined into ranges."""
+        """Writes the gathered answers as ranges."""
         session = self._session
         if self._accepted:
             accepted, self._accepted = self._accepted, []
@@ -155,7 +155,7 @@ class Answering:
 
 
 def _return_of(state: DeliveryState | None) -> tuple[int, str]:
-    """Words an outcome that is not accepted as a return."""
+    """Returns the code and text with which an outcome is returned."""
     error = state.error if isinstance(state, Rejected) else None
     if error is not None and error.name == conditions.NOT_FOUND:
         return o.NO_ROUTE, "no route takes it"

@@ -1,7 +1,7 @@
-"""Segments and assemblies out of frames (see ``router.wire.v0_10.framing``).
+"""Assembles segments and assemblies from frames (see ``router.wire.v0_10.framing``).
 
 Theory of operation. What may come next on a track of a channel is a table, ``STEPS``: the state,
-the kind of segment and the frame's four flags decide. What is absent is a framing error::
+the kind of segment and the frame's four flags decide. Any other frame is a framing error::
 
     IDLE       first segment, first frame          -> IN_HEAD, or BETWEEN, or done
     IN_HEAD    the first segment's further frames  -> the same
@@ -9,7 +9,7 @@ the kind of segment and the frame's four flags decide. What is absent is a frami
     IN_HEADER  the header's further frames         -> the same
     IN_BODY    the body's further frames           -> the same
 
-A header may come once, before any body; bodies are joined. A control is one segment.
+A header may occur once, before any body; bodies are joined. A control is one segment.
 """
 
 import enum
@@ -29,14 +29,14 @@ from router.wire.v0_10.framing import (
 from router.wire.v0_10.reply import framing_error
 
 MAX_ASSEMBLY_OCTETS: Final = 1 << 29
-"""Largest assembly that is gathered at all; what a link takes may be less."""
+"""Largest assembly that is gathered; a link may accept less."""
 
 MAX_HEAD_OCTETS: Final = 1 << 20
 """Largest control or command, without content, that is gathered."""
 
 
 class AssemblyState(enum.Enum):
-    """Where an assembly stands."""
+    """The state of an assembly."""
 
     IDLE = "the first segment"
     IN_HEAD = "more of the first segment"
@@ -63,18 +63,18 @@ STEPS: Final = frozenset(
         (AssemblyState.IN_BODY, BODY, False, False),
     }
 )
-"""AssemblyState, kind of segment, first segment, first frame: what may come."""
+"""The allowed combinations: AssemblyState, kind of segment, first segment, first frame."""
 
 
 class Assembling:
-    """One assembly that is being gathered.
+    """One incomplete assembly.
 
     Attributes:
         track: its track.
         state: see the module.
         head: the control or command.
         header: the header segment; None: there is none.
-        octets: what has come, unless all came in one frame.
+        octets: what has arrived, unless all of it came in one frame.
     """
 
     __slots__ = ("_bodies", "_is_last", "_parts", "head", "header", "octets", "state", "track")
@@ -97,7 +97,7 @@ class Assembling:
 
     @property
     def arrived(self) -> bytes:
-        """What has come of the body, segments and their parts."""
+        """The part of the body that has arrived."""
         parts = self._parts if self.state is AssemblyState.IN_BODY else ()
         return b"".join((*self._bodies, *parts))
 
@@ -105,7 +105,7 @@ class Assembling:
         """Handles a frame; returns whether the assembly is complete.
 
         Raises:
-            ConnectionFaultError: the frame may not come now.
+            ConnectionFaultError: the frame is not allowed now.
         """
         if flags & 0x0F == WHOLE and self.state is AssemblyState.IDLE and kind == self.track:
             self.head = payload

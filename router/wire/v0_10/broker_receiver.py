@@ -1,26 +1,26 @@
-"""A link on which a broker sends to us: a subscription with credit.
+"""A receiving link from a broker: a subscription with credit.
 
 Theory of operation. The subscription is made with the link, in mode credit, with infinite credit in
-octets; credit in messages follows the core's. 0-10 only adds to credit, so what the broker has not
-used is counted here, and taking credit back means ``message.stop`` and granting the rest anew::
+octets; credit in messages follows the core's. 0-10 can only add to credit, so the broker's unused
+credit is counted here, and revoking credit means ``message.stop`` and granting the remainder anew::
 
     more credit than the broker has     message.flow with the difference
     less                                message.stop; when that is complete, message.flow
     drain                               message.flush; when that is complete, nothing is left
 
-What comes before a stop is complete was granted once, and is reported all the same: the protocol
-has no way to send it back unseen but ``message.release``, which is what the core would do.
+A message that arrives before a stop is complete was within the credit, and is reported all the
+same: the protocol can return it only by ``message.release``, which is what the core would do.
 
-A transfer is completed as soon as it is taken in, which costs the broker nothing but its copy; its
-outcome is told by::
+A transfer is completed as soon as it is received, which lets the broker drop no more than its
+replay copy; its outcome is sent by::
 
     accepted                     message.accept
     released, or no state        message.release
     modified                     message.release, set-redelivered
     rejected                     message.reject, unspecified, with the condition
 
-The source of a link may be an exchange, ``exchange/key``: then an exclusive queue of our own, which
-is deleted with the link, is bound to it.
+The source of a link may be an exchange, ``exchange/key``: then an exclusive queue of our own is
+bound to it, and deleted with the link.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,33 +46,33 @@ from router.wire.v0_10.reply import RejectCode, short_text
 from router.wire.v0_10.subscription import INFINITE, MODE_CREDIT, UNIT_BYTE, UNIT_MESSAGE
 
 DESTINATION: Final = "router"
-"""Each subscription is alone in its session."""
+"""Each session has one subscription."""
 
 _STOPPED, _FLUSHED = "stopped", "flushed"
-"""Notes of commands whose completion moves the credit on."""
+"""Notes of commands on whose completion the credit depends."""
 
 
 class BrokerReceiver(BrokerSession):
-    """A link on which we are subscribed."""
+    """A receiving link from a broker."""
 
     def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
         self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
-        self._credit = 0  # the core's
-        self._granted = 0  # the broker's
+        self._credit = 0  # granted by the core
+        self._granted = 0  # granted to the broker
         self._is_stopping = False
         self._is_draining = False
         self._is_held = False
         self._has_own_queue = False
         self._queue = ""
-        self._open: dict[int, None] = {}  # transfers that the broker awaits a word on, rising
+        self._open: dict[int, None] = {}  # transfers without an outcome for the broker, ascending
         self._held: list[ReceivedDelivery] = []
         self._accepted: list[int] = []
         self._released: list[int] = []
         self._redelivered: list[int] = []
 
     def script(self) -> list[r.Command]:
-        """Checks that the queue is there, or binds one of our own to the exchange; subscribes."""
+        """Checks that the queue exists, or binds a queue of our own to the exchange; subscribes."""
         node = self.node()
         commands: list[r.Command] = []
         if node is None or node.queue is not None:
@@ -97,7 +97,7 @@ class BrokerReceiver(BrokerSession):
         ]
 
     def broker_forgot(self) -> None:
-        """Records that the broker keeps nothing: what is open will come again as new."""
+        """Records that the broker has lost the session: open transfers will come again as new."""
         super().broker_forgot()
         self._open.clear()
         self._granted = 0
@@ -107,7 +107,7 @@ class BrokerReceiver(BrokerSession):
         self._redelivered.clear()
 
     def ready(self) -> None:
-        """Tells the core that the link is attached; what is open is resumed."""
+        """Reports to the core that the link is attached; what is open is resumed."""
         super().ready()
         if self._open and self.is_kept:
             reported = [number for number in self._open if not self._is_waiting(number)]
@@ -125,13 +125,13 @@ class BrokerReceiver(BrokerSession):
         return any(each.number == number for each in self._held)
 
     def open_tags(self) -> Iterable[DeliveryTag]:
-        """Names what the broker has sent and we have not settled."""
+        """Returns the tags of received deliveries that are unsettled."""
         return [tag_of(number) for number in self._open]
 
     # --- credit -----------------------------------------------------------------------------------
 
     def grant(self, credit: int, drain: bool) -> None:
-        """Takes credit from the core."""
+        """Handles credit from the core."""
         self._credit = credit
         self._is_draining = drain
         if self.is_ready:
@@ -139,12 +139,12 @@ class BrokerReceiver(BrokerSession):
             self._follow()
 
     def hold(self, held: bool) -> None:
-        """Stops or resumes reporting; the credit bounds what comes meanwhile."""
+        """Stops or resumes reporting; the credit bounds deliveries meanwhile."""
         self._is_held = held
         self._report_held()
 
     def _follow(self) -> None:
-        """Does the next thing that credit and drain ask for, if nothing is under way."""
+        """Takes the next step that credit and drain require, if none is under way."""
         if self._is_stopping or not self.is_ready:
             return
         if self._granted > self._credit:
@@ -161,7 +161,7 @@ class BrokerReceiver(BrokerSession):
         self.send(r.MessageFlow(DESTINATION, UNIT_MESSAGE, credit))
 
     def completed_by_broker(self, number: int, note: Any) -> None:
-        """Goes on when the broker's credit is known to be void."""
+        """Continues when the broker's credit is known to be void."""
         self._is_stopping = False
         self._granted = 0
         self.send(r.MessageFlow(DESTINATION, UNIT_BYTE, INFINITE))
@@ -200,7 +200,7 @@ class BrokerReceiver(BrokerSession):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
-        """Gathers outcomes for the broker, which settles at once."""
+        """Gathers outcomes for the broker, which settle the deliveries."""
         known = [number for number in numbers if number in self._open]
         for number in known:
             del self._open[number]
@@ -222,7 +222,7 @@ class BrokerReceiver(BrokerSession):
         self.send(command)
 
     def write_gathered(self) -> None:
-        """Writes the outcomes that were gathered."""
+        """Writes the gathered outcomes."""
         if self._accepted:
             accepted, self._accepted = self._accepted, []
             self._send_set(r.MessageAccept(_joined(accepted)))
@@ -236,12 +236,12 @@ class BrokerReceiver(BrokerSession):
     # --- end --------------------------------------------------------------------------------------
 
     def ended(self, *, is_over: bool) -> None:
-        """Has credit begin anew when the session comes back."""
+        """Resets the credit for the time when the session comes back."""
         self._is_stopping = self._is_draining = False
         self._credit = 0
 
     def detach(self, closed: bool, condition: Any) -> None:
-        """Ends the link; what is not settled goes back to the queue with the session."""
+        """Ends the link; unsettled deliveries are requeued when the session ends."""
         if self._has_own_queue and self.is_ready and self.is_attached and closed:
             self.send(r.QueueDelete(self._queue))
         super().detach(closed, condition)
@@ -253,7 +253,7 @@ class BrokerReceiver(BrokerSession):
 
 
 def delivery_of(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
-    """Makes the delivery of a transfer of a broker's."""
+    """Creates the delivery of a broker's transfer."""
     ttl, count = _ttl_and_count_of(content)
     return ReceivedDelivery(
         DeliveryNumber(number),
@@ -268,7 +268,7 @@ def delivery_of(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
 
 
 def _ttl_and_count_of(content: bytes) -> tuple[int | None, int]:
-    """Reads ttl and delivery-count; broken properties tell nothing."""
+    """Reads ttl and delivery-count; invalid properties are ignored."""
     try:
         layout = messages.content_layout(content)
         header = content[layout.header_at : layout.body_at]

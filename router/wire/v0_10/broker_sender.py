@@ -1,16 +1,16 @@
-"""A link on which we send to a broker: transfers whose completion is awaited.
+"""A sending link to a broker: transfers whose completion is awaited.
 
 Theory of operation. Every delivery is a ``message.transfer`` with accept-mode explicit, so that its
-outcome is known, whichever the broker tells first::
+outcome is known, by the first of these that arrives::
 
     message.accept, or completed     accepted
     message.release                  released; set-redelivered: modified, delivery-failed
     message.reject, unroutable       rejected, amqp:not-found
     message.reject, otherwise        rejected, with the text
 
-A broker that slows us down (message.stop, message.flow) is followed. Credit is what may be
-incomplete at a time (``WINDOW``). On a link whose deliveries are all settled accept-mode is none,
-and nothing is told.
+A broker's flow control (message.stop, message.flow) is obeyed. Credit is the number of transfers
+that may be incomplete (``WINDOW``). On a link whose deliveries are all settled accept-mode is none,
+and there are no outcomes.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ from router.wire.v0_10.reply import rejection
 
 WINDOW: Final = 2000
 """Transfers that may be incomplete: brokers complete persistent ones in batches, so a window must
-hold what comes during one flush of their disk."""
+cover those that arrive during one flush of their disk."""
 
 _HEADS_LIMIT: Final = 1024
 
@@ -53,8 +53,8 @@ class Transferred:
     """A transfer that the broker has not decided.
 
     Attributes:
-        number: the core's; None once it has its outcome, or never wanted one.
-        tag: what it is known by when the link is resumed.
+        number: the core's number; None once it has its outcome, or was settled.
+        tag: identifies it when the link is resumed.
     """
 
     number: DeliveryNumber | None
@@ -62,7 +62,7 @@ class Transferred:
 
 
 class BrokerSender(BrokerSession):
-    """A link on which we transfer."""
+    """A sending link to a broker."""
 
     def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
@@ -74,7 +74,7 @@ class BrokerSender(BrokerSession):
         self._heads: dict[tuple[str, bool], bytes] = {}
 
     def script(self) -> list[r.Command]:
-        """Checks that queue or exchange are there."""
+        """Checks that queue or exchange exist."""
         node = self.node()
         if node is None:
             return []
@@ -83,7 +83,7 @@ class BrokerSender(BrokerSession):
         return [self.find_exchange(node.exchange)] if node.exchange else []
 
     def ready(self) -> None:
-        """Tells the core that the link is attached and has credit."""
+        """Reports to the core that the link is attached and has credit."""
         super().ready()
         self._resumed = len(self._open())
         self._credit = 0
@@ -100,7 +100,7 @@ class BrokerSender(BrokerSession):
         return bool(note.tag)
 
     def open_tags(self) -> Iterable[DeliveryTag]:
-        """Names what the broker has not decided."""
+        """Returns the tags of deliveries that the broker has not decided."""
         waiting = [delivery.tag for delivery, _, _ in self._waiting if not delivery.settled]
         return [note.tag for note in self._open()] + waiting
 
@@ -117,14 +117,14 @@ class BrokerSender(BrokerSession):
         return gain > 0 and (self._credit <= 0 or 2 * gain >= WINDOW)
 
     def review(self) -> None:
-        """Grants the core what there is capacity for."""
+        """Grants the core credit as far as there is capacity."""
         if self.is_ready and (self.needs_review or self._resumed > 0):
             self._credit = self._capacity
             self.engine.runs.add(CreditGranted(self.link, self._credit + self._resumed))
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait until the broker takes messages again."""
+        """Octets of payload that wait until the broker accepts messages again."""
         return sum(ready.octets for _, ready, _ in self._waiting)
 
     def _take_stop(self, number: int, command: r.MessageStop) -> None:
@@ -147,7 +147,7 @@ class BrokerSender(BrokerSession):
     # --- sending ----------------------------------------------------------------------------------
 
     def send_deliveries(self, deliveries: Sequence[OutgoingDelivery]) -> None:
-        """Transfers, or lets wait what may not be sent now."""
+        """Transfers deliveries; those that may not be sent now wait."""
         for delivery in deliveries:
             if delivery.resume:
                 self._take_again(delivery)
@@ -190,16 +190,16 @@ class BrokerSender(BrokerSession):
         self.client.settling[self.channel] = self
 
     def write_gathered(self) -> None:
-        """Asks to hear of completion, once for all that was transferred in a turn.
+        """Requests completion, once for all transfers of a turn.
 
-        Qpid's brokers tell by themselves what they accept, and what is complete only when asked.
+        Qpid's brokers report accepts on their own, and completion only when asked.
         """
         if self._since_sync:
             self._since_sync = 0
             self.send(r.ExecutionSync(), sync=True)
 
     def _take_again(self, delivery: OutgoingDelivery) -> None:
-        """Handles the core's new number for what the broker has, or what waits here."""
+        """Handles the core's new number for a delivery that the broker has, or that waits here."""
         self._resumed = max(self._resumed - 1, 0)
         for note in self._open():
             if note.tag == delivery.tag:
@@ -217,7 +217,7 @@ class BrokerSender(BrokerSession):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def completed_by_broker(self, number: int, note: Any) -> None:
-        """Handles the end of a transfer; if nothing else was said of it, it is taken."""
+        """Handles the completion of a transfer; without another outcome it is accepted."""
         assert isinstance(note, Transferred)
         if note.number is not None:
             self._tell([note.number], ACCEPTED)
@@ -256,14 +256,14 @@ class BrokerSender(BrokerSession):
             self._tell([note.number], RELEASED)
 
     def ended(self, *, is_over: bool) -> None:
-        """Has the core's numbers forgotten while the session has no channel."""
+        """Forgets the core's numbers while the session has no channel."""
         for note in self._open():
             note.number = None
         if is_over:
             self._waiting.clear()
 
     def give_back(self) -> None:
-        """Gives back what was never sent."""
+        """Returns unsent deliveries to the core."""
         waiting = [delivery.number for delivery, _, _ in self._waiting if not delivery.settled]
         self._waiting.clear()
         if self.is_ready:

@@ -1,18 +1,17 @@
-"""A session towards a broker: one link, from the first question to the last detach.
+"""A session towards a broker: one link, from its first check to its end.
 
-Theory of operation. Every link of the core's has a session of its own, because what a broker
-objects to ends a session. Its name is the link's, so that the broker, if it keeps sessions, finds
-it again. The session is attached, then a short script is gone through, one answer at a time: what
-the link names must be there (queries), unless the route says that it is to be made (declares). Then
-the core is told that the link is attached.
+Theory of operation. Every link of the core's has a session of its own, because an error of the
+broker ends a session. It has the link's name, so that a broker that keeps sessions finds it again.
+The session is attached, then a short script runs, one answer at a time: the node of the link must
+exist (queries), unless the route asks to declare it (declares). Then ``LinkAttached`` is emitted.
 
     AttachLink -> session.attach -> script -> LinkAttached     (ready)
                                \\-> exception -> LinkAttached without terminus, LinkDetached
 
-A link that asks for a terminus that outlives connections asks the broker for a timeout. If the
-broker grants one, the session is put into the worker's memory when the connection is lost; the
-core's next ``AttachLink`` of that name, with an unsettled map, attaches it again: the broker says
-what it expects, that is sent again, and the map that the core is told has all that is open.
+If a link's terminus is to outlive connections, the broker is asked for a timeout. If it grants one,
+the session is kept in the worker's memory when the connection is lost; the core's next
+``AttachLink`` of that name, with an unsettled map, attaches it again: the broker says which command
+it expects, later ones are sent again, and the unsettled map for the core has all open deliveries.
 
 A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
 ``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``
@@ -42,17 +41,17 @@ DECLARE: Final = "declare"
 """Property of ``AttachLink``."""
 
 _DONE: Final = "done"
-"""Note of a command whose completion the script waits for."""
+"""Note of a command on whose completion the script waits."""
 
 
 class BrokerSession(Session):
     """One link of the core's to a broker.
 
     Attributes:
-        command: the attach that asked for it.
-        link: its identity.
-        is_ready: the core has been told that it is attached.
-        is_back: it was attached before, and is about to be resumed.
+        command: the attach that requested it.
+        link: the link's identity.
+        is_ready: ``LinkAttached`` has been emitted.
+        is_back: it was attached before, and is being resumed.
     """
 
     def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
@@ -74,11 +73,11 @@ class BrokerSession(Session):
     # --- opening ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Asks the broker to attach the session."""
+        """Requests the broker to attach the session."""
         self.control(r.SessionAttach(self.name, force=self.is_back))
 
     def broker_attached(self) -> None:
-        """Handles the broker's consent."""
+        """Handles session.attached from the broker."""
         self.attached(self.engine, self.channel)
         if self.wants_keeping:
             self.control(r.SessionRequestTimeout(self._wanted_seconds))
@@ -102,13 +101,13 @@ class BrokerSession(Session):
         return ours.expiry_seconds
 
     def granted_timeout(self, timeout: int | None) -> None:
-        """Takes how long the broker keeps the session."""
+        """Handles the timeout that the broker grants."""
         self.timeout = timeout
         if not self.is_kept:
             self.drop_replay()
 
     def expected(self, first: int | None) -> None:
-        """Handles what the broker expects of a session that was attached again."""
+        """Handles session.expected after the session was attached again."""
         if not self.is_back:
             return
         self.is_back = False
@@ -121,7 +120,7 @@ class BrokerSession(Session):
         self.ready()
 
     def broker_forgot(self) -> None:
-        """Records that the broker keeps nothing of the session: all is as if it were new."""
+        """Records that the broker has lost the session: it continues as a new one."""
         self.start_anew()
 
     def _go_on(self) -> None:
@@ -132,11 +131,11 @@ class BrokerSession(Session):
         self._awaited = (self.send(command, sync=True, note=_DONE), command)
 
     def script(self) -> list[r.Command]:
-        """What is asked of the broker before the link is attached."""
+        """The requests to the broker before the link is attached."""
         raise NotImplementedError
 
     def ready(self) -> None:
-        """Records that the script is done, and tells the core."""
+        """Handles the end of the script: emits ``LinkAttached``."""
         command = self.command
         self.is_ready = True
         self.engine.runs.add(
@@ -153,7 +152,7 @@ class BrokerSession(Session):
         )
 
     def open_tags(self) -> Iterable[DeliveryTag]:
-        """Names what is unsettled at the broker's end."""
+        """Returns the tags that are unsettled at the broker's end."""
         raise NotImplementedError
 
     # --- answers ----------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class BrokerSession(Session):
 
     @staticmethod
     def _missing(command: r.Command, found: Any) -> str | None:
-        """Returns what a query did not find."""
+        """Returns what a query did not find; None: it was found."""
         if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
             return f"no queue {command.queue!r}"
         if isinstance(command, r.ExchangeQuery) and getattr(found, "not_found", True):
@@ -188,12 +187,12 @@ class BrokerSession(Session):
         return None
 
     def completed_by_broker(self, number: int, note: Any) -> None:
-        """Records that the broker has completed a command that something hangs on."""
+        """Handles the completion of a command with a note."""
 
     def _take_result(self, number: int, command: r.ExecutionResult) -> None:
         octets = command.value or b""
         if self._awaited is not None and command.command_id == self._awaited[0] & 0xFFFF_FFFF:
-            with contextlib.suppress(DecodeError):  # what is broken counts as nothing found
+            with contextlib.suppress(DecodeError):  # an invalid result counts as not found
                 self._found[self._awaited[0]] = decode_struct(octets, 0, len(octets))
         self.complete(number)
 
@@ -218,7 +217,7 @@ class BrokerSession(Session):
         return {} if declared else None
 
     def find_queue(self, queue: str) -> r.Command:
-        """Checks that a queue is there, or makes it, as the route says."""
+        """Checks that a queue exists, or declares it, as the route says."""
         declared = self._declaring()
         if declared is None:
             return r.QueueQuery(queue)
@@ -231,7 +230,7 @@ class BrokerSession(Session):
         )
 
     def find_exchange(self, exchange: str) -> r.Command:
-        """Checks that an exchange is there, or makes it, as the route says."""
+        """Checks that an exchange exists, or declares it, as the route says."""
         declared = self._declaring()
         if declared is None or exchange.startswith("amq."):
             return r.ExchangeQuery(exchange)
@@ -245,10 +244,10 @@ class BrokerSession(Session):
     # --- end --------------------------------------------------------------------------------------
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
-        """Ends the link on the core's word."""
+        """Ends the link as ordered by the core."""
         self.give_back()
         self._tell_end(closed, condition)
-        if self.state is not SessionStage.ATTACHED:  # the answer to our attach is still to come
+        if self.state is not SessionStage.ATTACHED:  # the answer to our attach is pending
             self.state = SessionStage.DETACHING
             self.control(r.SessionDetach(self.name))
             return
@@ -261,11 +260,11 @@ class BrokerSession(Session):
         self.state = SessionStage.DETACHING
 
     def end(self, condition: Condition) -> None:
-        """Ends the link for a reason of the broker's that has not ended the session."""
+        """Ends the link for a reason that has not ended the session."""
         self.detach(True, condition)
 
     def broker_detached(self, condition: Condition | None) -> None:
-        """Records that the broker has taken the session off its channel."""
+        """Handles the broker's detach of the session."""
         if self.state is SessionStage.ATTACHED:
             self.give_back()
             self.leave(is_over=True)
@@ -273,7 +272,7 @@ class BrokerSession(Session):
         self._tell_end(True, self.condition or condition)
 
     def fail(self, fault: SessionFaultError) -> None:
-        """Ends the session for a fault of the broker's."""
+        """Ends the session for a fault of the broker."""
         self.condition = error_condition(fault.error, fault.text)
         self.give_back()
         super().fail(fault)
@@ -287,10 +286,10 @@ class BrokerSession(Session):
         self.engine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
-        """Gives back to the core what was not sent."""
+        """Returns unsent deliveries to the core."""
 
     def come_back(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
-        """Goes on on another connection, for another attach of the core's."""
+        """Continues on another connection, for another attach of the core's."""
         self.engine = engine
         self.channel = channel
         self.command = command

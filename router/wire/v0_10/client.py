@@ -1,8 +1,8 @@
-"""The side that dials brokers: links as sessions, and the core's commands.
+"""The dialing side: links as sessions with a broker, and the core's commands.
 
 Theory of operation. Each link has a session of its own (``broker_session``), on a channel of its
-own. What is sent to join (outcomes) is gathered while a turn lasts and written when output is asked
-for; credit is granted when a turn ends.
+own. Outcomes are gathered during a turn and written when output is requested; credit is granted at
+the end of a turn.
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ _MEMORY: Final = "amqp-0-10 links"
 
 
 class ClientEngine(ClientLinks):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that we dialed; implements ``router.wire.engine.Engine``."""
 
     sender_type = BrokerSender
     receiver_type = BrokerReceiver
@@ -77,12 +77,12 @@ class ClientEngine(ClientLinks):
         self.free_session(session)
 
     def not_attached(self, channel: int) -> None:
-        """Drops what comes behind our detach; nothing else comes for a channel of ours."""
+        """Drops frames that follow our detach; no others arrive for a channel of ours."""
 
     # --- links ------------------------------------------------------------------------------------
 
     def attach(self, command: AttachLink) -> None:
-        """Begins a link that the core asks for, or declines it."""
+        """Begins a link that the core requests, or declines it."""
         if isinstance(command.target, Coordinator):
             none = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
             self.decline(command, none)
@@ -110,7 +110,7 @@ class ClientEngine(ClientLinks):
         return kind(self, channel, command)
 
     def _free_channel(self) -> int | None:
-        """Finds a channel that carries nothing; those used last come last."""
+        """Returns a free channel; those used recently come last."""
         if len(self.sessions) > self.channel_max:
             return None
         channel = self._next_channel
@@ -122,7 +122,7 @@ class ClientEngine(ClientLinks):
     # --- ends -------------------------------------------------------------------------------------
 
     def end_sessions(self, *, is_orderly: bool) -> None:
-        """Takes every session off the connection; those that the broker keeps are remembered."""
+        """Detaches every session from the connection; those that the broker keeps are stored."""
         sessions = list(self.sessions.values())
         super().end_sessions(is_orderly=is_orderly)
         for session in sessions:

@@ -1,9 +1,9 @@
-"""How our connection to a broker opens (0-10 class connection), seen from the side that dials.
+"""The handshake of a connection to a broker (0-10 class connection), on the dialing side.
 
-Theory of operation. The steps are those of ``router.wire.v0_10.machine``. Limits are agreed by
-taking the lower of both sides'; what the broker leaves out is no limit. A broker that hangs up
-during the login means that the login failed. A redirect ends the connection with the condition
-that says where to dial instead.
+Theory of operation. The steps are those of ``router.wire.v0_10.machine``. Limits are negotiated to
+the lower of both sides'; an absent limit of the broker means none. A broker that closes the socket
+during the login has refused it. A redirect ends the connection with the condition that names the
+other host.
 """
 
 from typing import Any, ClassVar, Final
@@ -25,16 +25,16 @@ from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
 
 GUEST: Final = ("PLAIN", b"\0guest\0guest")
-"""The login of those who name none, as URLs of AMQP have it; brokers take it on loopback alone."""
+"""The default login, as URLs of AMQP have it; brokers accept it on loopback only."""
 
 ANONYMOUS: Final = ("ANONYMOUS", b"")
 
 
 class ClientHandshake(Machine):
-    """The opening of a connection that we dialed.
+    """The handshake of a connection that we dialed.
 
     Attributes:
-        outgoing: makes deliveries ready.
+        outgoing: prepares deliveries.
     """
 
     peer = Sender.SERVER
@@ -47,11 +47,11 @@ class ClientHandshake(Machine):
         self.output.append(PROTOCOL_HEADER)
 
     def refuse_header(self, header: bytes) -> None:
-        """Handles the broker's word that it speaks another version."""
+        """Handles a header of another version: the broker does not speak this one."""
         self.over(Condition(conditions.NOT_IMPLEMENTED, describe_answer(bytes(header))), True)
 
     def take_header(self) -> None:
-        """Handles the broker's consent to the version."""
+        """Handles the header of this version from the broker."""
         self.phase = Opening.START
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -62,7 +62,7 @@ class ClientHandshake(Machine):
         return super().receive_eof(now)
 
     def take_close(self, close: r.ConnectionClose) -> None:
-        """Handles the broker's close; during the login it means that the login failed."""
+        """Handles the broker's close; during the login it means that the login was refused."""
         if self.phase is Opening.NEGOTIATING:
             text = f"{close.reply_code} {close.reply_text or ''}".rstrip()
             self.send_control(0, r.ConnectionCloseOk())
@@ -130,7 +130,7 @@ class ClientHandshake(Machine):
         self.send_control(0, r.ConnectionOpen("" if vhost == "/" else vhost, insist=True))
 
     def _heartbeat_within(self, least: int | None, most: int | None) -> int:
-        """Chooses the heartbeat, in seconds, within what the broker permits; 0: none."""
+        """Returns the heartbeat in seconds, within the broker's limits; 0: none."""
         if least is None:
             return 0  # the broker sends none
         ours = min(int(self.settings.idle_seconds / 2), 0xFFFF)
@@ -171,7 +171,7 @@ class ClientHandshake(Machine):
 
 
 def _user_of(mechanism: str, initial: bytes | None) -> str:
-    """Finds the name that we log in with; empty if we give none, or it is the broker's to know."""
+    """Returns the user that we log in as; empty if there is none, or only the broker knows it."""
     if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
         return ""
     return decode_text(initial.split(b"\0")[1])

@@ -1,7 +1,7 @@
-"""The connection to a broker, as the sessions of its links know it.
+"""The connection to a broker, as used by the sessions of its links.
 
-What is sent to join (outcomes) is gathered while a turn lasts and written when output is asked for;
-credit is granted when a turn ends.
+Outcomes are gathered during a turn and written when output is requested; credit is granted at the
+end of a turn.
 """
 
 from typing import Protocol as Interface
@@ -14,7 +14,7 @@ from router.wire.v0_10.session import Session
 
 
 class _Sending(Interface):
-    """A session whose credit depends on what the turn has brought."""
+    """A session whose credit depends on the events of the turn."""
 
     channel: int
 
@@ -23,15 +23,15 @@ class _Sending(Interface):
         """Whether the session is attached."""
 
     def review(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
 
 
 class ClientLinks(DialingMachine, ClientHandshake):
-    """What the links of one connection share.
+    """The shared state of one connection's links.
 
     Attributes:
         links: session of each link.
-        settling: channel → link with outcomes to be written.
+        settling: channel → link with gathered outcomes.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -42,15 +42,15 @@ class ClientLinks(DialingMachine, ClientHandshake):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         return float("-inf") if self._reviews else super().deadline
 
     def review(self, session: _Sending) -> None:
-        """Looks at a link's credit when the turn ends."""
+        """Reviews a link's credit at the end of the turn."""
         self._reviews[session.channel] = session
 
     def end_turn(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
         reviews, self._reviews = self._reviews, {}
         for session in reviews.values():
             if session.is_attached:
@@ -58,14 +58,14 @@ class ClientLinks(DialingMachine, ClientHandshake):
         self.watch_output()
 
     def flush(self) -> None:
-        """Writes the outcomes that were gathered."""
+        """Writes the gathered outcomes."""
         settling, self.settling = self.settling, {}
         for session in settling.values():
             self.dirty[session] = None
         super().flush()
 
     def end_sessions(self, *, is_orderly: bool) -> None:
-        """Takes every session off the connection, and forgets the links."""
+        """Detaches every session from the connection, and forgets the links."""
         super().end_sessions(is_orderly=is_orderly)
         self.links.clear()
         self.settling.clear()

@@ -1,4 +1,4 @@
-"""A session of a client, as its parts know it: queues, transfers, patterns, declarations."""
+"""The interface of a client's session to its parts: queues, transfers, patterns, declares."""
 
 from typing import cast
 
@@ -20,14 +20,14 @@ from router.wire.v0_10.session import Session
 
 
 class ClientSession(Session):
-    """What the parts of a session ask of it.
+    """The methods that the parts of a session use.
 
     Attributes:
         server: the engine of its connection.
-        watching: the patterns that its queues stand for.
-        queues: local ones, by name.
+        watching: the patterns of its queues.
+        queues: local queues, by name.
         exchanges: name → type, as far as this session knows.
-        transient: those of them that were declared without being durable.
+        transient: those of them that were declared without durable.
     """
 
     watching: QueueWatching
@@ -47,7 +47,7 @@ class ClientSession(Session):
 
     @property
     def expiry_seconds(self) -> int:
-        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
+        """How long its links outlive it, in AMQP 1.0's form (§3.5.3, timeout)."""
         self._has_links = True
         return self.engine.settings.expiry_seconds if self.timeout is None else self.timeout
 
@@ -56,12 +56,12 @@ class ClientSession(Session):
         return self._codes
 
     def result(self, number: int, found: r.Struct) -> None:
-        """Tells what a command gave, and completes it."""
+        """Sends a command's result, and completes the command."""
         self.send(r.ExecutionResult(number & 0xFFFF_FFFF, encode_struct(found)))
         self.complete(number)
 
     def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
         if self.is_attached:
             self.server.review(queue)
 
@@ -82,15 +82,15 @@ class ClientSession(Session):
             )
 
     def all_bindings(self) -> list[Binding]:
-        """Every binding of the session's queues."""
+        """The bindings of all the session's queues."""
         return [binding for queue in self.queues.values() for binding in queue.bindings]
 
     def subscribers(self, name: str) -> int:
-        """How many of the session's subscriptions are to a queue."""
+        """Returns the number of the session's subscriptions to a queue."""
         raise NotImplementedError
 
     def drained(self) -> None:
-        """Records that no transfer waits any more."""
+        """Records that no transfer is held any more."""
         raise NotImplementedError
 
     def committed(self, number: int) -> None:
@@ -100,7 +100,7 @@ class ClientSession(Session):
     # --- deliveries -------------------------------------------------------------------------------
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries."""
+        """Reports to the core the outcome of deliveries."""
         raise NotImplementedError
 
     def decide(
@@ -110,17 +110,17 @@ class ClientSession(Session):
         number: DeliveryNumber | None,
         state: DeliveryState,
     ) -> None:
-        """Tells the core the outcome of a delivery, or remembers it until the core asks."""
+        """Reports the outcome of a delivery to the core, or keeps it until the core asks."""
         raise NotImplementedError
 
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
-        """What the client, or the backlog, holds of a link that comes back."""
+        """Returns the tags, of a link that comes back, that the client or the backlog has."""
         raise NotImplementedError
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Handles the core's new number for what the client has; returns whether it has it."""
+        """Handles the core's new number for a delivery; returns whether the client has it."""
         raise NotImplementedError
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Records that the core took a link away."""
+        """Records that the core has detached a link."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The table of all controls, commands and structs, and the codec that it drives (0-10).
+"""The table of all controls, commands and structs, and the codec that uses it (0-10).
 
 A control's segment, a command's and a struct::
 
@@ -6,13 +6,13 @@ A control's segment, a command's and a struct::
     command  class(1) code(1) session-header(2) packing-flags(2) fields
     struct   size(4) class(1) code(1) packing-flags(2) fields       those of a header segment
 
-Packing flags tell which fields are there: the first field by the lowest bit of the first octet. A
+Packing flags tell which fields are present: the first field by the lowest bit of the first octet. A
 ``bit`` has no octets besides. The session header is a struct of size 1 with one octet of flags:
-``01 01`` if the sender asks to hear at once when the command is complete (sync), else ``01 00``.
+``01 01`` if the sender requests completion at once (sync), else ``01 00``.
 
-A string in a control or command of a client's is a name, which must be UTF-8; one of a broker's, or
-in a struct of a message's header, is carried; a text for people is words in both directions
-(``router.model.text``).
+A string in a client's control or command is a name, which must be UTF-8; one of a broker's, or in a
+struct of a message's header, is carried unchecked; a text for people is decoded as words in both
+directions (``router.model.text``).
 """
 
 import enum
@@ -57,12 +57,11 @@ class Spec:
     """A row of the table.
 
     Attributes:
-        class_code, code: its numbers; (0, 0): a struct that stands only inside others.
+        class_code, code: its numbers; (0, 0): a struct that occurs only inside others.
         record: its Python form, whose fields are those on the wire.
         sender: who may send it.
         has_content: header and body segments may follow it.
-        required: fields that a client has to send; those that Qpid's programs leave out are not
-            among them.
+        required: fields that a client has to send, without those that Qpid's programs omit.
     """
 
     class_code: int
@@ -170,7 +169,7 @@ STRUCTS: Final = (
 )
 
 UNSERVED: Final = {6: "dtx"}
-"""Classes whose commands a router cannot carry out, whatever they are."""
+"""Classes whose commands a router cannot carry out."""
 
 
 # --- fields ---------------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def _sized(width: int) -> _Reader:
 
 
 def _string(width: int, make: Callable[[str], str] | None = None) -> _Reader:
-    """Makes the reader of strings that are carried, or of something made of them."""
+    """Returns the reader of carried strings, or of something made of them."""
 
     def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
         start, after = sized(octets, at, end, width)
@@ -251,7 +250,7 @@ _READERS: Final[dict[str, _Reader]] = {
 }
 
 _CLIENT_READERS: Final = {**_READERS, "str8": _name(1), "str16": _name(2)}
-"""How the fields of a client's controls and commands are read."""
+"""Readers of the fields of a client's controls and commands."""
 
 _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "uint8": struct.Struct(">B").pack,
@@ -274,7 +273,7 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 class Row:
-    """A row of the table, ready for the codec.
+    """A row of the table, prepared for the codec.
 
     Attributes:
         spec: the row.
@@ -296,7 +295,7 @@ class Row:
         self._required = sum(1 << names.index(each) for each in spec.required)
 
     def decode(self, octets: bytes, at: int, end: int, *, from_client: bool = False) -> Any:
-        """Reads packing flags and fields, which are all that there is.
+        """Decodes packing flags and fields.
 
         Args:
             octets: what holds them.
@@ -305,7 +304,7 @@ class Row:
             from_client: a client sent them, so strings are names.
 
         Raises:
-            DecodeError: naming the field at fault.
+            DecodeError: names the invalid field.
         """
         if at + 2 > end:
             raise DecodeError(at, f"{self.spec.record.__name__}: no room for packing flags")
@@ -332,14 +331,14 @@ class Row:
         return self.spec.record(**values)
 
     def _lacks(self, at: int, flags: int) -> DecodeError:
-        """Words that a required field is left out."""
+        """Returns the error for a missing required field."""
         spec = self.spec
         lacking = [each for each in spec.required if not flags >> self._names.index(each) & 1]
         rule = f"{spec.record.__name__}.{lacking[0]}: a required field is left out"
         return DecodeError(at, rule, INVALID_FIELD)
 
     def encode(self, record: Any) -> bytes:
-        """Writes packing flags and fields.
+        """Encodes packing flags and fields.
 
         Raises:
             MisuseError: a field does not fit its type.
@@ -390,7 +389,7 @@ def decode_control(octets: bytes, *, from_client: bool = False) -> tuple[Spec, A
         from_client: a client sent it, so strings are names.
 
     Raises:
-        DecodeError: it breaks its format.
+        DecodeError: it is invalid.
     """
     row = _CONTROL_AT.get(_codes(octets, "control"))
     if row is None:
@@ -400,13 +399,13 @@ def decode_control(octets: bytes, *, from_client: bool = False) -> tuple[Spec, A
 
 @attrs.frozen
 class CommandHead:
-    """What stands before a command's own fields.
+    """The head of a command, before its own fields.
 
     Attributes:
         class_code, code: its numbers.
-        sync: its sender wants to hear at once when it is complete.
-        row: its row; None if it is not served.
-        fields_at: where its packing flags begin.
+        sync: the sender requests completion at once.
+        row: its row; None if it is not supported.
+        fields_at: offset of its packing flags.
     """
 
     class_code: int
@@ -420,7 +419,7 @@ def decode_command_head(octets: bytes) -> CommandHead:
     """Reads class, code and session header.
 
     Raises:
-        DecodeError: there is no room for them.
+        DecodeError: the segment is too short for them.
     """
     codes = _codes(octets, "command")
     if len(octets) < 3 or len(octets) < 3 + octets[2] or not octets[2]:
@@ -441,10 +440,10 @@ def encode_command(command: r.Command | o.OptionalCommand, *, sync: bool = False
 
 
 def decode_struct(octets: bytes, at: int, end: int) -> Any:
-    """Reads a struct behind its size; None if it is none of the table's.
+    """Decodes a struct after its size; None if the table lacks it.
 
     Raises:
-        DecodeError: it breaks its format.
+        DecodeError: it is invalid.
     """
     if at + 2 > end:
         raise DecodeError(at, "the struct has no room for class and code")

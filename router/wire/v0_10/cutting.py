@@ -1,15 +1,16 @@
-"""From 0-10 to AMQP 1.0 in octets, for messages as most are.
+"""From 0-10 to AMQP 1.0 in octets, for common messages.
 
-Theory of operation. A message with an id of its own begins as no other did, so nothing remembered
-helps (``quick``). But most properties have plain homes in the sections, where they are the same
-octets behind another constructor. So a header segment is cut and put together anew: its
-delivery-properties, of which a stream of messages has few different ones, by what is remembered of
-them, its message-properties field by field. ``cut`` gives up (None) at the first thing that is not
-plain, and ``to_sections`` does it the general way. Both give the same octets; a test compares them.
+Theory of operation. A message with an id of its own has a unique beginning, so no cache of
+beginnings helps (``quick``). But most properties map directly to the sections, where they are the
+same octets with another constructor. So a header segment is cut and reassembled: its
+delivery-properties, of which a stream of messages has few different ones, from a cache, its
+message-properties field by field. ``cut`` gives up (None) at the first field that does not map
+directly, and ``to_sections`` translates the message. Both give the same octets; a test compares
+them.
 
-Plain are: one struct of each kind and no other; ids and types that are ASCII; headers that are no
-maps, lists or arrays, under ASCII names of which ``marks`` knows nothing, but for the two that
-senders number and name their messages by.
+Fields that map directly: one struct of each kind and no other; ids and types that are ASCII;
+headers that are no maps, lists or arrays, with ASCII names unknown to ``marks``, except the two in
+which senders number and name their messages.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from router.wire.v1_0.sections import AnnotatedMessage, encode_message
 from router.wire.v1_0.types import Timestamp
 
 _LIMIT: Final = 1024
-"""Entries that are remembered of each kind; then all are forgotten."""
+"""Most cached entries of each kind; beyond it the cache is cleared."""
 
 _NULL: Final = b"\x40"
 _PROPERTIES: Final = b"\x00\x53\x73"
@@ -55,12 +56,12 @@ _APP_ID: Final = encode_value(marks.APP_ID)
 
 
 class _GiveUp(Exception):  # noqa: N818  it is no error
-    """Something is not plain."""
+    """The message needs the general translation."""
 
 
 @attrs.frozen
 class _Front:
-    """What an exchange and delivery-properties become.
+    """The sections that an exchange and delivery-properties become.
 
     Attributes:
         octets: the sections before the properties.
@@ -78,10 +79,10 @@ _addresses: dict[bytes, bytes] = {}
 
 
 def cut(beginning: bytes) -> bytes | None:
-    """Translates what stands before a content's body; None if it is not plain.
+    """Translates everything before a content's body; None: it needs the general translation.
 
     Args:
-        beginning: exchange and header segment, as ``router.wire.v0_10.message`` draws them.
+        beginning: exchange and header segment, in the format of ``router.wire.v0_10.message``.
     """
     try:
         exchange_end = beginning[0] + 1
@@ -101,7 +102,7 @@ def cut(beginning: bytes) -> bytes | None:
 
 
 def _structs(beginning: bytes, at: int) -> tuple[bytes, int]:
-    """Finds delivery-properties, and where the fields of message-properties begin; 0: nowhere."""
+    """Finds delivery-properties, and the offset of message-properties' fields; 0: none."""
     delivery, message_at, end = b"", 0, len(beginning)
     while at < end:
         after = at + 4 + int.from_bytes(beginning[at : at + 4], "big")
@@ -184,7 +185,7 @@ def _read_message(
 
 
 def _text(octets: bytes, at: int) -> tuple[bytes, int]:
-    """Cuts out octets that are ASCII, with a size of two octets, as a string."""
+    """Returns ASCII octets with a size of two octets as a string."""
     size = octets[at] << 8 | octets[at + 1]
     after = at + 2 + size
     text = octets[at + 2 : after]
@@ -238,14 +239,14 @@ _FIELDS: Final[tuple[tuple[int, int, Callable[[bytes, int], tuple[bytes, int]]],
     (_HAS_ENCODING, _CONTENT_ENCODING, _symbol),
     (_HAS_USER, _USER_ID, _binary),
 )
-"""Packing flag, slot, and what reads the field, in the order of the fields."""
+"""Packing flag, slot and reader of each field, in order."""
 
 
 # --- headers --------------------------------------------------------------------------------------
 
 
 def _read_headers(octets: bytes, at: int, slots: list[bytes], entries: list[bytes]) -> int:
-    """Reads the map of headers; returns where it ends."""
+    """Reads the map of headers; returns the offset where it ends."""
     end = at + 4 + int.from_bytes(octets[at : at + 4], "big")
     if end == at + 4:
         return end
@@ -271,11 +272,11 @@ def _read_headers(octets: bytes, at: int, slots: list[bytes], entries: list[byte
 
 
 _SLOT_OF: Final = {_MARK_ID: _MESSAGE_ID, _MARK_SUBJECT: _SUBJECT}
-"""Marks that messages often have, and where they go."""
+"""Marks that messages often have, and their slots."""
 
 
 def _value(octets: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Reads a typed value, and encodes it."""
+    """Reads a typed value; returns it encoded, and the offset after it."""
     code = octets[at]
     if code == STR16:
         return _text(octets, at + 1)

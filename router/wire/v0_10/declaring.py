@@ -1,23 +1,23 @@
-"""Declaring, binding and asking: what a client says of exchanges and queues, held against routes.
+"""Declaring, binding and querying exchanges and queues, which are checked against the routes.
 
-Theory of operation. A router makes no queues and no exchanges; its routing table is there before
-any client. So declare and query are questions whether something is there
-(``router.wire.asking``). To ask for a queue is to attach as a sender to its name and to detach
-again; to subscribe, or to bind a local queue, is to attach as a receiver and stay.
+Theory of operation. A router creates no queues and no exchanges; its routing table exists before
+any client. So declare and query ask whether something exists (``router.wire.asking``). To ask for a
+queue is to attach as a sender to its name and to detach again; to subscribe, or to bind a local
+queue, is to attach as a receiver and stay.
 
-Exchanges are names: the first part of an address, and the way that it is made (``names``). To
-declare one teaches this session its type and promises nothing, for routes, not exchanges, decide
-where a message goes; a query tells what was taught.
+Exchanges are names: the first part of an address, and the way it is formed (``names``). A declare
+tells this session the type of an exchange and promises nothing, because routes, not exchanges,
+decide where a message goes; a query returns what was declared.
 
-What a router cannot promise it refuses, with the error code that the class names for it::
+What a router cannot implement is refused, with the error code that the class specifies::
 
     queue.declare of a durable or shared name without a route      not-found
     local queues with arguments that ask for storage               not-implemented
-    queue.purge, queue.delete, bindings of a routed queue          not-allowed: it is not ours
-    bindings to what no route gives                                not-found
+    queue.purge, queue.delete, bindings of a routed queue          not-allowed: it is shared
+    bindings to an address without a route                         not-found
     alternate exchanges                                            not-implemented
 
-Bindings with wildcards are ``watching``'s.
+Bindings with wildcards are handled by ``watching``.
 """
 
 from collections.abc import Callable
@@ -38,11 +38,11 @@ from router.wire.v0_10.types import Table
 from router.wire.v0_10.watching import Watching
 
 HARMLESS_ARGUMENTS = frozenset({"qpid.auto_delete_timeout", "qpid.file_count", "qpid.file_size"})
-"""Arguments of queues that ask for nothing that a session's queue would not do."""
+"""Arguments of queues that require nothing beyond what a session's queue does."""
 
 
 class Declaring:
-    """The questions of one session."""
+    """The declares, bindings and queries of one session."""
 
     def __init__(self, session: ClientSession, publishing: Publishing, watching: Watching) -> None:
         self._session = session
@@ -57,7 +57,7 @@ class Declaring:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Asks whether an address is routed, by a link that is detached again."""
+        """Asks whether an address is routed, by a link that is detached at once."""
         session, engine = self._session, self._session.server
         link = engine.next_link()
         attach = trial(link, f"{link}?{address}", address, Role.RECEIVER)
@@ -71,7 +71,7 @@ class Declaring:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Gets a queue an outlet that stays; at once if it has it already."""
+        """Attaches a lasting outlet for a queue; continues at once if it has one."""
         outlet = queue.outlets.get(address)
         if outlet is not None and outlet.is_attached:
             outlet.is_leaving = False
@@ -102,7 +102,7 @@ class Declaring:
     # --- exchanges --------------------------------------------------------------------------------
 
     def declare_exchange(self, number: int, command: r.ExchangeDeclare) -> None:
-        """Learns an exchange's type, or tells whether it is there (0-10 exchange.declare)."""
+        """Records an exchange's type, or checks that it exists (0-10 exchange.declare)."""
         name, session = command.exchange or "", self._session
         known = session.exchanges.get(name)
         if not name:
@@ -167,7 +167,7 @@ class Declaring:
         session.complete(number)
 
     def query_exchange(self, number: int, command: r.ExchangeQuery) -> None:
-        """Tells what this session knows of an exchange (0-10 exchange.query)."""
+        """Answers with this session's knowledge of an exchange (0-10 exchange.query)."""
         known = self._session.exchanges.get(command.name or "")
         if known is None:
             found = r.ExchangeQueryResult(not_found=True)
@@ -179,7 +179,7 @@ class Declaring:
     # --- queues -----------------------------------------------------------------------------------
 
     def declare_queue(self, number: int, command: r.QueueDeclare) -> None:
-        """Makes a local queue, or tells whether a routed one is there (0-10 queue.declare)."""
+        """Creates a local queue, or checks that a routed one exists (0-10 queue.declare)."""
         name, session = command.queue or "", self._session
         known = session.queues.get(name)
         if not name:
@@ -208,7 +208,7 @@ class Declaring:
         def refused(condition: Condition) -> None:
             if condition.name != conditions.NOT_ALLOWED:
                 raise self._fault(number, condition, f"queue {name!r}")
-            then()  # it is there, if not for everybody
+            then()  # it exists, though not for every user
 
         self._probe(name, then, refused)
 
@@ -231,14 +231,14 @@ class Declaring:
         def refused(condition: Condition) -> None:
             if condition.name == conditions.RESOURCE_LOCKED:
                 raise self._fault(number, condition, f"queue {name!r}")
-            queue.has_own_address = False  # no route leads to it: its name is this connection's
+            queue.has_own_address = False  # no route has it: only this connection can use the name
             queue.takes_own = True
             made()
 
         self.open_outlet(queue, name, name, made, refused)
 
     def check_exclusive(self, name: str) -> None:
-        """Refuses what concerns a queue that is another session's alone (queue.declare, in-use)."""
+        """Refuses a queue that is exclusive to another session (queue.declare, in-use)."""
         if self._session.server.is_exclusive_elsewhere(name, self._session):
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LOCKED, f"queue {name!r} is another session's alone"
@@ -247,7 +247,7 @@ class Declaring:
     def with_own_queue(
         self, number: int, name: str, verb: str, then: Callable[[Queue], None]
     ) -> None:
-        """Goes on with a local queue; others are not the client's to change, or not there."""
+        """Continues with a local queue; refuses others: they cannot be changed, or do not exist."""
         if not name:
             raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "a queue needs a name")
         self.check_exclusive(name)
@@ -264,7 +264,7 @@ class Declaring:
         self._ask_for_queue(number, name, is_there)
 
     def with_exchange(self, number: int, name: str, then: Callable[[], None]) -> None:
-        """Goes on if an exchange is there: declared on the connection, or given by a route."""
+        """Continues if an exchange exists: declared on the connection, or in a route."""
         if self._session.server.knows_exchange(name):
             then()
             return
@@ -275,7 +275,7 @@ class Declaring:
         self._probe(name, then, refused)
 
     def query_queue(self, number: int, command: r.QueueQuery) -> None:
-        """Tells whether a queue is there, and what waits in it (0-10 queue.query)."""
+        """Answers whether a queue exists, and how many messages wait in it (0-10 queue.query)."""
         name, session = command.queue or "", self._session
         queue = session.queues.get(name)
         if queue is not None:
@@ -306,7 +306,7 @@ class Declaring:
     # --- bindings ---------------------------------------------------------------------------------
 
     def bind(self, number: int, command: r.ExchangeBind) -> None:
-        """Adds an address to what a local queue stands for (0-10 exchange.bind)."""
+        """Adds an address to a local queue (0-10 exchange.bind)."""
         name = command.queue or ""
         self.with_own_queue(number, name, "bound", lambda queue: self._bind(number, command, queue))
 
@@ -316,7 +316,7 @@ class Declaring:
         if (binding.exchange, binding.key) in {
             (each.exchange, each.key) for each in queue.bindings
         }:
-            session.complete(number)  # bound already, and its arguments stay
+            session.complete(number)  # bound already; the arguments are not changed
             return
 
         def bound() -> None:
@@ -350,7 +350,7 @@ class Declaring:
         return Binding(exchange, key, arguments, address, is_pattern)
 
     def _filter(self, queue: Queue, address: str) -> None:
-        """Sets what an outlet lets through, by the bindings that share it."""
+        """Sets the filters of an outlet from the bindings that share it."""
         outlet = queue.outlets.get(address)
         if outlet is not None:
             kinds = self._session.exchanges
@@ -362,7 +362,7 @@ class Declaring:
             ]
 
     def unbind(self, number: int, command: r.ExchangeUnbind) -> None:
-        """Removes an address from what a local queue stands for (0-10 exchange.unbind)."""
+        """Removes an address from a local queue (0-10 exchange.unbind)."""
         name = command.queue or ""
         self.with_own_queue(
             number, name, "unbound", lambda queue: self._unbind(number, command, queue)
@@ -381,7 +381,7 @@ class Declaring:
         self._session.complete(number)
 
     def _let_go(self, queue: Queue, rest: list[Binding]) -> None:
-        """Leaves a queue these bindings, and lets go of what only others stand for."""
+        """Sets a queue's bindings, and closes outlets that only others needed."""
         queue.bindings = rest
         for pattern in queue.watches.keys() - {each.address for each in rest if each.is_pattern}:
             self._watching.end(queue.watches[pattern])
@@ -390,7 +390,7 @@ class Declaring:
             self._filter(queue, address)
 
     def bound(self, number: int, command: r.ExchangeBound) -> None:
-        """Tells which bindings are there, as this session knows (0-10 exchange.bound)."""
+        """Answers which bindings exist, as this session knows (0-10 exchange.bound)."""
         session = self._session
         exchange, name = command.exchange or "", command.queue or ""
         queue = session.queues.get(name)
@@ -414,7 +414,7 @@ class Declaring:
 
 
 def _check_arguments(arguments: Table | None) -> None:
-    """Refuses arguments that are not understood here (unknown-argument)."""
+    """Refuses unknown arguments (unknown-argument)."""
     table = arguments or {}
     asked = [each for each, value in table.items() if value and each not in HARMLESS_ARGUMENTS]
     if asked:

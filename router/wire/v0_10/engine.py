@@ -6,5 +6,5 @@ from router.wire.v0_10.server import ServerEngine
 
 
 def make_engine(settings: EngineSettings) -> ServerEngine | ClientEngine:
-    """Makes the engine of one connection, by who dialed it."""
+    """Creates the engine of one connection, for the side that dialed or for the other."""
     return ServerEngine(settings) if settings.is_server else ClientEngine(settings)

@@ -1,13 +1,13 @@
-"""Class file in one session of a client; what goes to and fro is drawn in ``router.wire.staging``.
+"""Class file in one session of a client; the exchange of files is drawn in ``router.wire.staging``.
 
 Theory of operation. All methods of the class are commands of the session; a publish is complete
-when its outcome is known. A session that comes back has all that it had, and what was not completed
-is sent again; when it is detached for good, what has come goes on the worker's shelf.
+when its outcome is known. A session that comes back has all its files, and commands that were not
+completed are sent again; when it is detached for good, incomplete uploads go to the worker's shelf.
 
 A file for a consumer that acknowledges, or that is not delivered yet, is among the session's
-``unaccepted`` under its delivery-tag with a minus, where no command of class message names it; it
-is acquired as soon as it is delivered. One that is not there any more when its turn comes was given
-back meanwhile: if it is opened it is staged all the same, because an open wants that.
+``unaccepted`` under its negated delivery-tag, which no command of class message uses; it is
+acquired as soon as it is delivered. One that is missing when its turn comes was returned meanwhile:
+if it is opened it is staged all the same, because an open requires that.
 """
 
 from collections import deque
@@ -34,11 +34,11 @@ from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_CAPACITY, Subs
 from router.wire.v0_10.unaccepted import Unaccepted
 
 FILES_AHEAD: Final = 4
-"""Files that are on their way to one consumer: each is in memory."""
+"""Files under way to one consumer: each is in memory."""
 
 LARGEST_OCTETS: Final = 48 << 20
-"""The largest file that is taken: published, it may have to wait for credit as a whole, beside what
-waits already (``machine.HELD_LIMIT_OCTETS``)."""
+"""The largest file that is accepted: when published, it may have to wait for credit as a whole,
+beside others (``machine.HELD_LIMIT_OCTETS``)."""
 
 _STAGE_HEAD: Final = encode_command(o.FileStage())[:2]
 
@@ -47,7 +47,7 @@ class FileConsumer(Subscription):
     """A consumer of files; its ``destination`` is its tag.
 
     Attributes:
-        under_way: files that are not at the client yet.
+        under_way: files that have not arrived at the client yet.
     """
 
     codes: ClassVar[tuple[int, int]] = (o.FILE_CLASS, 3)
@@ -65,23 +65,23 @@ class FileConsumer(Subscription):
 
     @property
     def capacity(self) -> int:
-        """How many files it takes now."""
+        """Number of files that the consumer accepts now."""
         left = FILES_AHEAD - self.under_way
         return left if self.settles else min(left, self.session.files.capacity)
 
 
 def label_of(tag: str) -> str:
-    """Returns what a consumer is called among the subscriptions of its session."""
+    """Returns a consumer's label among the subscriptions of its session."""
     return f"file {tag}"
 
 
 @attrs.define(eq=False)
 class Parcel:
-    """A file on its way to the client.
+    """A file under way to the client.
 
     Attributes:
         tag: its delivery-tag.
-        header: the header segment that it has as a file.
+        header: its header segment as a file.
         delivery_properties: those of the message.
     """
 
@@ -94,7 +94,7 @@ class Parcel:
 
 
 class FilesSession(SubscriptionSession, Interface):
-    """What files ask of the session that they go over."""
+    """The part of a session that files use."""
 
     channel: int
     unaccepted: dict[int, Unaccepted]
@@ -102,11 +102,11 @@ class FilesSession(SubscriptionSession, Interface):
 
     @property
     def files(self) -> "Files":
-        """What of class file goes over the session."""
+        """The files of the session."""
 
     @property
     def publishing(self) -> Publishing:
-        """What the client transfers."""
+        """The client's transfers."""
 
     @property
     def server(self) -> ServerLinks:
@@ -123,17 +123,17 @@ class FilesSession(SubscriptionSession, Interface):
         """Sends a command; returns its number."""
 
     def settle_entries(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
-        """Settles what the client has had."""
+        """Settles deliveries that the client has received."""
 
     def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
 
 
 class Files:
     """The files of one session.
 
     Attributes:
-        prefetch: how many may be unacknowledged or under way to consumers that acknowledge; 0: any.
+        prefetch: most files unacknowledged or under way to consumers that acknowledge; 0: any.
     """
 
     def __init__(self, session: "FilesSession") -> None:
@@ -149,12 +149,12 @@ class Files:
 
     @property
     def octets(self) -> int:
-        """What the client's files take, when they are whole."""
+        """Octets of the client's uploads, when they are complete."""
         opened = 0 if self._upload is None else self._upload.size
         return opened + sum(upload.size for upload in self._staged.values())
 
     def open(self, command: o.FileOpen) -> None:
-        """Handles ``open``: tells how much is here."""
+        """Handles ``open``: answers how much of the file is here."""
         session = self._session
         self._put_away()
         identifier, size = command.identifier or "", command.content_size or 0
@@ -177,13 +177,13 @@ class Files:
         return shelf_of(self._session.server.settings.memory)
 
     def _put_away(self) -> None:
-        """Ends the upload that has begun; what has come is kept for whoever goes on with it."""
+        """Ends the current upload; its incomplete file is kept for a later attempt."""
         upload, self._upload = self._upload, None
         if upload is not None:
             self._shelf.keep(upload)
 
     def stage(self, header: bytes, body: bytes) -> None:
-        """Handles the rest of the file that was opened."""
+        """Handles the remainder of the file that was opened."""
         upload = self._upload
         if upload is None:
             raise SessionFaultError(ErrorCode.ILLEGAL_STATE, "file.stage where no file was opened")
@@ -200,7 +200,7 @@ class Files:
         self._staged[upload.key.identifier] = upload
 
     def publish(self, number: int, command: o.FilePublish) -> None:
-        """Handles ``publish``: the file goes on."""
+        """Handles ``publish``: hands the file on."""
         upload = self._staged.get(command.identifier or "")
         if upload is None:
             text = f"no file {command.identifier or ''!r} is staged"
@@ -212,17 +212,17 @@ class Files:
 
     @property
     def used(self) -> int:
-        """How many files are with consumers that acknowledge, or on their way to them."""
+        """Number of files unacknowledged by, or under way to, consumers that acknowledge."""
         entries = self._session.unaccepted.items()
         return sum(number < 0 and not entry.subscription.settles for number, entry in entries)
 
     @property
     def capacity(self) -> int:
-        """How many more they take together."""
+        """Number of further files that these consumers accept together."""
         return max(self.prefetch - self.used, 0) if self.prefetch else UNBOUNDED_CAPACITY
 
     def qos(self, command: o.FileQos) -> None:
-        """Takes how much is to be sent ahead; of a size in octets nothing is sent ahead at all."""
+        """Sets the prefetch; the limit in octets is ignored, since nothing is sent ahead."""
         if command.global_:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "global: each session has a prefetch of its own"
@@ -230,10 +230,10 @@ class Files:
         self.prefetch = 1 if command.prefetch_size else command.prefetch_count or 0
 
     def take(self, consumer: FileConsumer, ready: Ready) -> int:
-        """Takes a file that is for a consumer; returns its delivery-tag.
+        """Queues a file for a consumer; returns its delivery-tag.
 
         Raises:
-            TranslationError: the message's properties break their format.
+            TranslationError: the message's properties are invalid.
         """
         try:
             header, delivery_properties = packets.from_message(o.FILE_CLASS, ready.header)
@@ -248,7 +248,7 @@ class Files:
         return self._tags
 
     def go_on(self) -> None:
-        """Opens the next file that was not given back meanwhile, if none is being staged."""
+        """Opens the next file that was not returned meanwhile, if none is being staged."""
         while self._opened is None and self._line:
             parcel = self._line.popleft()
             if -parcel.tag in self._session.unaccepted:
@@ -258,7 +258,7 @@ class Files:
                 parcel.consumer.under_way -= 1
 
     def open_ok(self, command: o.FileOpenOk) -> None:
-        """Handles ``open-ok``: stages what is missing, and delivers."""
+        """Handles ``open-ok``: stages the missing part, and delivers."""
         parcel, start = self._opened, command.staged_size or 0
         if parcel is None:
             raise SessionFaultError(
@@ -295,18 +295,18 @@ class Files:
             session.settle_entries([entry], ACCEPTED)
 
     def review(self) -> None:
-        """Lets consumers have what they have capacity for again."""
+        """Sends files as far as consumers have capacity again."""
         for each in list(self._session.subscriptions.values()):
             if each.kind == o.FILE_CLASS:
                 each.queue.dispatch()
                 self._session.review(each.queue)
 
     def settled(self, tag: int, *, multiple: bool) -> dict[int, Any]:
-        """Takes out of what is unaccepted the files that an ack or reject means.
+        """Removes and returns the unaccepted files that an ack or reject names.
 
         Args:
-            tag: of one that was delivered; 0, if multiple: the last one.
-            multiple: all before it, too.
+            tag: of a delivered file; 0 with multiple: the last one.
+            multiple: all earlier ones, too.
 
         Raises:
             SessionFaultError: no such file was delivered (0-10 file.ack, validation).
@@ -328,14 +328,14 @@ class Files:
     # --- ends -------------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """Looks at the line when a consumer has left: what was given back is not sent."""
+        """Removes returned files from the line when a consumer has left."""
         gone = [each for each in self._line if -each.tag not in self._session.unaccepted]
         for parcel in gone:
             self._line.remove(parcel)
             parcel.consumer.under_way -= 1
 
     def ended(self) -> None:
-        """Keeps what has come of files, for another session."""
+        """Keeps incomplete uploads for another session."""
         session = self._session
         part = session.server.partial(session.channel)
         if self._upload is not None and part is not None and part[0][:2] == _STAGE_HEAD:
@@ -349,7 +349,7 @@ class Files:
 
 
 def rejected(requeue: bool) -> DeliveryState:
-    """Reads a reject as an outcome (0-10 file.reject)."""
-    if requeue:  # not to the same client
+    """Returns the outcome for a reject (0-10 file.reject)."""
+    if requeue:  # for another client
         return MODIFIED_UNDELIVERABLE
     return Rejected(Condition(REJECTED, "file.reject"))

@@ -5,13 +5,13 @@ A frame::
 
     flags(1) segment-type(1) size(2) 0(1) track(1) channel(2) 0(4) payload
 
-``size`` counts the whole frame. The low half of ``flags``: 8 first segment, 4 last segment of an
+``size`` counts the complete frame. The low half of ``flags``: 8 first segment, 4 last segment of an
 assembly; 2 first frame, 1 last frame of a segment; its high quarter is the version of frames, 0.
 The low half of ``track`` is the track: 0 controls, 1 commands.
 
 An assembly is one control, or one command with the header and body segments that follow it; a
-segment is cut into frames wherever it does not fit one. Assemblies of different channels, and a
-control and a command of one channel, may be interleaved.
+segment is split into frames if it does not fit one. Assemblies of different channels, and a control
+and a command of one channel, may be interleaved.
 """
 
 import struct
@@ -21,13 +21,13 @@ PROTOCOL_HEADER: Final = b"AMQP\x01\x01\x00\x0a"
 
 FRAME: Final = struct.Struct(">BBHBBH4x")
 FRAME_OCTETS: Final = FRAME.size
-"""Octets of a frame that are not its payload."""
+"""Octets of a frame besides its payload."""
 
 MIN_FRAME_MAX: Final = 4096
-"""What every peer takes, also before a limit is agreed (MIN-MAX-FRAME-SIZE)."""
+"""The frame size that every peer accepts, also before negotiation (MIN-MAX-FRAME-SIZE)."""
 
 MAX_FRAME_MAX: Final = 0xFFFF
-"""What a size of two octets can tell."""
+"""The greatest size that two octets can express."""
 
 FIRST_SEGMENT, LAST_SEGMENT, FIRST_FRAME, LAST_FRAME = 8, 4, 2, 1
 WHOLE: Final = FIRST_SEGMENT | LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
@@ -38,22 +38,22 @@ CONTROL, COMMAND, HEADER, BODY = 0, 1, 2, 3
 
 
 def whole_frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """Makes the frame of a control, or of a command without content, that fits one."""
+    """Encodes a control, or a command without content, that fits one frame."""
     return FRAME.pack(WHOLE, kind, FRAME_OCTETS + len(payload), 0, kind, channel) + payload
 
 
 def segment_frames(
     flags: int, kind: int, track: int, channel: int, payload: bytes, *, frame_max: int
 ) -> list[bytes]:
-    """Makes the frames of a segment.
+    """Encodes the frames of a segment.
 
     Args:
         flags: first and last segment.
         kind: of the segment.
         track: 0 or 1.
-        channel: whose it is.
-        payload: the whole segment.
-        frame_max: octets of the largest frame that the peer takes.
+        channel: its channel.
+        payload: the complete segment.
+        frame_max: octets of the largest frame that the peer accepts.
     """
     max_payload_octets = frame_max - FRAME_OCTETS
     size = len(payload)
@@ -74,9 +74,9 @@ def segment_frames(
 def assembly(
     kind: int, channel: int, head: bytes, frame_max: int, content: tuple[bytes, bytes] | None = None
 ) -> bytes:
-    """Makes the frames of a control or command, and of its content, header and body, if any.
+    """Encodes the frames of a control or command, and of its content, header and body, if any.
 
-    A body that is empty is a segment, too, so that nobody waits for one.
+    An empty body is sent as a segment, too, so that the peer does not wait for one.
     """
     if content is None:
         if len(head) <= frame_max - FRAME_OCTETS:

@@ -1,7 +1,7 @@
 """From AMQP 1.0 to 0-10: message sections become a content (1.0 §3.2).
 
-Each field of each section has its home in a property, or else a header (``marks``). Delivery
-annotations are for one hop and end here; ``first-acquirer`` is the link's business and ends too.
+Each field of each section is mapped to a property, or else to a header (``marks``). Delivery
+annotations are for one hop and are dropped; so is ``first-acquirer``, which concerns the link.
 """
 
 import uuid
@@ -27,10 +27,10 @@ _NO_HEADER: Final = sections.Header()
 def from_message(message: AnnotatedMessage) -> bytes:
     """Translates sections into a content (see ``router.wire.v0_10.message``).
 
-    Its exchange and routing key are those that the message's annotations tell, if they do.
+    Exchange and routing key are taken from the message's annotations, if present.
 
     Raises:
-        TranslationError: a part of the message has no form in 0-10; the part is named.
+        TranslationError: a part of the message cannot be expressed in 0-10; names the part.
     """
     from_sections = _FromSections(message)
     try:
@@ -42,7 +42,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
 
 
 def _octets(value: Any) -> bytes | None:
-    """Reads what may be a string or, where it was no text, a binary."""
+    """Returns the octets of a value that may be a string or, if it was no text, a binary."""
     if isinstance(value, str):
         return encode_text(value)
     return value if isinstance(value, bytes) else None
@@ -67,7 +67,7 @@ class _FromSections:
         self.others = b""
 
     def properties(self) -> tuple[r.DeliveryProperties | None, r.MessageProperties | None]:
-        """Makes both kinds of properties, with the headers, and finds the body."""
+        """Returns both kinds of properties, with the headers, and sets the body."""
         self._read_annotations()
         self._read_application_properties()
         content_type = self._read_body()
@@ -129,7 +129,7 @@ class _FromSections:
     # --- body -------------------------------------------------------------------------------------
 
     def _read_body(self) -> str | None:
-        """Finds the body's octets, and its content-type."""
+        """Sets the body's octets; returns its content-type."""
         message = self._from
         value = message.value
         declared = self._source.content_type
@@ -270,7 +270,7 @@ class _FromSections:
         return made
 
     def _short(self, text: str | None, mark: str, name: str) -> str | None:
-        """Returns what fits a short string; the rest becomes a header."""
+        """Returns a text that fits a short string; a longer one becomes a header."""
         if text is None:
             octets = _octets(self._found.get(name))
             return decode_text(octets) if octets is not None and len(octets) <= 255 else None
@@ -281,5 +281,5 @@ class _FromSections:
 
 
 def _small(value: Any) -> int | None:
-    """Reads a number of 8 bits."""
+    """Reads an 8-bit number."""
     return int(value) if isinstance(value, int) and 0 <= value <= 255 else None

@@ -1,14 +1,14 @@
 """Sessions without a channel, kept for clients that come back (0-10 session, timeout).
 
-One store serves all connections of a worker, so that a client finds its session again on the
-connection that it dials next. A session lies under the router's name, the virtual host, the
-client's identity and its own name. What was not fetched within its timeout is forgotten when the
-store is next looked at; the core forgets the links' deliveries by itself, at the same time.
+One store serves all connections of a worker, so that a client finds its session again on its next
+connection. The key of a session is the router's name, the virtual host, the client's identity and
+the session's name. A session that is not fetched within its timeout is dropped at the next check of
+the store; the core forgets the links' deliveries by itself, at the same time.
 
-A client that comes to another worker has its session moved there (``router.wire.memory``), with
-all that it has taken, completed and sent. Its links stay in the core where they were left: their
-deliveries are under way there. They are attached again from the new place, each with the name of
-its home, and lead through to it (``router.core.passage``).
+If a client connects to another worker, its session is moved there (``router.wire.memory``), with
+its numbers of commands and its replay copies. Its links stay in the core of the previous worker,
+because their deliveries are under way there. They are attached again from the new worker, each with
+the name of its home, and lead through to it (``router.core.passage``).
 """
 
 from typing import Final
@@ -30,18 +30,18 @@ Place = tuple[str, str, str | None, bytes]
 """Container, virtual host, identity, name."""
 
 MAX_SESSIONS: Final = 10_000
-"""Sessions without a channel that are kept; the one that left first makes room."""
+"""Most sessions without a channel; beyond it the one that left first is dropped."""
 
 FILES_KEPT_OCTETS: Final = 256 << 20
-"""What sessions without a channel may have together of files that were uploaded and not published;
-of those that have any the one that left first makes room."""
+"""Octets that sessions without a channel may have together of uploaded and unpublished files;
+beyond it, of those that have any, the one that left first is dropped."""
 
 STORE: Final = "amqp-0-10 sessions"
-"""Names the store among all that a worker keeps."""
+"""The name of the store in a worker's memory."""
 
 
 def key_of(place: Place) -> bytes:
-    """Writes a place, for other workers."""
+    """Encodes a place, for other workers."""
     return encode_value(list(place))
 
 
@@ -57,11 +57,11 @@ class _Entry:
 
 
 class Kept(Store):
-    """The sessions that are attached somewhere, and those that are kept.
+    """The attached sessions, and the kept ones.
 
     Attributes:
-        moves: tells what there is beyond this worker.
-        sought: places that are asked for at other workers, by the connection that waits for it.
+        moves: knows the sessions of other workers.
+        sought: places requested from other workers, by the connection that waits for them.
     """
 
     def __init__(self, moves: Moves) -> None:
@@ -80,7 +80,7 @@ class Kept(Store):
         return found
 
     def find(self, place: Place, now: float) -> ServerSession | None:
-        """Finds a session that is attached, or not yet forgotten."""
+        """Returns a session that is attached or kept; None: there is none."""
         entry = self._places.get(place)
         if entry is None:
             return None
@@ -95,7 +95,7 @@ class Kept(Store):
         self._place_of[session] = place
 
     def left(self, session: Session, now: float) -> None:
-        """Records that a session has no channel any more; its timeout begins."""
+        """Records that a session has lost its channel; its timeout begins."""
         place = self._place_of.get(session)
         if place is None or session.is_attached:
             return
@@ -109,7 +109,7 @@ class Kept(Store):
         self._evict(now)
 
     def take_off(self, session: Session) -> None:
-        """Handles a session from the connection that carries it (session.attach, force)."""
+        """Detaches a session from the connection that carries it (session.attach, force)."""
         engine, place = session.engine, self._place_of.get(session)
         engine.send_control(
             session.channel, r.SessionDetached(session.name, DetachCode.SESSION_BUSY)
@@ -121,7 +121,7 @@ class Kept(Store):
         self.moves.awakened.append(engine)
 
     def give(self, key: bytes, *, force: bool, now: float) -> bytes | Refusal:
-        """Returns a session away; see ``Store``."""
+        """Gives a session to another worker; see ``Store``."""
         place = _place_of(key)
         session = self.find(place, now)
         if session is not None and session.is_attached:

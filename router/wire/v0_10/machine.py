@@ -1,11 +1,11 @@
-"""A connection of 0-10: frames, assemblies, handshake and errors, for both sides.
+"""A connection of 0-10: frames, assemblies, handshake and errors, the common part of both sides.
 
-Theory of operation. Turns, signs of life, congestion and the end are every connection's
+Theory of operation. Turns, heartbeats, congestion and the end are common to all protocols
 (``router.wire.machine``). Octets become frames, frames segments, segments assemblies
 (``assembling``). Controls of class connection move the connection's phase by a table (``steps`` of
-each side); everything else goes to the session of its channel. A peer's mistake is raised where it
-is found and caught here alone: a ``SessionFaultError`` ends its session, a ``ConnectionFaultError``
-the connection. What came before it in the same octets has been taken already.
+each side); all others go to the session of their channel. A peer's mistake is raised where it is
+found and caught only here: a ``SessionFaultError`` ends its session, a ``ConnectionFaultError`` the
+connection. Earlier frames in the same octets have been handled by then.
 
 Phases, and what moves them (C: the client's control, S: the server's)::
 
@@ -17,7 +17,7 @@ Phases, and what moves them (C: the client's control, S: the server's)::
     TUNE_OK    C: tune-ok          -> OPEN          OPEN_OK      S: open-ok    -> OPENED
     OPEN       C: open             -> OPENED                     S: redirect   -> CLOSED
 
-In CLOSING only ``close`` and ``close-ok`` are looked at.
+In CLOSING all controls but ``close`` and ``close-ok`` are ignored.
 """
 
 import enum
@@ -60,16 +60,16 @@ from router.wire.v0_10.session import Session
 PRODUCT: Final = "router"
 
 GATHER_LIMIT_OCTETS: Final = MAX_ASSEMBLY_OCTETS
-"""Assemblies of all channels that have come in part: where the connection is closed."""
+"""Octets of incomplete assemblies on all channels at which the connection is closed."""
 
 _HEAD_FRAME: Final = FIRST_SEGMENT | FIRST_FRAME | LAST_FRAME
 _HEADER_FRAME: Final = FIRST_FRAME | LAST_FRAME
 _BODY_FRAME: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
-"""Flags of the frames of a transfer that needs no more than three."""
+"""Flags of the frames of a transfer with three frames at most."""
 
 
 class Opening(enum.Enum):
-    """What the opening of a connection waits for (see the module)."""
+    """The steps of the handshake (see the module)."""
 
     HEADER = "protocol header"
     START_OK = "start-ok"
@@ -85,17 +85,19 @@ class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        sessions: by channel, those that are attached or about to be.
-        frame_max: octets of the largest frame that the peer takes.
-        frame_limit: octets of the largest one that we take: what was agreed, once that is.
-        channel_max: the highest channel number that was agreed.
-        tells_links: the core is told of each link's end; not when the connection's end says it all.
-        dirty: sessions that have something to write when output is asked for.
-        is_seeking: nothing is taken up until other workers have said what they keep.
+        sessions: by channel, those that are attached or being attached.
+        frame_max: octets of the largest frame that the peer accepts.
+        frame_limit: octets of the largest frame that we accept: the negotiated one, once there is
+            one.
+        channel_max: the highest channel number, as negotiated.
+        tells_links: each link's end is reported to the core; not if the connection's end implies
+            it.
+        dirty: sessions with gathered output.
+        is_seeking: no input is handled until other workers have answered.
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and control → what handles it; what is absent is forbidden."""
+    """Phase and control → handler; others are forbidden."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
@@ -114,12 +116,12 @@ class Machine(ConnectionMachine):
 
     @property
     def input_waits(self) -> bool:
-        """Whether the socket should not be read: what waits here is enough, or to be sought."""
+        """Whether the socket should not be read: too much waits here, or a session is sought."""
         return super().input_waits or (self.is_seeking and self.phase is MachinePhase.OPENED)
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait for the peer's credit."""
+        """Octets of payload that wait for the peer's credit."""
         return sum(session.waiting_octets for session in self.sessions.values())
 
     # --- frames -----------------------------------------------------------------------------------
@@ -162,10 +164,10 @@ class Machine(ConnectionMachine):
             self._input.keep(octets, at, wanted)
 
     def read_on(self) -> None:
-        """Takes up what came while other workers were asked; outside of a receive.
+        """Handles the input received while other workers were asked; called outside of a receive.
 
         Raises:
-            ConnectionFaultError: the peer broke a rule.
+            ConnectionFaultError: the peer violated a rule.
         """
         self.is_seeking = False
         waiting = self._input.join(b"")
@@ -173,7 +175,7 @@ class Machine(ConnectionMachine):
             self._read_frames(waiting)
 
     def _take_whole(self, octets: bytes, at: int, end: int) -> int:
-        """Takes a transfer that is three frames, as most are; ``at`` if it is not that."""
+        """Handles a transfer of exactly three frames; returns ``at`` if it is another."""
         if self.phase is not MachinePhase.OPENED or self._assemblies:
             return at
         unpack = FRAME.unpack_from
@@ -203,7 +205,7 @@ class Machine(ConnectionMachine):
         return after
 
     def _read_header(self, octets: bytes) -> int:
-        """Takes the protocol header; returns the offset behind it, 0 if there is none yet."""
+        """Handles the protocol header; returns the offset after it, 0 if it is incomplete."""
         header = octets[: len(PROTOCOL_HEADER)]
         if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(header[:4]):
             self._input.keep(octets, 0, len(PROTOCOL_HEADER))
@@ -215,7 +217,7 @@ class Machine(ConnectionMachine):
         return len(header)
 
     def refuse_header(self, header: bytes) -> None:
-        """Records that the peer speaks something else."""
+        """Handles a header of another protocol or version."""
         raise NotImplementedError
 
     def take_header(self) -> None:
@@ -244,7 +246,7 @@ class Machine(ConnectionMachine):
             raise framing_error(f"a command where {self.phase.value} is due")
 
     def check_channel(self, channel: int) -> None:
-        """Refuses a channel number beyond what was agreed, before anything is gathered for it."""
+        """Refuses a channel number beyond the limit, before anything is gathered for it."""
         if channel > self.channel_max:
             raise framing_error(f"channel {channel}, channel-max is {self.channel_max}")
 
@@ -292,7 +294,7 @@ class Machine(ConnectionMachine):
         raise NotImplementedError
 
     def take_command(self, channel: int, head: bytes, header: bytes | None, body: bytes) -> None:
-        """Handles a command, with what content it has, for the session of its channel."""
+        """Handles a command with its content for the session of its channel."""
         session = self.sessions.get(channel)
         if session is None or not session.is_attached:
             self.check_channel(channel)
@@ -304,7 +306,7 @@ class Machine(ConnectionMachine):
             self.fault(fault, session)
 
     def not_attached(self, channel: int) -> None:
-        """Answers what came for a channel that carries no session (session.detached, 3)."""
+        """Answers input for a channel without a session (session.detached, 3)."""
         raise NotImplementedError
 
     # --- output -----------------------------------------------------------------------------------
@@ -319,14 +321,14 @@ class Machine(ConnectionMachine):
         self.output.append(assembly(CONTROL, channel, octets, self.frame_max))
 
     def flush(self) -> None:
-        """Has sessions write what they gathered."""
+        """Writes the gathered output of sessions."""
         if self.dirty:
             dirty, self.dirty = self.dirty, {}
             for session in dirty:
                 session.flush()
 
     def overfull(self) -> ConnectionFaultError:
-        """Words that more has come than can wait here."""
+        """Describes that more has arrived than can wait here."""
         return ConnectionFaultError(
             CloseCode.CONNECTION_FORCED, "more was transferred than can wait here"
         )
@@ -334,18 +336,18 @@ class Machine(ConnectionMachine):
     # --- ends -------------------------------------------------------------------------------------
 
     def fault(self, fault: SessionFaultError, session: Session) -> None:
-        """Ends a session for a fault of the peer's."""
+        """Ends a session for a fault of the peer."""
         session.fail(fault)
 
     def fail(self, fault: ConnectionFaultError) -> None:
-        """Closes the connection for a fault of the peer's."""
+        """Closes the connection for a fault of the peer."""
         if self.is_ending:
             return
         self.start_close(fault.code, fault.text)
         self.tell_end(close_condition(fault.code, fault.text), False)
 
     def close(self, condition: Condition | None) -> None:
-        """Closes the connection on the core's word."""
+        """Closes the connection as ordered by the core."""
         if self.is_ending:
             return
         text = "" if condition is None else condition.description or condition.name
@@ -353,7 +355,7 @@ class Machine(ConnectionMachine):
         self.tell_end(condition, False)
 
     def start_close(self, code: CloseCode, text: str) -> None:
-        """Sends our close, and waits for the answer."""
+        """Sends our close, and awaits the answer."""
         self.flush()
         self.end_sessions(is_orderly=False)
         if self.phase is Opening.HEADER:
@@ -371,26 +373,26 @@ class Machine(ConnectionMachine):
         self.over(condition, True)
 
     def _look_for_close(self, control: Any) -> None:
-        """Looks for close and close-ok among what comes behind our close."""
+        """Looks for close and close-ok among input that follows our close."""
         if isinstance(control, r.ConnectionClose):
             self.send_control(0, r.ConnectionCloseOk())
         elif isinstance(control, r.ConnectionCloseOk):
             self.over(None, False)
 
     def over(self, condition: Condition | None, by_peer: bool) -> None:
-        """Reads nothing any more."""
+        """Stops reading."""
         super().over(condition, by_peer)
         self._assemblies.clear()
 
     def cut_off(self) -> None:
-        """Takes every session off the connection: the peer is gone, or at fault."""
+        """Detaches every session: the connection is lost, or the peer at fault."""
         self.end_sessions(is_orderly=False)
 
     def end_sessions(self, *, is_orderly: bool) -> None:
-        """Takes every session off the connection, without a word to the peer.
+        """Detaches every session from the connection, without sending anything.
 
         Args:
-            is_orderly: the peer closed without a fault, so what it held can be given back.
+            is_orderly: the peer closed without a fault, so its deliveries can be returned.
         """
         self.tells_links = is_orderly
         self.is_seeking = False
@@ -400,18 +402,18 @@ class Machine(ConnectionMachine):
         self.dirty.clear()
 
     def free_session(self, session: Session) -> None:
-        """Records that a channel carries its session no more."""
+        """Records that a channel no longer carries its session."""
         if self.sessions.get(session.channel) is session:
             del self.sessions[session.channel]
         self.dirty.pop(session, None)
 
     def partial(self, channel: int) -> tuple[bytes, bytes] | None:
-        """Returns a command that has begun to come on a channel: its head, and what of its body."""
+        """Returns the incomplete command of a channel: its head, and the part of its body."""
         found = self._assemblies.get((channel, COMMAND))
         return None if found is None else (found.head, found.arrived)
 
     def drop_assembly(self, channel: int) -> None:
-        """Forgets a command that has begun to come, and will not go on (session.gap)."""
+        """Discards an incomplete command that will not be continued (session.gap)."""
         dropped = self._assemblies.pop((channel, COMMAND), None)
         if dropped is not None:
             self._gathered -= dropped.octets

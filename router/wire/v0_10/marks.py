@@ -1,6 +1,6 @@
-"""Names under which one protocol carries what only the other has.
+"""Names under which one protocol carries parts that only the other has.
 
-Two families, both read back by the router that meets them again:
+Two families, both restored by the router that reads them again:
 
 - *Annotations* of AMQP 1.0 for what only 0-10 has: ``x-exchange`` and ``x-routing-key``, and
   ``x-amqp-0-10.<property>`` for a property whose value its section cannot hold, or that its section
@@ -8,8 +8,8 @@ Two families, both read back by the router that meets them again:
 - *Headers* of 0-10 for what only AMQP 1.0 has: ``x-amqp-…`` and a few names that others use. Types
   of values are kept: an id that is no uuid is the header of its own type.
 
-A header is read as a mark only in a form in which ``from_sections`` writes it, so that a message of
-0-10 comes back from AMQP 1.0 as it was, even one that carries look-alikes.
+A header is a mark only in a form that ``from_sections`` writes, so that a message of 0-10 is
+restored unchanged after AMQP 1.0, even one with headers of the same names (look-alikes).
 """
 
 import uuid
@@ -28,7 +28,7 @@ HEADERS: Final = Symbol(PREFIX + "headers")
 
 
 def annotation_of(name: str) -> Symbol:
-    """Names the annotation of a property, given with underscores."""
+    """Returns the annotation of a property, which is given with underscores."""
     return Symbol(PREFIX + name.replace("_", "-"))
 
 
@@ -55,7 +55,7 @@ ANNOTATIONS_KEPT: Final = frozenset(
 
 SUBJECT: Final = "qpid.subject"
 APP_ID: Final = "x-amqp-0-10.app-id"
-"""Application property that stands for app-id, as Qpid has it."""
+"""Application property for app-id, as Qpid has it."""
 GROUP_ID: Final = "JMSXGroupID"
 GROUP_SEQUENCE: Final = "JMSXGroupSeq"
 DELIVERY_COUNT: Final = "x-delivery-count"
@@ -137,23 +137,23 @@ _TESTS: Final[dict[str, Callable[[Any], bool]]] = {
     APPLICATION_PROPERTIES: _is_fields,
     FOOTER: _is_fields,
 }
-"""Header → whether a value of it is a mark. ``to_sections`` also asks whether it fits the rest."""
+"""Header → whether its value is a mark. ``to_sections`` also checks it against the properties."""
 
 
 def is_mark(name: str, value: Any) -> bool:
-    """Returns whether a header stands for something that only AMQP 1.0 has."""
+    """Returns whether a header represents something that only AMQP 1.0 has."""
     test = _TESTS.get(name)
     return test is not None and test(value)
 
 
 def is_reserved(name: str) -> bool:
-    """Returns whether a header of this name is, or would be taken for, one of the router's."""
+    """Returns whether a header of this name is a mark, or would be read as one."""
     own = (DELIVERY_COUNT, EXCHANGE, ROUTING_KEY)
     return name in _TESTS or name in own or name.startswith(PREFIX)
 
 
 def count_of(value: Any) -> int | None:
-    """Reads a header's number that AMQP 1.0 can hold as uint; None if it is none."""
+    """Reads a header's number that fits AMQP 1.0's uint; None if it is none."""
     if isinstance(value, int) and type(value) is not bool and 0 <= value <= 0xFFFF_FFFF:
         return int(value)
     return None

@@ -1,14 +1,14 @@
-"""Messages: the form in which one leaves the engine, and its properties.
+"""Messages: their encoding between engines, and their properties.
 
-Between engines a message travels as one string of octets, the *content*, which is what
-``ReceivedDelivery.payload`` holds for this protocol::
+Between engines a message is one string of octets, the *content*, which is
+``ReceivedDelivery.payload`` for this protocol::
 
     exchange(str8) size(4) header-segment body
 
-The header segment is a run of structs, each behind its size of 4 octets: delivery-properties, which
-a broker may change, and message-properties, which nobody does; others are carried as they are. It
-may be empty. The exchange in front is the destination of a client's transfer; once a message is
-delivered, its delivery-properties tell the exchange and what stands in front is empty.
+The header segment is a sequence of structs, each after its size of 4 octets: delivery-properties,
+which a broker may change, and message-properties, which nobody changes; others are carried
+unchanged. It may be empty. The exchange at the start is the destination of a client's transfer; in
+a delivered message the delivery-properties have the exchange, and the one at the start is empty.
 """
 
 import struct
@@ -36,31 +36,31 @@ MESSAGE_PROPERTIES: Final = b"\x04\x03"
 """Class and code."""
 
 _CODES_OCTETS: Final = 2
-"""What a struct holds at least (0-10 struct32)."""
+"""Smallest struct (0-10 struct32)."""
 
 _U32 = struct.Struct(">I").unpack_from
 
 
 _KNOWN_LIMIT: Final = 256
-"""Delivery-properties that are remembered; then all are forgotten."""
+"""Most cached delivery-properties; beyond it the cache is cleared."""
 
 _HAS_USER_ID: Final = 0x40
 """The packing flag of user-id, in the first octet of those of message-properties."""
 
 _BEFORE_USER_ID: Final = ((4, 2), (8, 2), (16, 1), (32, 1))
-"""Packing flag, and octets of the size, of correlation-id, reply-to, content-type and -encoding."""
+"""Packing flag and size octets of correlation-id, reply-to, content-type and -encoding."""
 
 _known: dict[bytes, r.DeliveryProperties] = {}
 
 
 @attrs.frozen
 class Layout:
-    """Where the parts of a content lie.
+    """The offsets in a content.
 
     Attributes:
-        exchange: what stands in front.
-        header_at: where the header segment begins.
-        body_at: where the body begins.
+        exchange: the exchange at the start.
+        header_at: offset of the header segment.
+        body_at: offset of the body.
     """
 
     exchange: str
@@ -70,10 +70,10 @@ class Layout:
 
 @attrs.define
 class Message:
-    """A content, taken apart.
+    """A content, split into its parts.
 
     Attributes:
-        others: structs of the header segment that are neither kind of properties, with their sizes.
+        others: structs of the header segment of other kinds, with their sizes.
     """
 
     exchange: str = ""
@@ -84,7 +84,7 @@ class Message:
 
 
 def make_content(exchange: bytes, header: bytes, body: bytes) -> bytes:
-    """Puts a content together; ``exchange`` is at most 255 octets."""
+    """Assembles a content; ``exchange`` is at most 255 octets."""
     return b"".join(
         (bytes((len(exchange),)), exchange, len(header).to_bytes(4, "big"), header, body)
     )
@@ -94,7 +94,7 @@ def content_layout(content: bytes) -> Layout:
     """Finds the parts of a content.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is not a content.
     """
     start, after = sized(content, 0, len(content), 1)
     header_at, body_at = sized(content, after, len(content), 4)
@@ -102,10 +102,10 @@ def content_layout(content: bytes) -> Layout:
 
 
 def structs(header: bytes) -> Iterator[tuple[int, int, int]]:
-    """Finds the structs of a header segment: where each begins, its class, and its end.
+    """Yields the structs of a header segment: offset, class, and end of each.
 
     Raises:
-        DecodeError: the sizes do not add up.
+        DecodeError: the sizes do not match.
     """
     at, end = 0, len(header)
     while at < end:
@@ -117,10 +117,10 @@ def structs(header: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def read_header(header: bytes) -> tuple[r.DeliveryProperties, r.MessageProperties, bytes]:
-    """Reads a header segment: both kinds of properties, empty if absent, and all other structs.
+    """Reads a header segment: both kinds of properties, empty if absent, and the other structs.
 
     Raises:
-        DecodeError: it breaks its format; the property is named.
+        DecodeError: it is invalid; names the property.
     """
     delivery, message, others = r.DeliveryProperties(), r.MessageProperties(), []
     for at, start, after in structs(header):
@@ -138,7 +138,7 @@ def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
     """Reads the delivery-properties alone; None: there are none.
 
     Raises:
-        DecodeError: they, or the sizes of the structs, break their format.
+        DecodeError: they, or the sizes of the structs, are invalid.
     """
     for _, start, after in structs(header):
         if header.startswith(DELIVERY_PROPERTIES, start):
@@ -147,10 +147,10 @@ def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
 
 
 def front_end(header: bytes, user: bytes | None) -> int:
-    """Finds where that part of a client's header segment ends that tells where a message goes.
+    """Returns the end of the part of a client's header segment that decides where a message goes.
 
-    That is its delivery-properties, if they are the first struct, and one of message-properties,
-    whose user-id may be sent, is the only other one; 0: the whole has to be looked at.
+    That is its delivery-properties, if they are the first struct, and message-properties, whose
+    user-id is allowed, are the only other one; 0: the complete segment has to be read.
 
     Args:
         header: the segment.
@@ -176,11 +176,11 @@ def front_end(header: bytes, user: bytes | None) -> int:
 
 
 def _user_id(octets: bytes, at: int, flags: int) -> bytes:
-    """Finds the user-id of message-properties that have one; what is broken has none.
+    """Returns the user-id of message-properties with one; if invalid, none.
 
     Args:
         octets: what holds them.
-        at: where their fields begin.
+        at: offset of their fields.
         flags: the first octet of their packing flags.
     """
     at += 8 * (flags & 1) + 16 * (flags >> 1 & 1)  # content-length, message-id
@@ -205,7 +205,7 @@ def _delivery_properties(octets: bytes) -> r.DeliveryProperties:
 def write_header(
     delivery: r.DeliveryProperties | None, message: r.MessageProperties | None, others: bytes = b""
 ) -> bytes:
-    """Makes a header segment; properties that are None are left out.
+    """Encodes a header segment; properties that are None are omitted.
 
     Raises:
         MisuseError: a property does not fit its type.
@@ -215,10 +215,10 @@ def write_header(
 
 
 def replace_delivery_properties(header: bytes, delivery: r.DeliveryProperties) -> bytes:
-    """Makes a header segment with other delivery-properties; the rest is as it was.
+    """Returns a header segment with other delivery-properties, else unchanged.
 
     Raises:
-        DecodeError: the sizes of the structs do not add up.
+        DecodeError: the sizes of the structs do not match.
     """
     encoded = with_size(encode_struct(delivery), 4)
     rest = [
@@ -230,10 +230,10 @@ def replace_delivery_properties(header: bytes, delivery: r.DeliveryProperties) -
 
 
 def read_content(content: bytes) -> Message:
-    """Takes a content apart.
+    """Splits a content into its parts.
 
     Raises:
-        DecodeError: it breaks its format.
+        DecodeError: it is invalid.
     """
     layout = content_layout(content)
     delivery, message, others = read_header(content[layout.header_at : layout.body_at])
@@ -241,7 +241,7 @@ def read_content(content: bytes) -> Message:
 
 
 def redelivered(content: bytes) -> bytes:
-    """Makes a content, whose format was checked, say that an earlier attempt was made."""
+    """Returns a valid content with redelivered set."""
     layout = content_layout(content)
     header = content[layout.header_at : layout.body_at]
     properties = delivery_properties(header) or r.DeliveryProperties()
@@ -251,7 +251,7 @@ def redelivered(content: bytes) -> bytes:
 
 
 def with_ttl(content: bytes, ttl: int) -> bytes:
-    """Makes a content, whose format was checked, tell another ttl, in milliseconds."""
+    """Returns a valid content with another ttl, in milliseconds."""
     layout = content_layout(content)
     header = content[layout.header_at : layout.body_at]
     properties = delivery_properties(header) or r.DeliveryProperties()
@@ -261,7 +261,7 @@ def with_ttl(content: bytes, ttl: int) -> bytes:
 
 
 def milliseconds_left(delivery: r.DeliveryProperties) -> int | None:
-    """Returns how long a message may still live, as its ttl tells; None: for ever."""
+    """Returns the remaining time to live from the ttl; None: no limit."""
     ttl = delivery.ttl
     return None if ttl is None else min(ttl, 0xFFFF_FFFF)
 
@@ -270,7 +270,7 @@ def is_fragment(header: bytes) -> bool:
     """Returns whether a transfer is a part of a message (message.fragment-properties).
 
     Raises:
-        DecodeError: the header segment breaks its format.
+        DecodeError: the header segment is invalid.
     """
     if FRAGMENT_PROPERTIES not in header:
         return False
@@ -285,7 +285,7 @@ def routing_of(header: bytes) -> tuple[str, Any]:
     """Returns the routing key and the delivery-properties of a client's transfer.
 
     Raises:
-        DecodeError: they break their format, a struct comes twice, or the routing key is not UTF-8.
+        DecodeError: they are invalid, a struct occurs twice, or the routing key is not UTF-8.
     """
     kinds = [header[start : start + 2] for _, start, _ in structs(header)]
     if len(set(kinds)) < len(kinds):

@@ -1,14 +1,14 @@
 """Addresses of the router, and the exchanges, binding keys and queues of 0-10.
 
-What a client of ours transfers to ``exchange`` with ``routing-key`` goes to an address::
+What a client of ours transfers to ``exchange`` with ``routing-key`` is sent to an address::
 
     ""        key      ->  key               the default exchange: the key names a queue
-    exchange  key      ->  exchange/key      direct, topic, and exchanges nobody declared here
+    exchange  key      ->  exchange/key      direct, topic, and undeclared exchanges
     exchange  ""       ->  exchange
-    exchange  any      ->  exchange          fanout and headers: the key decides nothing
+    exchange  any      ->  exchange          fanout and headers: the key is ignored
 
-Towards a broker an address is read the other way round: without a "/" it names a queue, else an
-exchange and a routing key, parted at the first "/"; "exchange/" is the empty key.
+Towards a broker an address is read in reverse: without a "/" it names a queue, else an exchange and
+a routing key, split at the first "/"; "exchange/" is the empty key.
 """
 
 import enum
@@ -41,7 +41,7 @@ _KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
 
 
 def address_of(exchange: str, key: str, kind: ExchangeType | None) -> str:
-    """Finds the address that a transfer or a binding means."""
+    """Returns the address of a transfer or a binding."""
     if not exchange:
         return key
     if not key or kind in _KEYLESS:
@@ -50,18 +50,18 @@ def address_of(exchange: str, key: str, kind: ExchangeType | None) -> str:
 
 
 def has_wildcards(key: str) -> bool:
-    """Returns whether a topic binding's key stands for more than itself."""
+    """Returns whether a topic binding's key has wildcards."""
     return any(word in ("*", "#") for word in key.split("."))
 
 
 @attrs.frozen
 class BrokerNode:
-    """What an address names on a broker.
+    """The node that an address names on a broker.
 
     Attributes:
         queue: a queue; None if the address names an exchange.
-        exchange: to transfer to; the default exchange for a queue.
-        key: to transfer with.
+        exchange: the exchange to transfer to; the default exchange for a queue.
+        key: the routing key to transfer with.
     """
 
     queue: str | None
@@ -70,11 +70,11 @@ class BrokerNode:
 
 
 NAME_OCTETS: Final = 255
-"""The longest name that the protocol has a string for."""
+"""The longest name that fits the protocol's strings."""
 
 
 def is_sayable(node: BrokerNode) -> bool:
-    """Returns whether the names of a node fit the strings of the protocol."""
+    """Returns whether the names of a node fit the protocol's strings."""
     names = (node.queue or "", node.exchange, node.key)
     return all(len(name.encode()) <= NAME_OCTETS for name in names)
 

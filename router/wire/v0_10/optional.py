@@ -1,6 +1,6 @@
-"""Commands and properties of classes file (9) and stream (10), which no client has to know.
+"""Commands and properties of the optional classes file (9) and stream (10).
 
-As with ``router.wire.v0_10.records``: fields are in wire order, and None is one that is absent.
+As in ``router.wire.v0_10.records``, fields are in wire order, and None is an absent field.
 """
 
 from typing import Final, TypeAlias
@@ -31,7 +31,7 @@ TOO_LARGE, NO_ROUTE, NO_CONSUMERS = 311, 312, 313
 
 @attrs.frozen
 class FileQos:
-    """How much of files may be sent ahead of acknowledgements; without a value or 0: any."""
+    """The prefetch of files, ahead of acknowledgments; without a value or 0: no limit."""
 
     prefetch_size: UInt32 = None
     prefetch_count: UInt16 = None
@@ -40,12 +40,12 @@ class FileQos:
 
 @attrs.frozen
 class FileQosOk:
-    """What was wanted was heard."""
+    """Acknowledges file.qos."""
 
 
 @attrs.frozen(kw_only=True)
 class FileConsume:
-    """The files of a queue are wanted."""
+    """Requests the files of a queue."""
 
     queue: Str8 = None
     consumer_tag: Str8 = None
@@ -58,21 +58,21 @@ class FileConsume:
 
 @attrs.frozen
 class FileConsumeOk:
-    """The consumer is there."""
+    """The consumer is started."""
 
     consumer_tag: Str8 = None
 
 
 @attrs.frozen
 class FileCancel:
-    """A consumer is to end."""
+    """Cancels a consumer."""
 
     consumer_tag: Str8 = None
 
 
 @attrs.frozen
 class FileOpen:
-    """Asks how much of a file the other side has of an earlier attempt."""
+    """Asks how much of a file the other side has from an earlier attempt."""
 
     identifier: Str8 = None
     content_size: UInt64 = None
@@ -80,19 +80,19 @@ class FileOpen:
 
 @attrs.frozen
 class FileOpenOk:
-    """So many octets of the file are here already."""
+    """How many octets of the file are present."""
 
     staged_size: UInt64 = None
 
 
 @attrs.frozen
 class FileStage:
-    """The rest of the file that was opened; content follows."""
+    """The remainder of the file that was opened; content follows."""
 
 
 @attrs.frozen(kw_only=True)
 class FilePublish:
-    """Publishes what was staged."""
+    """Publishes the staged file."""
 
     exchange: Str8 = None
     routing_key: Str8 = None
@@ -103,7 +103,7 @@ class FilePublish:
 
 @attrs.frozen(kw_only=True)
 class FileReturn:
-    """A file that was not taken comes back; content follows."""
+    """Returns a file that was not accepted; content follows."""
 
     reply_code: UInt16 = None
     reply_text: Words8 = None
@@ -113,7 +113,7 @@ class FileReturn:
 
 @attrs.frozen(kw_only=True)
 class FileDeliver:
-    """What was staged is for a consumer."""
+    """Delivers the staged file to a consumer."""
 
     consumer_tag: Str8 = None
     delivery_tag: UInt64 = None
@@ -125,7 +125,7 @@ class FileDeliver:
 
 @attrs.frozen
 class FileAck:
-    """Files were processed."""
+    """Acknowledges files."""
 
     delivery_tag: UInt64 = None
     multiple: Bit = False
@@ -133,7 +133,7 @@ class FileAck:
 
 @attrs.frozen
 class FileReject:
-    """A file cannot be processed."""
+    """Rejects a file."""
 
     delivery_tag: UInt64 = None
     requeue: Bit = False
@@ -141,7 +141,7 @@ class FileReject:
 
 @attrs.frozen(kw_only=True)
 class FileProperties:
-    """What a file is."""
+    """Properties of a file."""
 
     content_type: Str8 = None
     content_encoding: Str8 = None
@@ -159,7 +159,7 @@ class FileProperties:
 
 @attrs.frozen(kw_only=True)
 class StreamQos:
-    """What the client wants of all streams: a prefetch, octets a second."""
+    """The client's limits for all streams: a prefetch, octets per second."""
 
     prefetch_size: UInt32 = None
     prefetch_count: UInt16 = None
@@ -169,12 +169,12 @@ class StreamQos:
 
 @attrs.frozen
 class StreamQosOk:
-    """What was wanted was heard."""
+    """Acknowledges stream.qos."""
 
 
 @attrs.frozen(kw_only=True)
 class StreamConsume:
-    """The packets of a queue are wanted."""
+    """Requests the packets of a queue."""
 
     queue: Str8 = None
     consumer_tag: Str8 = None
@@ -186,14 +186,14 @@ class StreamConsume:
 
 @attrs.frozen
 class StreamConsumeOk:
-    """The consumer is there."""
+    """The consumer is started."""
 
     consumer_tag: Str8 = None
 
 
 @attrs.frozen
 class StreamCancel:
-    """A consumer is to end."""
+    """Cancels a consumer."""
 
     consumer_tag: Str8 = None
 
@@ -210,7 +210,7 @@ class StreamPublish:
 
 @attrs.frozen(kw_only=True)
 class StreamReturn:
-    """A packet that nobody took comes back; content follows."""
+    """Returns a packet that was not accepted; content follows."""
 
     reply_code: UInt16 = None
     reply_text: Words8 = None
@@ -220,7 +220,7 @@ class StreamReturn:
 
 @attrs.frozen(kw_only=True)
 class StreamDeliver:
-    """A packet for a consumer; content follows."""
+    """Delivers a packet to a consumer; content follows."""
 
     consumer_tag: Str8 = None
     delivery_tag: UInt64 = None
@@ -230,7 +230,7 @@ class StreamDeliver:
 
 @attrs.frozen(kw_only=True)
 class StreamProperties:
-    """What a packet is."""
+    """Properties of a packet."""
 
     content_type: Str8 = None
     content_encoding: Str8 = None

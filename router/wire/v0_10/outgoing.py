@@ -1,9 +1,9 @@
-"""Makes deliveries ready to leave in the encoding of 0-10.
+"""Prepares deliveries in the encoding of 0-10.
 
-Theory of operation. A content goes out as it came unless the delivery asks for another ttl or
-delivery-count, or its exchange stands in front (a client of ours published it), or it carries a
-user-id that the broker would refuse. What breaks its format is refused, one message at a time, with
-the field named, so that it costs nobody the session.
+Theory of operation. A content is sent unchanged unless the delivery requires another ttl or
+delivery-count, or has its exchange at the start (a client of ours published it), or carries a
+user-id that the broker would refuse. Invalid messages are refused one at a time, with the field
+named, so that they end no session.
 """
 
 from typing import Any, Final
@@ -22,8 +22,7 @@ from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 
 _KNOWN_LIMIT: Final = 1024
-"""Header segments that were found well formed and are remembered, so that a stream of messages
-alike is looked at once."""
+"""Cached header segments that are valid, so that a stream of similar messages is checked once."""
 
 
 @attrs.define
@@ -40,7 +39,7 @@ class Ready:
 
     @property
     def octets(self) -> int:
-        """What counts against a credit of octets: the payload of header and body frames."""
+        """Octets that count against credit in octets: the payload of header and body frames."""
         return len(self.header) + len(self.body)
 
 
@@ -54,11 +53,10 @@ class _Extra:
 
 
 class Outgoing:
-    """Makes deliveries ready for one connection.
+    """Prepares deliveries for one connection.
 
     Attributes:
-        login: the only user-id that the peer takes, empty if it takes none, or that is not known;
-            None: any.
+        login: the only user-id that the peer accepts, empty if none, or unknown; None: any.
     """
 
     def __init__(self) -> None:
@@ -71,15 +69,15 @@ class Outgoing:
         key: str | None = None,
         resume: tuple[str | None, int | None] = (None, None),
     ) -> Ready:
-        """Makes a delivery ready.
+        """Prepares a delivery.
 
         Args:
-            delivery: what the core sends.
-            key: routing key to tell; None: what the message itself tells.
-            resume: resume-id and resume-ttl to tell.
+            delivery: the delivery from the core.
+            key: routing key to set; None: as in the message.
+            resume: resume-id and resume-ttl to set.
 
         Raises:
-            TranslationError: it cannot be sent; the field at fault is named.
+            TranslationError: it cannot be sent; names the field.
         """
         content = delivery.payload
         if delivery.protocol is not Protocol.AMQP_0_10:
@@ -157,5 +155,5 @@ class Outgoing:
 
 
 def refusal(error: TranslationError) -> Rejected:
-    """Words the outcome of a delivery that cannot be sent."""
+    """Returns the outcome of a delivery that cannot be sent."""
     return Rejected(Condition(INVALID_FIELD, str(error)))

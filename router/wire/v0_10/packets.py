@@ -1,8 +1,8 @@
-"""Packets of streams and files: their properties as those of messages, and back (0-10).
+"""Properties of streams' packets and of files, to and from those of messages (0-10).
 
-Between engines either is a message, so whoever subscribes to its queue hears it, and whoever
-consumes it as a file or a stream hears what was transferred. Each property has its home in a
-message; what else a message says, consumers of files and streams are not told::
+Between engines both are messages, so that any subscriber of the queue can receive them, and a
+consumer of files or streams receives what was transferred. Each property is mapped to one of a
+message; other properties of a message are not sent to consumers of files and streams::
 
     content-type, content-encoding              message-properties
     headers                                     message-properties, application-headers
@@ -10,8 +10,8 @@ message; what else a message says, consumers of files and streams are not told::
     reply-to                                    message-properties; exchange/key, or a key alone
     message-id, filename                        the headers x-amqp-message-id, $filename
 
-A message-id is text here and a uuid in a message, so it has a header, by which AMQP 1.0 takes it
-for its message-id. A cluster-id speaks of one broker's inside, and ends here.
+A message-id is text here and a uuid in a message, so it becomes a header, which AMQP 1.0 uses as
+the message-id. A cluster-id concerns one broker alone, and is dropped.
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS, FileProperties,
 from router.wire.v0_10.types import with_size
 
 FILENAME: Final = "$filename"
-"""Header that stands for a file's name, as from the draft 0.9r1."""
+"""Header for a file's name, as in the draft 0.9r1."""
 
 _KINDS: Final[dict[int, tuple[Any, str]]] = {
     FILE_CLASS: (FileProperties(), "file"),
@@ -36,14 +36,14 @@ _KINDS: Final[dict[int, tuple[Any, str]]] = {
 
 
 def read_properties(kind: int, header: bytes) -> Any:
-    """Reads a file's or packet's header segment; one without properties has none.
+    """Reads a file's or packet's header segment; None if it has no properties.
 
     Args:
         kind: its class.
         header: the segment.
 
     Raises:
-        DecodeError: it breaks its format, or holds anything else.
+        DecodeError: it is invalid, or has other structs.
     """
     found, name = _KINDS[kind]
     for place, (at, start, after) in enumerate(messages.structs(header)):
@@ -55,7 +55,7 @@ def read_properties(kind: int, header: bytes) -> Any:
 
 
 def to_message(properties: FileProperties | StreamProperties, key: str | None = None) -> bytes:
-    """Makes the header segment that a file or packet has as a message.
+    """Encodes the header segment of a file or packet as a message.
 
     Args:
         properties: its properties.
@@ -90,7 +90,7 @@ def to_message(properties: FileProperties | StreamProperties, key: str | None = 
 
 
 def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]:
-    """Makes the header segment that a message has as a file or packet.
+    """Encodes the header segment of a message as a file or packet.
 
     Args:
         kind: the class.
@@ -100,7 +100,7 @@ def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]
         the segment, and the message's delivery-properties.
 
     Raises:
-        DecodeError: it breaks its format.
+        DecodeError: it is invalid.
     """
     delivery, described, _ = messages.read_header(header)
     properties: dict[str, Any] = {
@@ -127,7 +127,7 @@ def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]
 
 
 def _take(headers: dict[str, Any], name: str) -> str | None:
-    """Removes a header that can be a property from the others."""
+    """Removes and returns a header that fits a property."""
     value = headers.get(name)
     if type(value) is not str or len(encode_text(value)) > 255:
         return None
@@ -136,7 +136,7 @@ def _take(headers: dict[str, Any], name: str) -> str | None:
 
 
 def _address(reply_to: r.ReplyTo | None) -> str | None:
-    """Writes where an answer goes as text; None: nowhere, or it is too long."""
+    """Returns a reply-to as text; None: there is none, or it is too long."""
     if reply_to is None:
         return None
     parts = [each for each in (reply_to.exchange, reply_to.routing_key) if each is not None]

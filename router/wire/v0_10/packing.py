@@ -1,10 +1,10 @@
-"""Sessions as octets, for another worker of the same router (``router.wire.memory``).
+"""Sessions as octets, to move them to another worker of the router (``router.wire.memory``).
 
-A session without a channel is a graph of plain objects: what it has taken, completed and sent, what
-is unsettled, its queues, subscriptions and open transfers. It goes from process to process as it
-is, in Python's own form for that, with two rules of ours: the connection that it was last on stays
-behind, and the reader makes nothing but what a session consists of. Both ends are workers of one
-router on a socket that its supervisor made, so they run the same program.
+A session without a channel is a graph of ordinary objects: numbers of commands, replay copies,
+unsettled deliveries, queues, subscriptions and open transfers. It is pickled, with two
+restrictions: the connection that it was last on is replaced by a marker, and the reader creates
+only classes that a session consists of. Both ends are workers of one router on a socket that its
+supervisor created, so they run the same program.
 """
 
 import io
@@ -16,7 +16,7 @@ from router.wire.v0_10.machine import Machine
 from router.wire.v0_10.server_session import ServerSession
 
 _ENGINE: Final = "engine"
-"""Stands for the connection."""
+"""Marker of the connection."""
 
 _ROOMS: Final = (
     "router.wire.v0_10.",
@@ -24,19 +24,19 @@ _ROOMS: Final = (
     "router.model.",
     "router.wire.v1_0.",
 )
-"""Where the classes of a session live."""
+"""Modules with the classes of a session."""
 
 _OTHERS: Final = frozenset(
     {("collections", "deque"), ("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID")}
 )
-"""What else a session holds."""
+"""Other classes in a session."""
 
 
 _BROKEN: Final = (
     *(pickle.UnpicklingError, AttributeError, EOFError, ImportError),
     *(LookupError, TypeError, ValueError),
 )
-"""What reading octets ends in that no session was written to."""
+"""Errors of unpickling octets that are not a session."""
 
 
 class _Writer(pickle.Pickler):
@@ -57,23 +57,23 @@ class _Reader(pickle.Unpickler):
 
 
 def pack(session: ServerSession, seconds: float) -> bytes:
-    """Writes a session that has no channel.
+    """Encodes a session without a channel.
 
     Args:
-        session: what.
+        session: the session.
         seconds: how long it is to be kept from now on.
     """
-    session.publishing.shapes.clear()  # quickly learned again
+    session.publishing.shapes.clear()  # soon learned again
     into = io.BytesIO()
     _Writer(into, pickle.HIGHEST_PROTOCOL).dump((seconds, session))
     return into.getvalue()
 
 
 def unpack(octets: bytes) -> tuple[float, ServerSession]:
-    """Reads what ``pack`` wrote.
+    """Decodes the result of ``pack``.
 
     Raises:
-        DecodeError: it is not that.
+        DecodeError: the octets are invalid.
     """
     try:
         seconds, session = cast("tuple[float, Any]", _Reader(io.BytesIO(octets)).load())

@@ -1,7 +1,7 @@
-"""What a client transfers, while it waits here and until it is answered.
+"""A client's transfers, while they wait here and until they are answered.
 
-A *post* is one transfer, in the form that it goes on in; an *inlet* the link that it goes on; its
-*terms* say how its client wants to be answered. Transfers that are alike share a *shape*.
+A *post* is one transfer, in the form in which it is handed on; an *inlet* the link that it is
+handed on by; its *terms* say how the client wants it answered. Similar transfers share a *shape*.
 """
 
 import math
@@ -28,10 +28,10 @@ ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
 
 @attrs.frozen
 class Terms:
-    """How a transfer wants to be answered.
+    """How a transfer is to be answered.
 
     Attributes:
-        accept_mode: explicit, none, or None: the client does not say.
+        accept_mode: explicit, none, or None: absent.
         discards: discard-unroutable.
         codes: class and code of the command.
     """
@@ -42,12 +42,12 @@ class Terms:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether the client hears of the outcome."""
+        """Whether the client gets the outcome."""
         return self.accept_mode == ACCEPT_EXPLICIT
 
     @property
     def is_unasked(self) -> bool:
-        """Whether the client does not want to hear of it: the transfer is accepted as it comes."""
+        """Whether the client wants no outcome: the transfer is accepted on arrival."""
         return self.accept_mode == ACCEPT_NONE
 
 
@@ -62,17 +62,17 @@ TERMS_OF: Final[dict[type, Terms]] = {
     o.FilePublish: Terms(None, discards=True, codes=(FILE_CLASS, 9)),
     o.StreamPublish: Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6)),
 }
-"""Terms of all files and packets; what comes back of them is remembered apart."""
+"""Terms of all files and packets; whether they are returned is recorded separately."""
 
 
 @attrs.frozen
 class PostShape:
-    """What a transfer's command and delivery-properties mean, whatever else it says.
+    """The cached meaning of a transfer's command and delivery-properties.
 
     Attributes:
-        address: where it goes.
-        exchange: as a content begins with it.
-        queue: takes it, past the core; None: none does.
+        address: its address.
+        exchange: first octets of the content.
+        queue: the queue that accepts it, without the core; None: none.
     """
 
     address: str
@@ -84,11 +84,11 @@ class PostShape:
 
 @attrs.define
 class Post:
-    """A transfer that waits: for credit, for the core's answer, or for the commit.
+    """A transfer that waits for credit, for the core's answer, or for the commit.
 
     Attributes:
-        queue: takes it, past the core; None: none does.
-        ends_at: when its ttl has ended, by its engine's clock.
+        queue: the queue that accepts it, without the core; None: none.
+        ends_at: when its ttl ends, by its engine's clock.
     """
 
     number: int
@@ -101,18 +101,18 @@ class Post:
     ends_at: float = math.inf
 
     def start_ttl(self, now: float) -> None:
-        """Begins to count its ttl, if it has one."""
+        """Starts its ttl, if it has one."""
         if self.ttl is not None:
             self.ends_at = now + self.ttl / 1000
 
 
 @attrs.define(eq=False)
 class Inlet(inlets.Inlet):
-    """An incoming link for what one session transfers to one address.
+    """An incoming link for one session's transfers to one address.
 
     Attributes:
-        open: transfers handed on whose outcome is not known, rising.
-        home: the worker that keeps what is open on it; None: this one.
+        open: transfers handed on whose outcome is not known, ascending.
+        home: the worker that keeps its open transfers; None: this one.
     """
 
     publishing: "InletOwner" = attrs.field(kw_only=True)
@@ -121,21 +121,21 @@ class Inlet(inlets.Inlet):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a transfer depends on it."""
+        """Whether it has transfers without an outcome."""
         publishing, address = self.publishing, self.address
         return bool(self.open) or address in publishing.held or address in publishing.enlisted
 
     def known(self, numbers: Sequence[DeliveryNumber]) -> Sequence[DeliveryNumber]:
-        """Returns those of its deliveries whose outcome is still to come."""
+        """Returns those of its deliveries whose outcome is not known yet."""
         return [number for number in numbers if number in self.open]
 
 
 class InletOwner(inlets.InletOwner, Interface):
-    """Whoever transfers by an inlet (``publishing``).
+    """The owner of an inlet (``publishing``).
 
     Attributes:
-        held: address → transfers that wait for an answer or for credit.
-        enlisted: the addresses that transfers of the transaction are for.
+        held: address → transfers that wait for the attach or for credit.
+        enlisted: the addresses of the transaction's transfers.
     """
 
     held: dict[str, deque[Post]]
@@ -143,19 +143,19 @@ class InletOwner(inlets.InletOwner, Interface):
 
     @property
     def session(self) -> Session:
-        """The session that ends if a command finds its client at fault."""
+        """The session that ends if the client is at fault."""
 
     def on_time(self) -> None:
-        """Drops what has waited for longer than its ttl, and hands on what may go."""
+        """Drops expired transfers, and hands on those that may be."""
 
 
 def tag_of(number: int) -> DeliveryTag:
-    """Makes the tag of a transfer: its command-id in the long form."""
+    """Returns the tag of a transfer: its command-id in the long form."""
     return DeliveryTag(number.to_bytes(8, "big"))
 
 
 def received(post: Post, now: float, *, settled: bool = False) -> ReceivedDelivery:
-    """Makes the delivery of a transfer; what it has waited is taken off its ttl."""
+    """Creates the delivery of a transfer; its ttl is reduced by the time it was held."""
     ttl, content = post.ttl, post.content
     if ttl is not None and post.ends_at < now + ttl / 1000:
         ttl = max(0, round(1000 * (post.ends_at - now)))

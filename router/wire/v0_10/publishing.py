@@ -1,36 +1,36 @@
-"""What a client transfers to us: links by address, credit and transactions.
+"""A client's transfers: links by address, credit and transactions.
 
 Theory of operation. A session's transfers become deliveries on *inlets*, incoming links that are
-made when an address is first transferred to. 0-10 lets a server slow a client down by
-``message.flow``, which no client follows; so what no inlet has credit for is held here, in a line
-for each address: transfers to one address stay in order, and go past those to others, since
-commands may complete in any order. Reading stops when too much is held.
+created on the first transfer to an address. 0-10 lets a server slow a client down by
+``message.flow``, which no client obeys; so transfers without credit are held here, in one list per
+address: transfers to one address stay in order, and may overtake those to others, since commands
+may complete in any order. Reading stops when too much is held.
 
-A transfer of accept-mode none is accepted as it comes: it is settled, complete as soon as the core
-has it, and the router's. Where the core takes it ahead of credit it never waits here; when its
-session ends, those that do are handed on without credit. The others are void, since their client
-knows that they are not complete.
+A transfer of accept-mode none is accepted on arrival: it is settled, complete as soon as the core
+has it, and the router's. Where the core accepts it ahead of credit it is never held here; when its
+session ends, held ones are handed on without credit. Other held transfers are void then, since
+their client knows that they are not complete.
 
-The numbers of deliveries are command-ids in their long form. What their client hears of them is
-``answering``'s. What was given back is offered again, as a broker would, where the client hears of
-completion alone; what failed at most ``ATTEMPTS`` times.
+Delivery numbers are command-ids in their long form. The answers to the client are sent by
+``answering``. A returned delivery is offered again, as a broker would, if the client gets
+completion alone; a failed one at most ``ATTEMPTS`` times.
 
-A ttl counts from the transfer, or from the commit. What waits here for longer is dropped, as soon
-as the core has answered for its address: a client that asked for the outcome hears that it was
-released, others that it is complete. What goes on has the ttl that is left.
+A ttl counts from the transfer, or from the commit. A held transfer that has expired is dropped, as
+soon as the core has answered for its address: a client that asked for the outcome gets released,
+others completion. A transfer that is handed on has the remaining ttl.
 
-In a transaction transfers are answered as soon as it is known that a route takes them, because
+In a transaction transfers are answered as soon as it is known that a route accepts them, because
 clients wait for that before they commit; nothing is handed on before ``tx.commit``, which waits for
-all outcomes. If one is not taken, the session ends (precondition-failed).
+all outcomes. If one is refused, the session ends (precondition-failed).
 
-What no route takes is *unroutable*, which is no fault of the session's: it is rejected if its
-accept-mode is explicit, else dropped. To name an exchange that nobody on this connection knows, and
-that no route gives, is one (not-found).
+A transfer without a route is *unroutable*, which is no fault of the session: it is rejected if its
+accept-mode is explicit, else dropped. An exchange that nobody on this connection has declared, and
+that no route has, is a fault (not-found).
 
-What is for a local queue of this connection's that nobody else reaches goes there, past the core.
+A transfer to a local queue of this connection that only it can reach goes there, without the core.
 
 A suspended session's inlets with open transfers are attached again when it comes back, and those
-are resumed; the others are made anew when needed.
+are resumed; the others are created again when needed.
 """
 
 import math
@@ -79,27 +79,27 @@ from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.types import encode_str8
 
 ATTEMPTS: Final = 10
-"""How often a transfer may fail before a client hears of it that exceptions alone can tell."""
+"""Attempts of a transfer whose client can get its failure only as an exception."""
 
 _NOWHERE: Final = "no exchange and no routing key"
 
 _SHAPES: Final = 256
-"""Shapes that are remembered, so that transfers alike are looked at once."""
+"""Most cached shapes."""
 
 _LONGEST_SHAPE: Final = 4096
-"""Octets of delivery-properties that are worth remembering."""
+"""Most octets of delivery-properties that are cached."""
 
 
 class Publishing(Keeper[Inlet]):
     """The transfers of one session.
 
     Attributes:
-        held: address → transfers that wait for an answer or for credit, oldest first; never empty.
-        shapes: command segments and delivery-properties → what they mean, while the session's
-            exchanges stay.
+        held: address → transfers that wait for the attach or for credit, oldest first; never empty.
+        shapes: command segments and delivery-properties → their meaning; cleared when exchanges or
+            queues change.
         transaction: transfers since the last commit; None: the session has no transactions.
-        enlisted: the addresses that they are for.
-        answering: tells the client what became of them.
+        enlisted: the addresses of these transfers.
+        answering: answers the client.
     """
 
     def __init__(self, session: ClientSession) -> None:
@@ -120,7 +120,7 @@ class Publishing(Keeper[Inlet]):
     # --- transfers --------------------------------------------------------------------------------
 
     def recall(self, head: bytes, header: bytes) -> PostShape | None:
-        """Finds what a transfer means, if one that meant the same came before it."""
+        """Returns the cached meaning of a transfer; None: unknown."""
         return self.shapes.get((head, header[: messages.front_end(header, self._user)]))
 
     @property
@@ -131,7 +131,7 @@ class Publishing(Keeper[Inlet]):
     def transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
     ) -> PostShape:
-        """Takes a transfer with its header and body segments; tells what it means."""
+        """Handles a transfer with its header and body segments; returns its shape."""
         session = self.session
         exchange = command.destination or ""
         try:
@@ -162,7 +162,7 @@ class Publishing(Keeper[Inlet]):
         return shape
 
     def learn(self, head: bytes, header: bytes, shape: PostShape) -> None:
-        """Remembers what a transfer meant, if its delivery-properties alone decide that."""
+        """Caches the meaning of a transfer, if its delivery-properties alone decide it."""
         end = messages.front_end(header, self._user)
         if 0 < end <= _LONGEST_SHAPE:
             if len(self.shapes) >= _SHAPES:
@@ -170,7 +170,7 @@ class Publishing(Keeper[Inlet]):
             self.shapes[head, header[:end]] = shape
 
     def post(self, number: int, shape: PostShape, header: bytes, body: bytes) -> None:
-        """Takes a transfer that is understood."""
+        """Handles a transfer whose shape is known."""
         session, terms = self.session, shape.terms
         content = b"".join((shape.exchange, len(header).to_bytes(4, "big"), header, body))
         post = Post(number, shape.address, content, terms, shape.ttl, queue=shape.queue)
@@ -184,7 +184,7 @@ class Publishing(Keeper[Inlet]):
         self.submit(post)
 
     def _answer_ahead(self, post: Post) -> None:
-        """Answers a transfer of a transaction as soon as it is known whether a route takes it."""
+        """Answers a transfer of a transaction as soon as it is known whether a route accepts it."""
         if post.queue is not None:
             self._welcome(post)
             return
@@ -198,14 +198,14 @@ class Publishing(Keeper[Inlet]):
             self._refuse_unanswered(inlet, inlet.refusal)
 
     def _welcome(self, post: Post) -> None:
-        """Tells that a transfer of a transaction is taken, if the transaction is."""
+        """Reports that a transfer of a transaction will be accepted with the transaction."""
         if post.terms.is_explicit:
             self.answering.accept(post.number)
         self.session.complete(post.number)
         self.session.touch()
 
     def _refuse_unanswered(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes transfers out of the transaction whose address is refused before they commit."""
+        """Removes transfers whose address is refused before the commit from the transaction."""
         posts = self._unanswered.pop(inlet.address, [])
         self._late.update(each.number for each in posts if each.number in self._committing)
         struck = {each.number: each for each in posts if each.number not in self._committing}
@@ -221,7 +221,7 @@ class Publishing(Keeper[Inlet]):
     def publish(
         self, number: int, command: o.FilePublish | o.StreamPublish, header: bytes, body: bytes
     ) -> None:
-        """Takes a file, or a packet, which is part of no transaction (0-10)."""
+        """Handles a file, or a packet, which is part of no transaction (0-10)."""
         if command.immediate:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
@@ -248,7 +248,7 @@ class Publishing(Keeper[Inlet]):
         self.submit(post)
 
     def submit(self, post: Post) -> None:
-        """Hands a transfer on, or lets it wait."""
+        """Hands a transfer on, or holds it."""
         if post.queue is not None:
             self._keep(post, post.queue)
             return
@@ -264,7 +264,7 @@ class Publishing(Keeper[Inlet]):
             self.pump(post.address)
 
     def _keep(self, post: Post, queue: Queue) -> None:
-        """Gives a transfer to a queue of this connection's own."""
+        """Passes a transfer to a queue of this connection's own."""
         if not queue.takes_own:
             self._refuse(post, Condition(conditions.NOT_FOUND, f"queue {queue.name!r} is gone"))
             return
@@ -272,7 +272,7 @@ class Publishing(Keeper[Inlet]):
         self._decide([post.number], ACCEPTED)
 
     def _line(self, address: str) -> deque[Post]:
-        """Finds what waits for an address, or begins it."""
+        """Returns the held transfers for an address, creating the list."""
         return self.held.setdefault(address, deque())
 
     def _check_size(self, inlet: Inlet, post: Post) -> None:
@@ -285,7 +285,7 @@ class Publishing(Keeper[Inlet]):
             )
 
     def _may_go(self, inlet: Inlet, post: Post) -> bool:
-        """Tells whether a transfer is handed on; reads no further if it is too much ahead."""
+        """Returns whether a transfer may be handed on; stops reading if it exceeds the limit."""
         if inlet.credit > 0:
             return True
         return inlet.ahead is not None and self.goes_ahead(inlet, settled=self._is_unasked(post))
@@ -301,12 +301,12 @@ class Publishing(Keeper[Inlet]):
         self.session.engine.runs.receive(inlet.link, received(post, self.session.engine.now))
 
     def _is_unasked(self, post: Post) -> bool:
-        """Tells whether nobody waits for the outcome of a transfer."""
+        """Returns whether nobody waits for the outcome of a transfer."""
         is_awaited = post.number in self._committing or post.number in self.answering.returnable
         return post.terms.is_unasked and not is_awaited
 
     def _hand_over(self) -> None:
-        """Gives the core what waits of accept-mode none, whatever the credit."""
+        """Passes held transfers of accept-mode none to the core, whatever the credit."""
         now = self.session.engine.now
         for address, line in self.held.items():
             inlet = self.inlets.get(address)
@@ -318,7 +318,7 @@ class Publishing(Keeper[Inlet]):
                 self.session.engine.runs.receive_all(inlet.link, run)
 
     def pump(self, address: str) -> None:
-        """Hands on what waits for an address, as far as its answer and credit go."""
+        """Hands on held transfers for an address as far as attach and credit allow."""
         while line := self.held.get(address):
             inlet = self.inlet(address)
             if inlet.refusal is None and not self._may_go(inlet, line[0]):
@@ -342,17 +342,17 @@ class Publishing(Keeper[Inlet]):
     # --- time -------------------------------------------------------------------------------------
 
     def _pump_in_time(self, address: str) -> None:
-        """Hands on what waits for an address, when it is known what time it is if that matters."""
+        """Hands on held transfers for an address, with the time of the turn if a ttl needs it."""
         if self._ends_at == math.inf:
             self.pump(address)
         else:
             self.session.server.pump_later(self)
 
     def on_time(self) -> None:
-        """Drops what has waited for longer than its ttl, and hands on what may go.
+        """Drops expired transfers, and hands on those that may be.
 
-        The core has to have answered before anything is dropped, and what may not wait at all goes
-        to whoever is ready for it.
+        The core must have answered before anything is dropped; a transfer with ttl 0 is sent only
+        to a receiver that is ready.
         """
         now = self.session.engine.now
         if now < self._ends_at:
@@ -368,18 +368,18 @@ class Publishing(Keeper[Inlet]):
         self.session.server.wake_at(min((at for at in ends if at > now), default=math.inf))
 
     def _watch(self, post: Post) -> None:
-        """Sees to it that a transfer does not wait for longer than its ttl."""
+        """Sets the timer for a held transfer with a ttl."""
         if post.ends_at < self._ends_at:
             self._ends_at = post.ends_at
             self.session.server.wake_at(post.ends_at)
 
     def _drop_ended(self, address: str, now: float, *, at_once: bool) -> bool:
-        """Drops what waits for an address and has ended; tells whether anything was.
+        """Drops expired transfers for an address; returns whether there were any.
 
         Args:
-            address: where the line leads.
-            now: the time that it is.
-            at_once: drops what has a ttl of 0, too.
+            address: the address.
+            now: the current time.
+            at_once: drops those with a ttl of 0, too.
         """
         inlet, line = self.inlets.get(address), self.held.get(address, deque())
         if inlet is None or not inlet.is_attached:
@@ -398,7 +398,7 @@ class Publishing(Keeper[Inlet]):
         return True
 
     def _end(self, posts: list[Post]) -> None:
-        """Tells that the ttl of transfers has ended, which is no fault of a session's."""
+        """Answers expired transfers, which are no fault of the session."""
         explicit: list[int] = []
         quiet: list[int] = []
         for post in posts:
@@ -410,7 +410,7 @@ class Publishing(Keeper[Inlet]):
             self._decide(explicit, EXPIRED)
 
     def shift(self, seconds: float) -> None:
-        """Moves all times: another worker has another clock."""
+        """Moves all times by the difference to another worker's clock."""
         for line in (*self.held.values(), *(inlet.open.values() for inlet in self.inlets.values())):
             for post in line:
                 post.ends_at += seconds
@@ -424,19 +424,19 @@ class Publishing(Keeper[Inlet]):
         return self.session.server
 
     def make_inlet(self, link: LinkId, address: str) -> Inlet:
-        """Makes the link for an address."""
+        """Creates the link for an address."""
         return Inlet(link, address, publishing=self)
 
     def name_of(self, inlet: Inlet) -> str:
-        """Names the link of an inlet: it is the same on every connection of the session."""
+        """Returns the link name of an inlet, the same on every connection of the session."""
         return f"{name_of(self.session.name)}>{inlet.address}"
 
     def refusal_of(self, address: str) -> Condition | None:
-        """Tells why an address is none."""
+        """Returns why an address is invalid; None: it is valid."""
         return None if address else Condition(conditions.NOT_FOUND, _NOWHERE)
 
     def attach_of(self, inlet: Inlet, name: LinkName) -> LinkAttached:
-        """Words the attach of an inlet, which outlives its connection as its session does."""
+        """Builds the attach of an inlet, which outlives its connection as its session does."""
         session = self.session
         return attrs.evolve(
             super().attach_of(inlet, name),
@@ -450,13 +450,13 @@ class Publishing(Keeper[Inlet]):
         )
 
     def hand_on_by(self, inlet: Inlet) -> None:
-        """Hands on what waits for an inlet, when it is known what time it is if that matters."""
+        """Hands on held transfers of an inlet, with the time of the turn if a ttl needs it."""
         self._pump_in_time(inlet.address)
 
     def attached(self, inlet: Inlet, answer: AttachLink) -> None:
-        """Takes the core's consent to an inlet; what was open before is resumed.
+        """Handles the core's acceptance of an inlet; open transfers are resumed.
 
-        What the core does not know any more of that is offered again: nothing else is left to do.
+        Those that the core does not know any more are offered again: nothing else can be done.
         """
         super().attached(inlet, answer)
         known = answer.unsettled or {}
@@ -478,7 +478,7 @@ class Publishing(Keeper[Inlet]):
             self.session.engine.runs.receive_all(inlet.link, again)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet; the next transfer to its address asks anew."""
+        """Handles the end of an inlet; the next transfer to its address attaches again."""
         inlet.refuse(condition)
         lost = list(inlet.open)
         inlet.open.clear()
@@ -493,14 +493,14 @@ class Publishing(Keeper[Inlet]):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _refuse(self, post: Post, condition: Condition) -> None:
-        """Answers a transfer that the core was never given."""
+        """Answers a transfer that was not passed to the core."""
         if error_code(condition) is ErrorCode.UNAUTHORIZED_ACCESS:
             raise SessionFaultError(
                 ErrorCode.UNAUTHORIZED_ACCESS, str(condition), *post.terms.codes, post.number
             )
         if condition.name == conditions.NOT_FOUND:
             self._check_exchange(post, condition)
-        if post.number in self._late:  # the commit that waits for it has not promised it
+        if post.number in self._late:  # the commit that waits for it has not been answered
             self._late.discard(post.number)
             self.answering.terms[post.number] = post.terms
             self._answer([post.number], Rejected(condition))
@@ -509,7 +509,7 @@ class Publishing(Keeper[Inlet]):
         self._decide([post.number], Rejected(condition))
 
     def _check_exchange(self, post: Post, condition: Condition) -> None:
-        """Refuses an exchange that is not there (message.transfer, nonexistent-exchange)."""
+        """Refuses an exchange that does not exist (message.transfer, nonexistent-exchange)."""
         exchange = messages.content_layout(post.content).exchange
         if exchange and not self.session.server.knows_exchange(exchange):
             raise SessionFaultError(
@@ -520,13 +520,13 @@ class Publishing(Keeper[Inlet]):
             )
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
+        """Handles the outcome of deliveries, and settles them."""
         known = [inlet.open.pop(number) for number in numbers if number in inlet.open]
         known = self._offer_again(inlet, known, state)
         self._decide([post.number for post in known], state)
 
     def _put_back(self, inlet: Inlet, posts: list[Post], *, has_failed: bool) -> None:
-        """Puts transfers in front of their line again."""
+        """Puts transfers back to the start of their list."""
         for post in posts:
             if has_failed:
                 post.failures += 1
@@ -538,7 +538,7 @@ class Publishing(Keeper[Inlet]):
     def _offer_again(
         self, inlet: Inlet, posts: list[Post], state: DeliveryState | None
     ) -> list[Post]:
-        """Puts back in front of its line what its client is not to hear of; gives the others."""
+        """Puts transfers that are to be tried again back to the start; returns the others."""
         has_failed = isinstance(state, Modified) and not state.undeliverable_here
         if not (has_failed or isinstance(state, Released)):
             return posts
@@ -569,7 +569,7 @@ class Publishing(Keeper[Inlet]):
         self.session.touch()
 
     def _decide_in_commit(self, numbers: Sequence[int], *, is_taken: bool) -> Sequence[int]:
-        """Takes the outcome of what a commit waits for; gives what it does not wait for."""
+        """Handles outcomes of a commit's transfers; returns the numbers of other transfers."""
         decided = self._committing.intersection(numbers)
         self._committing -= decided
         self._refused_in_commit += 0 if is_taken else len(decided)
@@ -590,7 +590,7 @@ class Publishing(Keeper[Inlet]):
             self._welcome(post)
 
     def commit(self, number: int) -> None:
-        """Hands on the transfers of the transaction; its end is told to the session."""
+        """Hands on the transfers of the transaction; its end is reported to the session."""
         posts, self.transaction = self.transaction or [], []
         routed = [post for post in posts if post.queue is None]
         self._committing = {post.number for post in routed}
@@ -625,7 +625,7 @@ class Publishing(Keeper[Inlet]):
     # --- suspension and end -----------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """Takes note that the session is without a channel: only what is open is kept of links."""
+        """Records that the session has no channel: only links with open transfers are kept."""
         engine = self.session.server
         for inlet in list(self.inlets.values()):
             self.forget(inlet)
@@ -635,7 +635,7 @@ class Publishing(Keeper[Inlet]):
         engine.hold_octets(-self._octets())
 
     def come_back(self) -> None:
-        """Attaches the links again on which transfers are open, and asks for those that wait."""
+        """Attaches links with open transfers again, and requests those for held transfers."""
         engine = self.session.server
         engine.hold_octets(self._octets())
         for inlet in list(self.inlets.values()):
@@ -652,10 +652,10 @@ class Publishing(Keeper[Inlet]):
         return waiting + sum(len(post.content) for post in self.transaction or ())
 
     def ended(self, *, tells: bool) -> None:
-        """Ends all links; what was held and has no owner but the client is void.
+        """Ends all links; held transfers that are still the client's are void.
 
         Args:
-            tells: the connection lives on, so the core has to be told.
+            tells: the connection lives on, so the end of links is reported to the core.
         """
         self._hand_over()
         self.end(list(self.inlets.values()), tells=tells)

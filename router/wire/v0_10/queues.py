@@ -1,29 +1,29 @@
-"""What a client receives: queues, the links behind them, and subscriptions before them.
+"""A client's queues: the links behind them, and the subscriptions before them.
 
 Theory of operation. A router stores nothing, so a *queue* here is a name, the addresses that it
-stands for, and the subscriptions that take turns. There are two kinds:
+receives from, and the subscriptions that take turns. There are two kinds:
 
-- a *routed* queue is an address of the routing table: shared, durable and kept by whoever is
-  behind the route. Each subscription has a link of its own to it;
-- a *local* queue lives and dies with its session: exclusive or auto-delete. Its own name is one
-  address, each binding adds one; its outlets (outgoing links) are there from the beginning, and
-  take ``LOCAL_CREDIT`` deliveries before anybody subscribes; but not what is sent to the name of
-  one that is not exclusive, for others may receive that.
+- a *routed* queue is an address of the routing table: shared, durable and held by whoever is behind
+  the route. Each subscription has a link of its own to it;
+- a *local* queue lasts as long as its session: exclusive or auto-delete. Its own name is one
+address,
+  each binding adds one; its outlets (outgoing links) exist from the beginning, and accept
+  ``LOCAL_CREDIT`` deliveries before there is a subscription; except from the name of a queue that
+  is not exclusive, because others may receive from that.
 
-Deliveries from all outlets form one line, ``backlog``; whoever has capacity takes the next one.
-What waits longer than its ttl goes when it stands at the head of the line.
+Deliveries from all outlets form one list, ``backlog``; a subscription with capacity gets the next
+one. Expired deliveries are dropped at the head.
 
-What its own connection transfers by name to a local queue that nobody else reaches by that name (it
-is exclusive, or no route takes the name) goes past the core: it is *own*. It is the queue's as soon
-as it is there, so its transfer is complete; what is released stands at the head of the line again;
-and it ends with the queue. ``KEPT_OCTETS`` bounds it.
+A transfer of its own connection, by name, to a local queue that only this connection can reach by
+that name (it is exclusive, or no route has the name) does not pass the core: it is *own*. It
+belongs to the queue at once, so its transfer is complete; a released one returns to the head; and
+it ends with the queue. ``KEPT_OCTETS`` limits it.
 
-An outlet is granted as much as all subscriptions have capacity for (``subscription``). With several
-outlets the same capacity is granted to each, and what comes too much waits in the backlog; that is
-bounded.
+An outlet is granted the capacity of all subscriptions (``subscription``). With several outlets the
+same capacity is granted to each, and surplus deliveries wait in the backlog; that is bounded.
 
-    flush      every outlet is drained; complete when all have said that nothing is left
-    stop       credit is void at once; what waits in a routed queue's backlog is given back
+    flush      every outlet is drained; complete when all drains are
+    stop       credit is void at once; the backlog of a routed queue is returned to the core
 """
 
 import math
@@ -61,20 +61,20 @@ from router.wire.v0_10.session import SessionConnection
 from router.wire.v0_10.types import Table
 
 LOCAL_CREDIT: Final = 100
-"""Deliveries of others that a local queue takes while nobody is subscribed to it."""
+"""Deliveries of others that a local queue accepts while it has no subscription."""
 
 KEPT_OCTETS: Final = 16 << 20
-"""What a queue keeps of its own."""
+"""Octets of its own that a queue keeps."""
 
 _KEPT_OVERHEAD: Final = 512
-"""Octets that a kept delivery takes besides its payload."""
+"""Octets of a kept delivery besides its payload."""
 
 _NOBODY: Final[frozenset["QueueSubscription"]] = frozenset()
 
 REJECTED: Final = Rejected()
 
 EXPIRED: Final = Modified(delivery_failed=True, undeliverable_here=True)
-"""What becomes of a delivery of others whose ttl ends here."""
+"""Outcome of a delivery of others whose ttl ends here."""
 
 
 @attrs.define(eq=False)
@@ -82,18 +82,18 @@ class Outlet:
     """An outgoing link behind a queue.
 
     Attributes:
-        address: where it receives from.
+        address: the address that it receives from.
         filters: arguments of headers bindings, of which one must match; empty: no filter.
         credit: deliveries that the core may still send.
-        unsettled: numbers of deliveries without an outcome.
-        resumed: deliveries that the core is to name again, for which it needs credit.
-        unnamed: their tags, each with what the client has said of it meanwhile; None: nothing.
-        is_attached: the core has answered and gives it.
-        is_leaving: to be detached when nothing is unsettled.
-        is_draining: the core has been asked to use the credit up.
+        unsettled: number of unsettled deliveries.
+        resumed: number of deliveries that the core has to name again, for which it needs credit.
+        unnamed: their tags, each with the client's outcome since; None: none.
+        is_attached: the core has accepted it.
+        is_leaving: it is detached when nothing is unsettled.
+        is_draining: the core has been asked to drain.
         home: the worker that keeps it; None: this one.
-        is_own: it is no link, but stands for what is the queue's own.
-        is_shared: others may receive what is sent to the queue's name.
+        is_own: it is no link, but represents the queue's own deliveries.
+        is_shared: others may receive from the queue's name.
     """
 
     link: LinkId
@@ -112,11 +112,11 @@ class Outlet:
     is_shared: bool = False
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         self.queue.take(self, deliveries)
 
     def drained(self) -> None:
-        """Records that the core has sent all that it had."""
+        """Records that the core has nothing more."""
         self.queue.drained(self)
 
 
@@ -126,7 +126,7 @@ class Waiting:
 
     Attributes:
         outlet: the link that brought it.
-        ends_at: when its ttl ends; None: nobody has looked, as it may go on at once.
+        ends_at: when its ttl ends; None: not computed, since it may be sent at once.
     """
 
     outlet: Outlet
@@ -136,13 +136,13 @@ class Waiting:
 
 @attrs.define(eq=False)
 class Watch:
-    """A binding with wildcards, whose addresses a queue stands for.
+    """A binding with wildcards, from whose addresses a queue receives.
 
     Attributes:
-        link: names it to the core.
-        addresses: those that somebody sends to.
-        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
-        accepted, refused: called once, with the core's answer; None when that has been.
+        link: its id with the core.
+        addresses: those in use.
+        unanswered: outlets that the core must answer before ``accepted`` is called.
+        accepted, refused: one is called once, with the core's answer; None afterwards.
     """
 
     session: "QueueSession"
@@ -156,29 +156,29 @@ class Watch:
 
 
 class QueueServer(Interface):
-    """What a queue asks of its client's connection."""
+    """The part of a client's connection that its queues use."""
 
     outlets: dict[LinkId, Outlet]
 
     def next_link(self) -> LinkId:
-        """Names a link to come."""
+        """Returns a new link id."""
 
     def forget_shapes(self) -> None:
-        """Forgets what transfers mean: queues have come or gone."""
+        """Clears cached meanings of transfers: queues have changed."""
 
 
 class QueueWatching(Interface):
     """The patterns of one session's queues (``watching``)."""
 
     def follow(self, watch: Watch, command: AddressesChanged) -> None:
-        """Attaches a queue to addresses that are in use now, and to no others."""
+        """Attaches a queue to the addresses that are in use, and to no others."""
 
     def end(self, watch: Watch) -> None:
-        """Watches a pattern no more."""
+        """Ends the watch of a pattern."""
 
 
 class QueueSession(Interface):
-    """What a queue asks of its session."""
+    """The part of a session that its queues use."""
 
     name: bytes
     queues: "dict[str, Queue]"
@@ -193,7 +193,7 @@ class QueueSession(Interface):
 
     @property
     def watching(self) -> QueueWatching:
-        """The patterns that its queues stand for."""
+        """The patterns of its queues."""
 
     @property
     def is_attached(self) -> bool:
@@ -205,16 +205,16 @@ class QueueSession(Interface):
 
     @property
     def expiry_seconds(self) -> int:
-        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
+        """How long its links outlive it, in AMQP 1.0's form (§3.5.3, timeout)."""
 
     def complete_all(self, numbers: Iterable[int]) -> None:
         """Records that commands are carried out."""
 
     def review(self, queue: "Queue") -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries."""
+        """Reports to the core the outcome of deliveries."""
 
     def decide(
         self,
@@ -223,27 +223,27 @@ class QueueSession(Interface):
         number: DeliveryNumber | None,
         state: DeliveryState,
     ) -> None:
-        """Tells the core the outcome of a delivery, or remembers it until the core asks."""
+        """Reports the outcome of a delivery to the core, or keeps it until the core asks."""
 
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
-        """What the client, or the backlog, holds of a link that comes back."""
+        """Returns the tags, of a link that comes back, that the client or the backlog has."""
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Handles the core's new number for what the client has; returns whether it has it."""
+        """Handles the core's new number for a delivery; returns whether the client has it."""
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Records that the core took a link away."""
+        """Records that the core has detached a link."""
 
 
 class SubscriptionSession(Interface):
     """The session of a subscription."""
 
     def deliver(self, subscription: Any, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Sends a delivery to a subscription; returns whether its credit allowed that."""
+        """Sends a delivery to a subscription; returns whether its credit allowed it."""
 
 
 class QueueSubscription(Interface):
-    """Whoever is subscribed to a queue (``subscription``)."""
+    """A subscription to a queue (``subscription``)."""
 
     label: str
     is_exclusive: bool
@@ -252,35 +252,35 @@ class QueueSubscription(Interface):
 
     @property
     def codes(self) -> tuple[int, int]:
-        """Class and code of the command that asked for it."""
+        """Class and code of the subscribing command."""
 
     @property
     def session(self) -> SubscriptionSession:
-        """The session that it is of."""
+        """The session of the subscription."""
 
     @property
     def capacity(self) -> int:
-        """How many messages it takes now."""
+        """Number of messages that the subscription accepts now."""
 
     def void(self) -> None:
-        """Takes all credit away."""
+        """Revokes all credit."""
 
 
 class Queue:
-    """A queue, as its session knows it (see the module).
+    """A queue of a session (see the module).
 
     Attributes:
-        is_local: it lives and dies with the session.
+        is_local: it lasts as long as the session.
         outlets: by address.
-        watches: by pattern, what bindings with wildcards stand for.
-        subscriptions: those that take turns, the next one first.
-        backlog: deliveries that nobody had capacity for.
-        auto_delete: it goes when its last subscription does.
-        has_own_address: its name is an address, too; not so for a local queue that no route names.
-        takes_own: what its connection transfers by its name goes past the core.
-        own: stands for the link that this would come by.
-        kept_octets: what is own here, and with clients that may give it back.
-        may_fall: at the next review credit may be taken back.
+        watches: bindings with wildcards, by pattern.
+        subscriptions: in the order of their turns.
+        backlog: waiting deliveries.
+        auto_delete: it is deleted with its last subscription.
+        has_own_address: its name is an address; not so for a local queue without a route.
+        takes_own: its connection's transfers by name do not pass the core.
+        own: represents the link of these transfers.
+        kept_octets: own deliveries here, and at clients that may return them.
+        may_fall: the next review may reduce credit.
     """
 
     def __init__(
@@ -313,12 +313,12 @@ class Queue:
 
     @property
     def addresses(self) -> set[str]:
-        """What the queue stands for."""
+        """The addresses that the queue receives from."""
         own = {self.name} if self.has_own_address else set()
         return own | {each.address for each in self.bindings if not each.is_pattern}
 
     def wants(self, address: str) -> bool:
-        """Returns whether the queue stands for an address, by itself or by a pattern."""
+        """Returns whether the queue receives from an address, by itself or by a pattern."""
         if address in self.addresses:
             return True
         return any(address in watch.addresses for watch in self.watches.values())
@@ -326,11 +326,11 @@ class Queue:
     # --- links ------------------------------------------------------------------------------------
 
     def open_outlet(self, address: str, label: str) -> Outlet:
-        """Asks the core for a link from an address.
+        """Requests a link from an address.
 
         Args:
-            address: where it is to receive from.
-            label: tells the links of several subscriptions to one address apart.
+            address: the address.
+            label: distinguishes the links of several subscriptions to one address.
         """
         outlet = self.outlets.get(address)
         if outlet is not None:
@@ -342,13 +342,13 @@ class Queue:
         return outlet
 
     def ask(self, outlet: Outlet, label: str, *, is_back: bool = False) -> None:
-        """Asks the core for a link, perhaps one that it has known before.
+        """Requests a link, perhaps one that the core has known before.
 
         Args:
             outlet: the link.
             label: as with ``open_outlet``.
-            is_back: the session has come back, and knows all that it was sent on the link: what it
-                does not name it never had (§2.6.13, as in receiver-settle-mode second).
+            is_back: the session has come back with all its received deliveries: those that it does
+                not list it never had (§2.6.13, as in receiver-settle-mode second).
         """
         session = self.session
         session.server.outlets[outlet.link] = outlet
@@ -377,7 +377,7 @@ class Queue:
         )
 
     def attached(self, outlet: Outlet, answer: AttachLink) -> None:
-        """Notes that the core gives a link, and whether what is sent to its name is its alone."""
+        """Handles the core's acceptance of a link, and whether its address is exclusive."""
         outlet.is_attached = True
         source = answer.source
         if not self.is_local or outlet.address != self.name or source is None:
@@ -388,13 +388,13 @@ class Queue:
 
     @property
     def label(self) -> str:
-        """Begins the names of its links: what a routed queue's only subscription is called."""
+        """Prefix of its links' names: the label of a routed queue's only subscription."""
         if self.is_local or not self.subscriptions:
             return self.name
         return self.subscriptions[0].label
 
     def close_outlet(self, outlet: Outlet) -> None:
-        """Lets a link go as soon as nothing on it is unsettled."""
+        """Detaches a link as soon as nothing on it is unsettled."""
         if outlet.credit and outlet.is_attached:
             outlet.credit = 0
             self.session.engine.runs.add(CreditGranted(outlet.link, 0))
@@ -403,7 +403,7 @@ class Queue:
         self.detach_if_done(outlet)
 
     def let_go(self, address: str) -> None:
-        """Closes the outlet of an address that the queue stands for no more."""
+        """Closes the outlet of an address that the queue no longer receives from."""
         outlet = self.outlets.get(address)
         if outlet is not None and not self.wants(address):
             self.close_outlet(outlet)
@@ -426,7 +426,7 @@ class Queue:
             del self._tried[key]
 
     def release(self, outlet: Outlet) -> None:
-        """Gives back what of a link waits here."""
+        """Returns the waiting deliveries of a link to the core."""
         back = [each.delivery for each in self.backlog if each.outlet is outlet]
         back = [each for each in back if not each.settled]
         self.backlog = deque(each for each in self.backlog if each.outlet is not outlet)
@@ -436,7 +436,7 @@ class Queue:
     # --- deliveries -------------------------------------------------------------------------------
 
     def take(self, outlet: Outlet, deliveries: Iterable[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         session = self.session
         for delivery in deliveries:
             if delivery.resume:
@@ -482,7 +482,7 @@ class Queue:
             self.session.settle(outlet, [delivery.number], RELEASED)
 
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Tells whether a headers binding takes a message; what is broken goes on to be refused."""
+        """Returns whether a headers binding matches; invalid messages pass, to be refused later."""
         try:
             content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_10)
             found = messages.read_content(content)
@@ -493,16 +493,16 @@ class Queue:
 
     @property
     def is_shared_here(self) -> bool:
-        """Whether several subscriptions take turns at one link."""
+        """Whether several subscriptions take turns on one link."""
         return self.is_local and len(self.subscriptions) > 1
 
     def take_back(
         self, outlet: Outlet, delivery: OutgoingDelivery, subscription: QueueSubscription
     ) -> bool:
-        """Puts what a subscription has released at the head of the line, for the others.
+        """Puts a delivery that a subscription has released at the head, for the others.
 
         Returns:
-            false: all have had it.
+            False: all subscriptions have had it.
         """
         tried = self._tried.setdefault((outlet, delivery.tag), set())
         tried.add(subscription)
@@ -516,10 +516,10 @@ class Queue:
     # --- what is the queue's own ------------------------------------------------------------------
 
     def keep(self, content: bytes, ttl: int | None) -> None:
-        """Handles what its connection transfers to it.
+        """Keeps a transfer of its own connection.
 
         Raises:
-            SessionFaultError: there is too much of it.
+            SessionFaultError: too much is kept.
         """
         octets = len(content) + _KEPT_OVERHEAD
         if self.kept_octets + octets > KEPT_OCTETS:
@@ -544,9 +544,9 @@ class Queue:
         return Waiting(self.own, delivery, self._kept_until.get(delivery.number, math.inf))
 
     def decided(self, delivery: OutgoingDelivery, state: DeliveryState) -> None:
-        """Handles the outcome of what is the queue's own; what is given back is the next again.
+        """Handles the outcome of the queue's own delivery; a returned one is the next again.
 
-        What may not come here again ends: nobody else reaches the queue.
+        One that may not be delivered here again is dropped: only this connection reaches the queue.
         """
         is_refused = isinstance(state, Modified) and state.undeliverable_here
         if is_refused or isinstance(state, Accepted | Rejected):
@@ -564,7 +564,7 @@ class Queue:
         return self.session.engine.now
 
     def _look(self) -> None:
-        """Works out when the ttl of what is new ends; that is at either end of the line."""
+        """Computes the expiry of new deliveries, which are at either end of the backlog."""
         for line in (reversed(self.backlog), self.backlog):
             for waiting in line:
                 if waiting.ends_at is not None:
@@ -575,13 +575,13 @@ class Queue:
                 waiting.ends_at = math.inf if ttl is None else self._now + ttl / 1000
 
     def drop_expired(self) -> None:
-        """Takes out what stands at the head of the line and whose ttl has ended."""
+        """Drops expired deliveries at the head."""
         backlog = self.backlog
         while backlog and (ends_at := backlog[0].ends_at) is not None and ends_at <= self._now:
             self._end(backlog.popleft(), EXPIRED, REJECTED)
 
     def drop_all_expired(self) -> None:
-        """Takes out all whose ttl has ended, wherever it stands, before what is here is counted."""
+        """Drops all expired deliveries, before the backlog is counted."""
         now, backlog = self._now, self.backlog
         self.backlog = deque()
         for waiting in backlog:
@@ -591,7 +591,7 @@ class Queue:
                 self.backlog.append(waiting)
 
     def _end(self, waiting: Waiting, state: DeliveryState, own: DeliveryState) -> None:
-        """Ends a delivery that nobody is to have, by another outcome if it is the queue's own."""
+        """Ends a delivery, with another outcome if it is the queue's own."""
         outlet, delivery = waiting.outlet, waiting.delivery
         if outlet.is_own:
             self.decided(delivery, own)
@@ -600,7 +600,7 @@ class Queue:
             self.session.decide(outlet, delivery.tag, delivery.number, state)
 
     def shift(self, seconds: float) -> None:
-        """Moves all times: another worker has another clock."""
+        """Moves all times by the difference to another worker's clock."""
         for waiting in self.backlog:
             if waiting.ends_at is not None:
                 waiting.ends_at += seconds
@@ -610,7 +610,7 @@ class Queue:
     # --- to subscriptions -------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Sends what waits to those who have capacity, in turns."""
+        """Sends waiting deliveries to subscriptions with capacity, in turn."""
         self._dispatch()
         if self.backlog:
             self._look()
@@ -623,7 +623,7 @@ class Queue:
                 return
             outlet, delivery = backlog[0].outlet, backlog[0].delivery
             tried = self._tried.get((outlet, delivery.tag), _NOBODY) if self._tried else _NOBODY
-            if tried and tried.issuperset(subscriptions):  # those who had not had it have left
+            if tried and tried.issuperset(subscriptions):  # the others have left
                 backlog.popleft()
                 self.done(outlet, delivery.tag)
                 self.session.decide(outlet, delivery.tag, delivery.number, RELEASED)
@@ -641,7 +641,7 @@ class Queue:
                 subscriptions.rotate(-1)
 
     def done(self, outlet: Outlet, tag: DeliveryTag) -> None:
-        """Records that a delivery is done with: nobody asks any more who has released it."""
+        """Records that a delivery is done, so that its releases need not be remembered."""
         if self._tried:
             self._tried.pop((outlet, tag), None)
 
@@ -656,7 +656,7 @@ class Queue:
     # --- credit -----------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Grants what subscriptions have capacity for, and takes back what they have not."""
+        """Grants credit as far as subscriptions have capacity, and revokes credit beyond it."""
         for outlet in self.outlets.values():
             if not outlet.is_attached or outlet.is_leaving or outlet.is_draining:
                 continue
@@ -668,13 +668,13 @@ class Queue:
         self.may_fall = False
 
     def grant_resumed(self, outlet: Outlet) -> None:
-        """Grants a link that has come back what it needs to name deliveries again."""
+        """Grants a resumed link the credit that it needs to name deliveries again."""
         outlet.credit = max(self._capacity(outlet), 0)
         credit = outlet.credit + outlet.resumed
         self.session.engine.runs.add(CreditGranted(outlet.link, credit))
 
     def _needs_review(self, outlet: Outlet) -> bool:
-        """Returns whether a review would grant an outlet more."""
+        """Returns whether a review would grant an outlet more credit."""
         return self._is_due(outlet, self._capacity(outlet))
 
     @staticmethod
@@ -683,7 +683,7 @@ class Queue:
         return gain > 0 and (outlet.credit <= 0 or 2 * gain >= capacity)
 
     def _capacity(self, outlet: Outlet) -> int:
-        """Works out how many more deliveries are taken; none where others may be waiting."""
+        """Returns how many more deliveries are accepted; 0 while there is a backlog."""
         if self.is_local and not self.subscriptions:
             if outlet.is_shared:
                 return 0
@@ -695,7 +695,7 @@ class Queue:
         return max(capacity, 0)
 
     def stop(self, subscription: QueueSubscription) -> None:
-        """Takes a subscription's credit away (0-10 message.stop)."""
+        """Revokes a subscription's credit (0-10 message.stop)."""
         subscription.void()
         self.may_fall = True
         self.review()
@@ -704,10 +704,10 @@ class Queue:
                 self.release(outlet)
 
     def drain(self, subscription: QueueSubscription, number: int) -> bool:
-        """Has every outlet's credit used up or given back (0-10 message.flush).
+        """Has every outlet's credit used up or returned (0-10 message.flush).
 
         Returns:
-            whether that takes time; ``drained`` says when it is done.
+            whether that is still under way; ``drained`` reports the end.
         """
         capacity = subscription.capacity
         waits = False
@@ -743,7 +743,7 @@ class Queue:
     # --- end --------------------------------------------------------------------------------------
 
     def remove(self, subscription: QueueSubscription) -> None:
-        """Takes a subscription out; a queue without any may go."""
+        """Removes a subscription; a queue without any may be deleted."""
         subscription.is_active = False
         self.subscriptions.remove(subscription)
         self.session.complete_all(subscription.flushes)
@@ -752,12 +752,12 @@ class Queue:
                 for outlet in list(self.outlets.values()):
                     self.close_outlet(outlet)
             elif self.auto_delete and not self.is_exclusive:
-                self.delete()  # an exclusive one goes with its session
+                self.delete()  # an exclusive queue is deleted with its session
         self.may_fall = True
         self.session.review(self)
 
     def delete(self) -> None:
-        """Ends a local queue, and with it the subscriptions to it."""
+        """Deletes a local queue, and its subscriptions."""
         for watch in list(self.watches.values()):
             self.session.watching.end(watch)
         for outlet in list(self.outlets.values()):
@@ -767,7 +767,7 @@ class Queue:
         self.session.server.forget_shapes()
 
     def purge(self) -> None:
-        """Drops what waits, as if it had been received."""
+        """Drops waiting deliveries, as if they had been received."""
         backlog, self.backlog = self.backlog, deque()
         for waiting in backlog:
             self._end(waiting, ACCEPTED, ACCEPTED)
@@ -775,16 +775,16 @@ class Queue:
 
 
 def _ttl_of(delivery: OutgoingDelivery) -> int | None:
-    """Reads a message's ttl in milliseconds; None if it has none that can be read."""
+    """Returns a message's ttl in milliseconds; None if it has none, or an invalid one."""
     try:
         content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_10)
         layout = messages.content_layout(content)
         properties = messages.delivery_properties(content[layout.header_at : layout.body_at])
     except (TranslationError, DecodeError):
-        return None  # whoever it is sent to finds out
+        return None  # the subscriber's side refuses it
     return None if properties is None else messages.milliseconds_left(properties)
 
 
 def gone(queue: Queue, condition: Condition) -> str:
-    """Words why a queue is not there any more."""
+    """Describes why a queue is gone."""
     return f"queue {queue.name!r}: {condition}"

@@ -1,12 +1,11 @@
-"""From octets to octets, for messages that begin as others did.
+"""Translation octets to octets, for messages with known beginnings.
 
-Theory of operation. A stream of messages has few different beginnings: the same properties with
-another body behind them. What a beginning becomes in the other protocol is worked out once, the
-general way (``to_sections``, ``from_sections``), and remembered, within bounds; for the next
-message of the kind the body is put behind it. Beginnings that are new each time, since they hold an
-id, are cut (``cutting``) where they are plain. All ways give the same octets as the general way, or
-give up (None) where the body decides what the beginning becomes: maps, lists, values, several
-sections, footers.
+Theory of operation. A stream of messages has few different beginnings: the same properties before
+another body. The translation of a beginning is computed once in the general way (``to_sections``,
+``from_sections``) and cached, within bounds; for the next such message the body is appended to it.
+Unique beginnings, which contain an id, are cut (``cutting``) if they map directly. All ways give
+the same octets as the general way, or give up (None) if the body influences the beginning: maps,
+lists, values, several sections, footers.
 """
 
 from typing import Final
@@ -20,10 +19,10 @@ from router.wire.v0_10.to_sections import translated
 from router.wire.v1_0 import sections
 
 _LIMIT: Final = 1024
-"""Beginnings that are remembered of each kind; then all are forgotten."""
+"""Most cached beginnings of each kind; beyond it the cache is cleared."""
 
 _LONGEST: Final = 4096
-"""Octets of a beginning that is worth remembering."""
+"""Most octets of a beginning that is cached."""
 
 _DATA: Final = b"\x00\x53\x75"
 
@@ -32,7 +31,7 @@ _from_sections: dict[tuple[bytes, int], bytes | None] = {}
 
 
 def quick_to_sections(content: bytes) -> bytes | None:
-    """Translates a content into the octets of sections; None if its beginning does not tell."""
+    """Translates a content into sections; None: it needs the general translation."""
     try:
         header_at = content[0] + 5
         body_at = header_at + int.from_bytes(content[header_at - 4 : header_at], "big")
@@ -75,7 +74,7 @@ def _begin_to_sections(beginning: bytes) -> bytes | None:
 
 
 def quick_from_sections(payload: bytes) -> bytes | None:
-    """Translates the octets of sections into a content; None if its beginning does not tell."""
+    """Translates sections into a content; None: they need the general translation."""
     at = payload.find(_DATA, 0, _LONGEST)
     if at < 0:
         return None
@@ -104,7 +103,7 @@ def _begin_from_sections(payload: bytes, at: int) -> bytes | None:
     try:
         found = [section.start for section in sections.walk(payload)]
         if found[-1] != at:
-            return None  # it lies inside of another section
+            return None  # it is inside another section
         content = from_message(sections.decode_message(payload))
         return content[: messages.content_layout(content).body_at]
     except (DecodeError, TranslationError):

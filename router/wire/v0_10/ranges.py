@@ -1,12 +1,11 @@
-"""Sets of command-ids: ranges of serial numbers, never walked number by number (0-10 session).
+"""Sets of command-ids: ranges of serial numbers, never iterated by number (0-10 session).
 
 On the wire a ``sequence-set`` is a size of 2 octets and pairs of 32-bit numbers, first and last.
-Command-ids are serial numbers (RFC 1982); inside a session they are counted on beyond 32 bits
-here, so that plain comparison orders them. ``unwrap`` finds the long form of a number near one that
-is known.
+Command-ids are serial numbers (RFC 1982); inside a session they are extended beyond 32 bits, so
+that ordinary comparison orders them. ``unwrap`` finds the long form of a number near a known one.
 
-What a peer names may be billions of numbers in sixteen octets; whoever asks what of its own is
-meant intersects (``among``) and pays for what it has.
+A peer can name billions of numbers in sixteen octets; code that looks for its own numbers among
+them intersects (``among``), at a cost in proportion to its own.
 """
 
 import bisect
@@ -21,20 +20,20 @@ Range: TypeAlias = tuple[int, int]
 """First and last number."""
 
 Ranges: TypeAlias = tuple[Range, ...]
-"""A set as it stands on the wire, numbers of 32 bits."""
+"""A set as on the wire, numbers of 32 bits."""
 
 _PAIR: Final = struct.Struct(">II")
 _MODULUS: Final = 1 << 32
 _HALF: Final = 1 << 31
 
 MAX_RANGES: Final = 0xFFFF // 8
-"""Pairs behind a size of 2 octets."""
+"""Most pairs that a size of 2 octets can express."""
 
 
 def unwrap(number: int, near: int) -> int:
-    """Counts a 32-bit serial number on, to the value that lies nearest to ``near``.
+    """Extends a 32-bit serial number to the value nearest to ``near``.
 
-    Never below 0: what would lie before the first command is no command.
+    Never below 0: there is no command before the first one.
     """
     distance = (number - near) & (_MODULUS - 1)
     found = near + (distance - _MODULUS if distance >= _HALF else distance)
@@ -45,8 +44,9 @@ def decode_ranges(octets: bytes, at: int, end: int) -> tuple[Ranges, int]:
     """Reads a set with its size.
 
     Raises:
-        DecodeError: the size is no multiple of 8, or the set ends beyond ``end``; or the ranges do
-            not rise, which is a fault of the value (``amqp:invalid-field``).
+        DecodeError: the size is no multiple of 8, or the set ends beyond ``end``; or the ranges are
+        not
+            ascending, which is a fault of the value (``amqp:invalid-field``).
     """
     if at + 2 > end:
         raise DecodeError(at, "the set ends beyond its octets")
@@ -65,13 +65,13 @@ def decode_ranges(octets: bytes, at: int, end: int) -> tuple[Ranges, int]:
 
 
 def encode_ranges(ranges: Sequence[Range]) -> bytes:
-    """Writes a set with its size; numbers may be long ones."""
+    """Encodes a set with its size; numbers may be long ones."""
     pairs = [_PAIR.pack(first % _MODULUS, last % _MODULUS) for first, last in ranges[:MAX_RANGES]]
     return (8 * len(pairs)).to_bytes(2, "big") + b"".join(pairs)
 
 
 def long_ranges(ranges: Ranges, near: int) -> list[Range]:
-    """Counts the numbers of a peer's set on; a range that runs backwards names nothing."""
+    """Extends the numbers of a peer's set; a reversed range is empty."""
     found = []
     for first, last in ranges:
         begin = unwrap(first, near)
@@ -82,7 +82,7 @@ def long_ranges(ranges: Ranges, near: int) -> list[Range]:
 
 
 def ranges_of(numbers: Iterable[int]) -> list[Range]:
-    """Joins rising numbers into ranges."""
+    """Joins ascending numbers into ranges."""
     found: list[Range] = []
     first = last = -2
     for number in numbers:
@@ -98,7 +98,7 @@ def ranges_of(numbers: Iterable[int]) -> list[Range]:
 
 
 def among(ranges: Iterable[Range], numbers: Sequence[int]) -> Iterator[int]:
-    """Yields those of ``numbers``, which rise, that lie in a set."""
+    """Yields those of ``numbers``, which are ascending, that are in a set."""
     for first, last in ranges:
         start = bisect.bisect_left(numbers, first)
         stop = bisect.bisect_right(numbers, last)
@@ -106,7 +106,7 @@ def among(ranges: Iterable[Range], numbers: Sequence[int]) -> Iterator[int]:
 
 
 class RangeSet:
-    """A set that grows: rising, disjoint ranges that do not touch.
+    """A growing set: ascending, disjoint ranges that are not adjacent.
 
     Attributes:
         ranges: the set, numbers in their long form.
@@ -127,7 +127,7 @@ class RangeSet:
     def add(self, first: int, last: int) -> None:
         """Adds a range."""
         ranges = self.ranges
-        if ranges and ranges[-1][1] + 1 == first:  # the usual case
+        if ranges and ranges[-1][1] + 1 == first:  # the common case
             ranges[-1] = (ranges[-1][0], last)
             return
         if not ranges or first > ranges[-1][1] + 1:
@@ -141,7 +141,7 @@ class RangeSet:
         ranges[low:high] = [(first, last)]
 
     def remove(self, first: int, last: int) -> None:
-        """Takes a range out."""
+        """Removes a range."""
         ranges = self.ranges
         low = bisect.bisect_left(ranges, first, key=_last)
         high = bisect.bisect_right(ranges, last, key=_first)

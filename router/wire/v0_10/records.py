@@ -1,8 +1,8 @@
 """Controls, commands and structs as records (0-10, classes connection to queue).
 
 A record's fields are in wire order and carry their type in their annotation: the records are half
-of the table that drives ``router.wire.v0_10.codec``, which has the numbers. None is a field that
-is absent; a ``Bit`` has no octets but its packing flag.
+of the codec's table, ``router.wire.v0_10.codec``, which has the numbers. None is an absent field; a
+``Bit`` has no octets but its packing flag.
 """
 
 import uuid
@@ -79,7 +79,7 @@ class ConnectionTune:
 
 @attrs.frozen
 class ConnectionTuneOk:
-    """The limits that hold, none above the server's."""
+    """The negotiated limits, none above the server's."""
 
     channel_max: UInt16 = None
     max_frame_size: UInt16 = None
@@ -104,7 +104,7 @@ class ConnectionOpenOk:
 
 @attrs.frozen
 class ConnectionRedirect:
-    """The client is to dial another host."""
+    """The client is to connect to another host."""
 
     host: Str16 = None
     known_hosts: Array = None
@@ -112,12 +112,12 @@ class ConnectionRedirect:
 
 @attrs.frozen
 class ConnectionHeartbeat:
-    """A sign of life."""
+    """A heartbeat."""
 
 
 @attrs.frozen
 class ConnectionClose:
-    """The connection is to end."""
+    """Closes the connection."""
 
     reply_code: UInt16 = None
     reply_text: Words8 = None
@@ -133,7 +133,7 @@ class ConnectionCloseOk:
 
 @attrs.frozen
 class SessionAttach:
-    """A channel is to carry a session; ``force`` takes it from another."""
+    """Attaches a session to a channel; ``force`` takes it from another."""
 
     name: VBin16 = None
     force: Bit = False
@@ -141,21 +141,21 @@ class SessionAttach:
 
 @attrs.frozen
 class SessionAttached:
-    """The channel carries the session."""
+    """The session is attached."""
 
     name: VBin16 = None
 
 
 @attrs.frozen
 class SessionDetach:
-    """The channel is to be freed of its session."""
+    """Detaches a session from its channel."""
 
     name: VBin16 = None
 
 
 @attrs.frozen
 class SessionDetached:
-    """The channel carries no session."""
+    """The session is detached."""
 
     name: VBin16 = None
     code: UInt8 = None
@@ -163,7 +163,7 @@ class SessionDetached:
 
 @attrs.frozen
 class SessionRequestTimeout:
-    """Asks how long a detached session is kept; seconds, absent: for ever."""
+    """Requests how long a detached session is kept; seconds, absent: for ever."""
 
     timeout: UInt32 = None
 
@@ -177,7 +177,7 @@ class SessionTimeout:
 
 @attrs.frozen
 class SessionCommandPoint:
-    """The number of the next command, and how much of it is left out."""
+    """The number of the next command, and how much of it is omitted."""
 
     command_id: UInt32 = None
     command_offset: UInt64 = None
@@ -185,7 +185,7 @@ class SessionCommandPoint:
 
 @attrs.frozen
 class SessionExpected:
-    """What commands a receiver awaits; empty: the session is new to it."""
+    """The commands that a receiver expects; empty: the session is new to it."""
 
     commands: Commands = None
     fragments: VBin32 = None
@@ -193,7 +193,7 @@ class SessionExpected:
 
 @attrs.frozen
 class SessionConfirmed:
-    """What commands a receiver will complete whatever happens."""
+    """The commands that a receiver will complete in any case."""
 
     commands: Commands = None
     fragments: VBin32 = None
@@ -201,7 +201,7 @@ class SessionConfirmed:
 
 @attrs.frozen
 class SessionCompleted:
-    """What commands a receiver has completed."""
+    """The commands that a receiver has completed."""
 
     commands: Commands = None
     timely_reply: Bit = False
@@ -209,14 +209,14 @@ class SessionCompleted:
 
 @attrs.frozen
 class SessionKnownCompleted:
-    """What commands a sender knows to be completed."""
+    """The commands that a sender knows to be completed."""
 
     commands: Commands = None
 
 
 @attrs.frozen
 class SessionFlush:
-    """Asks for expected, confirmed or completed."""
+    """Requests expected, confirmed or completed."""
 
     expected: Bit = False
     confirmed: Bit = False
@@ -225,7 +225,7 @@ class SessionFlush:
 
 @attrs.frozen
 class SessionGap:
-    """Commands of which nothing more will come."""
+    """Commands that will not be continued."""
 
     commands: Commands = None
 
@@ -235,12 +235,12 @@ class SessionGap:
 
 @attrs.frozen
 class ExecutionSync:
-    """Is complete when all before it is."""
+    """Completes when all earlier commands have."""
 
 
 @attrs.frozen
 class ExecutionResult:
-    """What a command gave: a struct of size 4, without its size."""
+    """The result of a command: a struct of size 4, without its size."""
 
     command_id: UInt32 = None
     value: VBin32 = None
@@ -248,7 +248,7 @@ class ExecutionResult:
 
 @attrs.frozen(kw_only=True)
 class ExecutionException:
-    """Why the session ends."""
+    """The error that ends the session."""
 
     error_code: UInt16 = None
     command_id: UInt32 = None
@@ -264,7 +264,7 @@ class ExecutionException:
 
 @attrs.frozen
 class MessageTransfer:
-    """A message; header and body segments follow."""
+    """Transfers a message; header and body segments follow."""
 
     destination: Str8 = None
     accept_mode: UInt8 = None
@@ -273,14 +273,14 @@ class MessageTransfer:
 
 @attrs.frozen
 class MessageAccept:
-    """Transfers are taken."""
+    """Accepts transfers."""
 
     transfers: Commands = None
 
 
 @attrs.frozen
 class MessageReject:
-    """Transfers are refused."""
+    """Rejects transfers."""
 
     transfers: Commands = None
     code: UInt16 = None
@@ -289,7 +289,7 @@ class MessageReject:
 
 @attrs.frozen
 class MessageRelease:
-    """Transfers are given back."""
+    """Releases transfers."""
 
     transfers: Commands = None
     set_redelivered: Bit = False
@@ -297,14 +297,14 @@ class MessageRelease:
 
 @attrs.frozen
 class MessageAcquire:
-    """Transfers that were sent unacquired are wanted."""
+    """Acquires transfers that were sent unacquired."""
 
     transfers: Commands = None
 
 
 @attrs.frozen
 class MessageResume:
-    """Asks how much of an interrupted message is there."""
+    """Asks how much of an interrupted message is present."""
 
     destination: Str8 = None
     resume_id: Str16 = None
@@ -312,7 +312,7 @@ class MessageResume:
 
 @attrs.frozen(kw_only=True)
 class MessageSubscribe:
-    """The messages of a queue are wanted."""
+    """Subscribes to a queue."""
 
     queue: Str8 = None
     destination: Str8 = None
@@ -326,14 +326,14 @@ class MessageSubscribe:
 
 @attrs.frozen
 class MessageCancel:
-    """A subscription is to end."""
+    """Cancels a subscription."""
 
     destination: Str8 = None
 
 
 @attrs.frozen
 class MessageSetFlowMode:
-    """How a destination's credit is renewed."""
+    """Sets how a destination's credit is renewed."""
 
     destination: Str8 = None
     flow_mode: UInt8 = None
@@ -341,7 +341,7 @@ class MessageSetFlowMode:
 
 @attrs.frozen
 class MessageFlow:
-    """More credit; absent or 0xFFFFFFFF is infinite."""
+    """Adds credit; absent or 0xFFFFFFFF is infinite."""
 
     destination: Str8 = None
     unit: UInt8 = None
@@ -350,14 +350,14 @@ class MessageFlow:
 
 @attrs.frozen
 class MessageFlush:
-    """The credit is to be used up, or given back."""
+    """Requests that credit is used up or returned."""
 
     destination: Str8 = None
 
 
 @attrs.frozen
 class MessageStop:
-    """The credit is void."""
+    """Revokes all credit."""
 
     destination: Str8 = None
 
@@ -367,17 +367,17 @@ class MessageStop:
 
 @attrs.frozen
 class TxSelect:
-    """The session becomes transactional."""
+    """Makes the session transactional."""
 
 
 @attrs.frozen
 class TxCommit:
-    """What was transferred and accepted since the last time counts."""
+    """Commits the transaction's transfers and accepts."""
 
 
 @attrs.frozen
 class TxRollback:
-    """What was transferred and accepted since the last time is void."""
+    """Rolls the transaction's transfers and accepts back."""
 
 
 # --- class exchange (7): commands -----------------------------------------------------------------
@@ -385,7 +385,7 @@ class TxRollback:
 
 @attrs.frozen(kw_only=True)
 class ExchangeDeclare:
-    """An exchange is to be there."""
+    """Declares an exchange."""
 
     exchange: Str8 = None
     type: Str8 = None
@@ -398,7 +398,7 @@ class ExchangeDeclare:
 
 @attrs.frozen
 class ExchangeDelete:
-    """An exchange is to go."""
+    """Deletes an exchange."""
 
     exchange: Str8 = None
     if_unused: Bit = False
@@ -406,14 +406,14 @@ class ExchangeDelete:
 
 @attrs.frozen
 class ExchangeQuery:
-    """Asks what an exchange is."""
+    """Queries an exchange."""
 
     name: Str8 = None
 
 
 @attrs.frozen(kw_only=True)
 class ExchangeBind:
-    """A queue is to get what an exchange takes for a key."""
+    """Binds a queue to an exchange."""
 
     queue: Str8 = None
     exchange: Str8 = None
@@ -423,7 +423,7 @@ class ExchangeBind:
 
 @attrs.frozen
 class ExchangeUnbind:
-    """A binding is to go."""
+    """Removes a binding."""
 
     queue: Str8 = None
     exchange: Str8 = None
@@ -432,7 +432,7 @@ class ExchangeUnbind:
 
 @attrs.frozen(kw_only=True)
 class ExchangeBound:
-    """Asks whether a binding is there."""
+    """Asks whether a binding exists."""
 
     exchange: Str8 = None
     queue: Str8 = None
@@ -445,7 +445,7 @@ class ExchangeBound:
 
 @attrs.frozen(kw_only=True)
 class QueueDeclare:
-    """A queue is to be there."""
+    """Declares a queue."""
 
     queue: Str8 = None
     alternate_exchange: Str8 = None
@@ -458,7 +458,7 @@ class QueueDeclare:
 
 @attrs.frozen
 class QueueDelete:
-    """A queue is to go."""
+    """Deletes a queue."""
 
     queue: Str8 = None
     if_unused: Bit = False
@@ -467,14 +467,14 @@ class QueueDelete:
 
 @attrs.frozen
 class QueuePurge:
-    """What waits in a queue is to go."""
+    """Removes the waiting messages of a queue."""
 
     queue: Str8 = None
 
 
 @attrs.frozen
 class QueueQuery:
-    """Asks what a queue is."""
+    """Queries a queue."""
 
     queue: Str8 = None
 
@@ -484,7 +484,7 @@ class QueueQuery:
 
 @attrs.frozen(kw_only=True)
 class DeliveryProperties:
-    """How a message is delivered; a broker may change it."""
+    """Delivery properties of a message; a broker may change them."""
 
     discard_unroutable: Bit = False
     immediate: Bit = False
@@ -502,7 +502,7 @@ class DeliveryProperties:
 
 @attrs.frozen
 class FragmentProperties:
-    """Which part of a message an assembly is; both bits default to set."""
+    """The part of a message that an assembly is; both bits default to set."""
 
     first: Bit = True
     last: Bit = True
@@ -511,7 +511,7 @@ class FragmentProperties:
 
 @attrs.frozen
 class ReplyTo:
-    """Where an answer goes."""
+    """The address for replies."""
 
     exchange: Str8 = None
     routing_key: Str8 = None
@@ -522,7 +522,7 @@ ReplyToField: TypeAlias = Annotated[ReplyTo | None, "reply-to"]
 
 @attrs.frozen(kw_only=True)
 class MessageProperties:
-    """What a message is; nobody changes it."""
+    """Properties of a message; nobody changes them."""
 
     content_length: UInt64 = None
     message_id: Uuid = None
@@ -561,7 +561,7 @@ class ExchangeQueryResult:
 
 @attrs.frozen(kw_only=True)
 class ExchangeBoundResult:
-    """Result of exchange.bound: what of the question does not hold."""
+    """Result of exchange.bound: the parts of the question that do not hold."""
 
     exchange_not_found: Bit = False
     queue_not_found: Bit = False
@@ -572,7 +572,7 @@ class ExchangeBoundResult:
 
 @attrs.frozen(kw_only=True)
 class QueueQueryResult:
-    """Result of queue.query; without a queue: there is none."""
+    """Result of queue.query; without a queue: it does not exist."""
 
     queue: Str8 = None
     alternate_exchange: Str8 = None

@@ -1,8 +1,8 @@
 """Codes of errors (0-10 connection.close-code, execution.error-code), and AMQP 1.0's conditions.
 
-What a peer does wrong ends one of two things: the session, by ``execution.exception`` and a
-detach, or the connection, by ``connection.close``. Inside the engine both are Python exceptions,
-raised where the fault is found and caught in one place; none leaves it.
+A peer's fault ends one of two things: the session, by ``execution.exception`` and a detach, or the
+connection, by ``connection.close``. Inside the engine both are Python exceptions, raised where the
+fault is found and caught in one place; none leaves it.
 """
 
 import enum
@@ -17,7 +17,7 @@ from router.model.outcome import Rejected
 from router.model.text import words
 
 REJECTED: Final = "amqp-0-10:rejected"
-"""Condition of a message that was refused for no reason that AMQP 1.0 has a name for."""
+"""Condition of a message that was refused for a reason without a name in AMQP 1.0."""
 
 
 class CloseCode(enum.IntEnum):
@@ -56,7 +56,7 @@ class RejectCode(enum.IntEnum):
 
 
 class DetachCode(enum.IntEnum):
-    """Why a channel carries no session (session.detach-code)."""
+    """Why a session is detached (session.detach-code)."""
 
     NORMAL = 0
     SESSION_BUSY = 1
@@ -118,7 +118,7 @@ _ERROR_CODES: Final[dict[str, ErrorCode]] = {
 
 @attrs.frozen
 class ConnectionFaultError(RouterError):
-    """What a peer did wrong that ends the connection."""
+    """A peer's fault that ends the connection."""
 
     code: CloseCode
     text: str
@@ -129,10 +129,10 @@ class ConnectionFaultError(RouterError):
 
 @attrs.frozen
 class SessionFaultError(RouterError):
-    """What a peer did wrong, or asked for in vain, that ends a session.
+    """A peer's fault, or a request that cannot be met, that ends a session.
 
     Attributes:
-        text: for people: names the thing and the rule.
+        text: for people: names the object and the rule.
         class_code, code: of the command at fault; 0 if none is.
         command: its command-id, in its long form; None if none is at fault.
     """
@@ -148,7 +148,7 @@ class SessionFaultError(RouterError):
 
 
 def framing_error(text: str) -> ConnectionFaultError:
-    """Words a fault of frames, segments or controls."""
+    """Returns the error for invalid frames, segments or controls."""
     return ConnectionFaultError(CloseCode.FRAMING_ERROR, text)
 
 
@@ -162,7 +162,7 @@ def close_condition(code: int | None, text: str | None) -> Condition | None:
 
 
 def close_code(condition: Condition | None) -> CloseCode:
-    """Finds the code for the end of a connection."""
+    """Returns the code for the end of a connection."""
     if condition is None:
         return CloseCode.NORMAL
     return _CLOSE_CODES.get(condition.name, CloseCode.CONNECTION_FORCED)
@@ -175,7 +175,7 @@ def error_condition(code: int | None, text: str | None) -> Condition:
 
 
 def error_code(condition: Condition) -> ErrorCode:
-    """Finds the code for the end of a link."""
+    """Returns the code for the end of a link."""
     return _ERROR_CODES.get(condition.name, ErrorCode.INTERNAL_ERROR)
 
 
@@ -188,25 +188,25 @@ def rejection(code: int | None, text: str | None) -> Rejected:
 
 
 def decode_fault(error: DecodeError) -> SessionFaultError:
-    """Words that a command's segments cannot be read, or hold what is beyond its domain."""
+    """Returns the error for segments that cannot be decoded, or have values out of range."""
     is_readable = error.condition == conditions.INVALID_FIELD
     code = ErrorCode.ILLEGAL_ARGUMENT if is_readable else ErrorCode.COMMAND_INVALID
     return SessionFaultError(code, error.rule)
 
 
 REJECT_CODES: Final = (None, *RejectCode)
-"""What message.reject may say; Qpid's programs leave required fields out."""
+"""Values of message.reject; Qpid's programs omit required fields."""
 
 _MODES: Final = (None, 0, 1)
 
 
 def check_modes(accept: int | None, acquire: int | None) -> None:
-    """Refuses modes that the protocol has not (message.accept-mode, acquire-mode).
+    """Refuses unknown values of accept-mode and acquire-mode.
 
-    A mode that is left out is the first one: Qpid's client for Python does so.
+    An absent mode is the first one: Qpid's client for Python sends none.
 
     Raises:
-        SessionFaultError: one is beyond its domain.
+        SessionFaultError: one is out of range.
     """
     for name, mode in (("accept-mode", accept), ("acquire-mode", acquire)):
         if mode not in _MODES:
@@ -214,5 +214,5 @@ def check_modes(accept: int | None, acquire: int | None) -> None:
 
 
 def short_text(text: str, octets: int = 255) -> str:
-    """Cuts a text to what fits a string of the protocol."""
+    """Shortens a text to fit a string of the protocol."""
     return words(text).encode()[:octets].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""What both directions of the translation must agree on, value by value."""
+"""Conversions on which both directions of the translation must agree."""
 
 import uuid
 from typing import Any, Final
@@ -12,30 +12,30 @@ from router.wire.v0_10.values import from_v1_0
 from router.wire.v1_0.types import Ulong
 
 MILLISECONDS_FROM: Final = 100_000_000_000
-"""Datetimes above are milliseconds, as Qpid for Java writes them; in seconds: the year 5138."""
+"""Greater datetimes are milliseconds, as Qpid for Java writes them; in seconds: the year 5138."""
 
 _MAX_MILLISECONDS: Final = (1 << 63) - 1
 
 
 def milliseconds_of(value: int) -> int | None:
-    """Reads a datetime as milliseconds; None: AMQP 1.0 cannot hold it."""
+    """Returns a datetime in milliseconds; None: AMQP 1.0 cannot hold it."""
     value = value if value > MILLISECONDS_FROM else value * 1000
     return value if value <= _MAX_MILLISECONDS else None
 
 
 def datetime_of(milliseconds: int) -> Seconds | None:
-    """Writes milliseconds as a datetime in seconds; None: it lies before 1970."""
+    """Returns milliseconds as a datetime in seconds; None: it is before 1970."""
     return Seconds(milliseconds // 1000) if milliseconds >= 0 else None
 
 
 def is_inexact(milliseconds: int) -> bool:
-    """Returns whether a datetime in seconds would not give a time back."""
+    """Returns whether a datetime in seconds would lose precision."""
     made = datetime_of(milliseconds)
     return made is None or milliseconds_of(made) != milliseconds
 
 
 def text_or_octets(octets: bytes) -> str | bytes:
-    """Reads octets as text where they are UTF-8."""
+    """Returns octets as text if they are UTF-8."""
     try:
         return octets.decode()
     except UnicodeDecodeError:
@@ -43,7 +43,7 @@ def text_or_octets(octets: bytes) -> str | bytes:
 
 
 def correlation_octets(value: Any) -> bytes | None:
-    """Writes a correlation-id as octets; None: it is too long for them."""
+    """Returns a correlation-id as octets; None: it is too long."""
     if isinstance(value, bytes):
         octets = value
     elif isinstance(value, uuid.UUID):
@@ -56,7 +56,7 @@ def correlation_octets(value: Any) -> bytes | None:
 
 
 def reply_to_of(address: str) -> r.ReplyTo | None:
-    """Reads an address as exchange and routing key; None: it does not fit them."""
+    """Returns an address as exchange and routing key; None: it does not fit them."""
     exchange, slash, key = address.partition("/")
     found = r.ReplyTo(exchange, key) if slash and exchange else r.ReplyTo(None, address)
     texts = (found.exchange or "", found.routing_key or "")

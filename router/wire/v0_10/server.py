@@ -1,19 +1,18 @@
-"""The side that clients dial: channels, sessions, links, and the core's commands.
+"""The serving side: channels, sessions, links, and the core's commands.
 
-Theory of operation. What a client says becomes events of links: transfers of *inlets*,
-subscriptions of *outlets* (``publishing``, ``queues``). What the core says is handed to whoever
-owns the link. Its answers to attaches are questions of a session answered (``declaring``): the
-session goes on, and what was parked meanwhile is taken up, so a command can bring about events and
-output.
+Theory of operation. A client's commands become events of links: transfers of *inlets*,
+subscriptions of *outlets* (``publishing``, ``queues``). The core's commands are passed to the owner
+of the link. Its answers to attaches answer questions of a session (``declaring``): the session
+continues and handles parked commands, so a command of the core can cause events and output.
 
-A command that finds the client at fault (a queue it asked for is not routed) ends the session, as
-a command of the client's would.
+A command that finds the client at fault (a queue that it requested is not routed) ends the session,
+as a command of the client would.
 
-What a channel does with controls of class session, where it carries none, one, or one that we have
-detached: the table is ``channel_steps``. A session that was detached, or cut off with its
+How a channel handles controls of class session, while it carries no session, one, or one that we
+have detached, is the table ``channel_steps``. A session that was detached, or cut off with its
 connection, and has a timeout is *kept* (``keeping``), and found again by its name and the client's
 identity. If it is not kept here, the router's other workers are asked for it before the client is
-answered; until then nothing that the client sends is looked at.
+answered; until then the client's input waits.
 """
 
 import enum
@@ -41,7 +40,7 @@ _P = ParamSpec("_P")
 
 
 class On(enum.Enum):
-    """What a channel carries when a control comes."""
+    """The session state of a channel when a control arrives."""
 
     NOTHING = "no session"
     SESSION = "a session"
@@ -49,7 +48,7 @@ class On(enum.Enum):
 
 
 class ServerEngine(ServerLinks):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
+    """One connection that a client dialed; implements ``router.wire.engine.Engine``.
 
     Attributes:
         kept: sessions without a channel, of all connections.
@@ -58,7 +57,7 @@ class ServerEngine(ServerLinks):
     faults = (SessionFaultError, ConnectionFaultError)
 
     _sought: tuple[int, r.SessionAttach, Place] | None = None
-    """What other workers are asked for: channel, the client's attach, place."""
+    """The session sought at other workers: channel, the client's attach, place."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -69,7 +68,7 @@ class ServerEngine(ServerLinks):
     # --- channels ---------------------------------------------------------------------------------
 
     def take_session_control(self, channel: int, control: Any) -> None:
-        """Takes a control of class session."""
+        """Handles a control of class session."""
         session = self.sessions.get(channel)
         if session is None:
             on = On.NOTHING
@@ -84,13 +83,13 @@ class ServerEngine(ServerLinks):
             self._guard(session, session.take_control, control)
 
     def not_attached(self, channel: int) -> None:
-        """Answers what came for a channel that carries no session."""
+        """Answers input for a channel without a session."""
         session = self.sessions.get(channel)
         if session is None:
             self.send_control(channel, r.SessionDetached(b"", DetachCode.NOT_ATTACHED))
 
     def _ignore(self, channel: int, control: Any) -> None:
-        """Takes an answer that nobody waits for."""
+        """Handles an answer that nobody waits for."""
 
     def _answer_detach(self, channel: int, control: r.SessionDetach) -> None:
         self.send_control(channel, r.SessionDetached(control.name or b"", DetachCode.NORMAL))
@@ -106,7 +105,7 @@ class ServerEngine(ServerLinks):
         return self.settings.container, self.vhost, self.user, control.name or b""
 
     def _seek(self, channel: int, control: r.SessionAttach, place: Place) -> None:
-        """Asks other workers for a session, and takes nothing up before they have answered."""
+        """Asks other workers for a session; the client's input waits for their answers."""
         other = self.kept.sought.get(place)
         if isinstance(other, Machine) and not other.finished:
             self._tell_busy(channel, control)
@@ -117,7 +116,7 @@ class ServerEngine(ServerLinks):
         self.runs.add(MemorySought(STORE, key_of(place), control.force))
 
     def found(self, command: MemoryFound) -> None:
-        """Goes on with an attach: what other workers have had of the session is kept here now."""
+        """Continues an attach: the session of another worker, if any, is kept here now."""
         if self._sought is None or command.key != key_of(self._sought[2]):
             return
         channel, control, place = self._sought
@@ -201,20 +200,20 @@ class ServerEngine(ServerLinks):
         self.free_session(session)
 
     def fault(self, fault: SessionFaultError, session: Any) -> None:
-        """Ends a session for a fault of the client's."""
+        """Ends a session for a fault of the client."""
         session.timeout = 0
         super().fault(fault, session)
         self.kept.left(session, self.now)
 
     def free_session(self, session: Session) -> None:
-        """Takes note that a channel carries its session no more; one with a timeout is kept."""
+        """Records that a channel no longer carries its session; one with a timeout is kept."""
         super().free_session(session)
         self.kept.left(session, self.now)
 
     # --- commands ---------------------------------------------------------------------------------
 
     def at_fault(self, fault: Exception, inlet: Inlet) -> None:
-        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+        """Ends the session or connection of a client found at fault about an inlet."""
 
         def found() -> None:
             raise fault
@@ -224,7 +223,7 @@ class ServerEngine(ServerLinks):
     def _guard(
         self, session: Any, action: Callable[_P, object], *arguments: _P.args, **options: _P.kwargs
     ) -> None:
-        """Does what may find the client at fault."""
+        """Runs code that may find the client at fault."""
         try:
             action(*arguments, **options)
         except SessionFaultError as fault:
@@ -233,7 +232,7 @@ class ServerEngine(ServerLinks):
     def guarded(
         self, session: Any, action: Callable[_P, object], *arguments: _P.args, **options: _P.kwargs
     ) -> None:
-        """Does outside of a receive what may find the client at fault."""
+        """Runs code, outside of a receive, that may find the client at fault."""
         try:
             self._guard(session, action, *arguments, **options)
         except ConnectionFaultError as fault:
@@ -247,7 +246,7 @@ class ServerEngine(ServerLinks):
         return questions is not None
 
     def follow(self, command: AddressesChanged) -> None:
-        """Has a queue follow which addresses of a pattern are in use now."""
+        """Updates a queue's outlets to the addresses of a pattern that are in use."""
         watch = self.watches.get(command.link)
         if watch is not None:
             self.guarded(watch.session, watch.session.watching.follow, watch, command)
@@ -261,7 +260,7 @@ class ServerEngine(ServerLinks):
             self.guarded(question.asker, question.refused, condition)
 
     def lost(self, outlet: Outlet, condition: Condition) -> None:
-        """Handles the end of an outlet, on the core's word."""
+        """Handles the end of an outlet, as ordered by the core."""
         questions = self._questions.pop(outlet.link, ())
         session = outlet.queue.session
         self.guarded(session, session.lose, outlet, condition)
@@ -272,12 +271,12 @@ class ServerEngine(ServerLinks):
 
     @property
     def files_octets(self) -> int:
-        """What the files that clients upload take, in all sessions of the connection."""
+        """Octets of uploaded files in all sessions of the connection."""
         sessions = self.sessions.values()
         return sum(each.files.octets for each in sessions if isinstance(each, ServerSession))
 
     def own_queue(self, exchange: str, key: str) -> Queue | None:
-        """Finds the queue that takes what this connection transfers, past the core."""
+        """Returns the queue that accepts this connection's transfers, without the core."""
         for session in self.sessions.values() if not exchange else ():
             if isinstance(session, ServerSession) and session.is_attached:
                 found = session.queues.get(key)
@@ -286,7 +285,7 @@ class ServerEngine(ServerLinks):
         return None
 
     def is_exclusive_elsewhere(self, name: str, asker: Session) -> bool:
-        """Tells whether a queue is another session's of this connection alone."""
+        """Returns whether a queue is exclusive to another session of this connection."""
         found = (each for each in self.sessions.values() if isinstance(each, ServerSession))
         return any(
             queue.is_exclusive
@@ -295,12 +294,12 @@ class ServerEngine(ServerLinks):
         )
 
     def knows_exchange(self, name: str) -> bool:
-        """Tells whether an exchange was declared on this connection, or is there for everybody."""
+        """Returns whether an exchange was declared on this connection, or is predeclared."""
         sessions = self.sessions.values()
         return any(name in each.exchanges for each in sessions if isinstance(each, ServerSession))
 
     def forget_shapes(self) -> None:
-        """Forgets what transfers mean: queues have come or gone."""
+        """Clears cached meanings of transfers: queues have changed."""
         for session in self.sessions.values():
             if isinstance(session, ServerSession):
                 session.publishing.shapes.clear()
@@ -309,7 +308,7 @@ class ServerEngine(ServerLinks):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         if self._reviews or self._pumps:
             return -math.inf
         own = super().deadline
@@ -318,7 +317,7 @@ class ServerEngine(ServerLinks):
         return self._wakes_at if own is None else min(own, self._wakes_at)
 
     def on_time(self, now: float) -> None:
-        """Looks at what waits to be handed on, and may have waited for too long."""
+        """Drops expired transfers, and hands on those that may be."""
         if now >= self._wakes_at:
             self._wakes_at = math.inf
             for session in self.sessions.values():
@@ -326,7 +325,7 @@ class ServerEngine(ServerLinks):
                     self.pump_later(session.publishing)
 
     def end_turn(self) -> None:
-        """Hands on what waits, and grants what subscriptions have room for now."""
+        """Hands on held transfers, and grants credit as far as subscriptions have capacity."""
         pumps, self._pumps = self._pumps, {}
         for publishing in pumps.values():
             if publishing.session.is_attached and publishing.session.engine is self:
@@ -340,7 +339,7 @@ class ServerEngine(ServerLinks):
     # --- ends -------------------------------------------------------------------------------------
 
     def take_close(self, close: r.ConnectionClose) -> None:
-        """Takes the client's close, when what it transferred before is handed on."""
+        """Handles the client's close, after its earlier transfers are handed on."""
         if self.phase is MachinePhase.OPENED and any(self._busy()):
             self._closing = close
             self.await_drained()
@@ -353,7 +352,7 @@ class ServerEngine(ServerLinks):
                 yield session.is_busy and not session.is_kept
 
     def drained(self) -> None:
-        """Takes note that a session has nothing held any more."""
+        """Records that a session holds no transfers any more."""
         for session, _ in list(self._detaching.values()):
             if not session.is_busy:
                 self._finish_detach(session)
@@ -363,7 +362,7 @@ class ServerEngine(ServerLinks):
             super().take_close(close)
 
     def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, our close, or an end that was put off."""
+        """Ends overdue waits: the handshake, our close, or a deferred end."""
         if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
@@ -375,7 +374,7 @@ class ServerEngine(ServerLinks):
             super().take_close(close)
 
     def end_sessions(self, *, is_orderly: bool) -> None:
-        """Takes every session off the connection; those with a timeout are kept."""
+        """Detaches every session from the connection; those with a timeout are kept."""
         self._stop_seeking()
         sessions = list(self.sessions.values())
         super().end_sessions(is_orderly=is_orderly)
@@ -401,6 +400,5 @@ class ServerEngine(ServerLinks):
         (On.ENDED, r.SessionDetach): _answer_detach,
         (On.ENDED, r.SessionDetached): _detached,
     }
-    """What a channel carries, and the control → what handles it. Of the other controls a session
-    takes all that come; where there is none they are answered with detached, not-attached; behind
-    our detach they are dropped."""
+    """State of a channel, and control → handler. All other controls go to the session; without one
+    they are answered with detached, not-attached; after our detach they are dropped."""

@@ -1,14 +1,14 @@
-"""How a client's connection opens (0-10 class connection), seen from the side that is dialed.
+"""The handshake of a client's connection (0-10 class connection), on the serving side.
 
-Theory of operation. The steps are those of ``router.wire.v0_10.machine``; SASL is carried between
-the client and ``settings.sasl_server``. Where anonymous clients are welcome PLAIN is offered, too,
-its user and password believed by nobody, because there are clients that know nothing else.
+Theory of operation. The steps are those of ``router.wire.v0_10.machine``; SASL is passed between
+the client and ``settings.sasl_server``. Where anonymous clients are allowed PLAIN is offered, too,
+and its user and password are ignored, because some clients support nothing else.
 
-What the XML has a server close "without attempting a negotiated close" is closed without a word:
+Where the specification has a server close "without attempting a negotiated close" nothing is sent:
 a mechanism that was not offered, and values of tune-ok outside of those of tune.
 
-0-10 has no container-id. A client is called by who it is: what it left suspended is found again by
-that, and by the names of its sessions, which are unique among those of one identity.
+0-10 has no container-id. A client is named by its identity: its suspended links are found again by
+that, and by the names of its sessions, which are unique per identity.
 """
 
 from typing import Any, ClassVar, Final
@@ -34,14 +34,14 @@ LOCALE: Final = "en_US"
 
 
 class ServerHandshake(Machine):
-    """The opening of a connection that a client dialed.
+    """The handshake of a connection that a client dialed.
 
     Attributes:
         user: the client's authenticated name; None if it is anonymous.
-        named: whom it may speak for (message-properties.user-id): its authenticated name, or the
-            one that it gave where nobody asks for a proof; empty: nobody.
-        vhost: the virtual host that it asked for.
-        outgoing: makes deliveries ready.
+        named: the user-id that its messages may have (message-properties.user-id): its
+            authenticated name, or the one that it gave where no proof is required; empty: none.
+        vhost: the virtual host that it requested.
+        outgoing: prepares deliveries.
     """
 
     peer = Sender.CLIENT
@@ -106,7 +106,7 @@ class ServerHandshake(Machine):
         self._go_on(self._login.step(control.response or b""))
 
     def _take_name(self, response: bytes | None) -> None:
-        """Notes the name that a client gives with PLAIN, which need not be proved everywhere."""
+        """Records the name that a client gives with PLAIN, even where no proof is required."""
         if self._is_plain and response is not None and response.count(b"\0") == 2:
             self.named = decode_text(response.split(b"\0")[1])
 
@@ -137,12 +137,12 @@ class ServerHandshake(Machine):
 
     @property
     def _channels(self) -> int:
-        """How many channels are offered; N of them are numbered 0 to N-1."""
+        """Number of channels offered; N channels are numbered 0 to N-1."""
         return min(self.channel_max + 1, 0xFFFF)
 
     @property
     def _longest_heartbeat(self) -> int:
-        """The longest heartbeat that is offered, in seconds."""
+        """The longest heartbeat offered, in seconds."""
         return min(int(self.settings.idle_seconds / 2), 0xFFFF)
 
     def _refuse_login(self, reason: str) -> None:

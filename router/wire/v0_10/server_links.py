@@ -1,4 +1,4 @@
-"""What a client's connection has: links, and who waits for the core's answers."""
+"""The shared state of a client's connection: links, and pending answers of the core."""
 
 import math
 
@@ -14,10 +14,10 @@ from router.wire.v0_10.session import Session
 
 
 class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
-    """What the sessions of one connection share.
+    """The shared state of one connection's sessions.
 
     Attributes:
-        watches: patterns that queues stand for.
+        watches: patterns of queues.
     """
 
     spoken = "0-10"
@@ -33,11 +33,11 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         self._wakes_at = math.inf
 
     def ask(self, link: LinkId, question: Question[Session]) -> None:
-        """Remembers who waits for the core's answer."""
+        """Records who waits for the core's answer."""
         self._questions.setdefault(link, []).append(question)
 
     def forget_questions(self, session: Session) -> None:
-        """Takes note that nobody waits for the core's answers any more."""
+        """Drops the pending questions of a session."""
         for link, questions in list(self._questions.items()):
             if any(question.asker is session for question in questions):
                 del self._questions[link]
@@ -45,40 +45,40 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
                     self.runs.add(LinkDetached(link, closed=True))
 
     def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
         self._reviews[id(queue)] = queue
 
     def wake_at(self, at: float) -> None:
-        """Looks at what waits to be handed on at a time or before."""
+        """Schedules a check of held transfers for this time."""
         self._wakes_at = min(self._wakes_at, at)
 
     def pump_later(self, publishing: InletOwner) -> None:
-        """Hands on what waits when the turn ends, by the time that it is then."""
+        """Hands on held transfers at the end of the turn, with the time of the turn."""
         self._pumps[id(publishing)] = publishing
 
     # --- all sessions -----------------------------------------------------------------------------
 
     @property
     def files_octets(self) -> int:
-        """What the files that clients upload take, in all sessions of the connection."""
+        """Octets of uploaded files in all sessions of the connection."""
         raise NotImplementedError
 
     def own_queue(self, exchange: str, key: str) -> Queue | None:
-        """Finds the queue that takes what this connection transfers, past the core."""
+        """Returns the queue that accepts this connection's transfers, without the core."""
         raise NotImplementedError
 
     def is_exclusive_elsewhere(self, name: str, asker: Session) -> bool:
-        """Tells whether a queue is another session's of this connection alone."""
+        """Returns whether a queue is exclusive to another session of this connection."""
         raise NotImplementedError
 
     def knows_exchange(self, name: str) -> bool:
-        """Tells whether an exchange was declared on this connection, or is there for everybody."""
+        """Returns whether an exchange was declared on this connection, or is predeclared."""
         raise NotImplementedError
 
     def forget_shapes(self) -> None:
-        """Forgets what transfers mean: queues have come or gone."""
+        """Clears cached meanings of transfers: queues have changed."""
         raise NotImplementedError
 
     def drained(self) -> None:
-        """Records that a session has nothing held any more."""
+        """Records that a session holds no transfers any more."""
         raise NotImplementedError

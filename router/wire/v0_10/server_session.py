@@ -1,13 +1,13 @@
-"""A session of a client that dialed us: every command, and what a router makes of it.
+"""A client's session on the serving side: every command, and how a router implements it.
 
-Theory of operation. What the client is sent has a room of its own (``subscribing``). Commands that
-only concern this session are carried out at once. Those that depend on the routing table become a
-question to the core (``declaring``); the session waits for the answer, and what the client sent
-behind keeps its place.
+Theory of operation. Deliveries to the client are handled by ``subscribing``. Commands that concern
+this session alone are carried out at once. Those that depend on the routing table become a question
+to the core (``declaring``); the session waits for the answer, and the client's later commands keep
+their order.
 
-A *kept* session (``session.request-timeout``) is suspended with its links: the core keeps what is
-unsettled for as long, and when the client comes back each link is attached with the tags of all
-that the client still has, or will have been sent again.
+A *kept* session (``session.request-timeout``) is suspended with its links: the core keeps unsettled
+deliveries for that time, and when the client comes back each link is attached with the tags of all
+deliveries that the client still has, or that are sent again.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ class ServerSession(SubscribingSession):
     """One session of a client.
 
     Attributes:
-        publishing: what the client transfers.
+        publishing: the client's transfers.
         declaring: its questions to the routing table.
-        watching: the patterns that its queues stand for.
+        watching: the patterns of its queues.
     """
 
     def __init__(self, engine: ServerLinks, channel: int, name: bytes) -> None:
@@ -50,11 +50,11 @@ class ServerSession(SubscribingSession):
         self._taking: bytes | None = None
 
     def _ignore(self, number: int, command: Any) -> None:
-        """Takes an answer that nothing depends on."""
+        """Ignores an answer."""
         self.complete(number)
 
     def _take_exception(self, number: int, command: r.ExecutionException) -> None:
-        """Takes the client's word that it will not go on; its detach follows."""
+        """Handles an exception from the client; its detach follows."""
         self.complete(number)
 
     # --- transfers --------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class ServerSession(SubscribingSession):
         self.publishing.post(number, shape, header, body)
 
     def _resume(self, number: int, command: r.MessageResume) -> None:
-        """Tells that nothing of an interrupted message is kept: whole sessions are resumed here."""
+        """Answers that no interrupted message is kept: complete sessions are resumed here."""
         self._codes = (MESSAGE_CLASS, 6)
         none = r.MessageResumeResult(0)
         self.declaring.with_exchange(
@@ -118,7 +118,7 @@ class ServerSession(SubscribingSession):
         self.publishing.commit(number)
 
     def committed(self, number: int) -> None:
-        """Takes note that the transaction's transfers are all decided."""
+        """Records that the transaction's transfers are all decided."""
         self.is_committing = False
         self.complete(number)
         self.resume()
@@ -199,35 +199,35 @@ class ServerSession(SubscribingSession):
             queue.shift(seconds)
 
     def subscribers(self, name: str) -> int:
-        """How many of the session's subscriptions are to a queue."""
+        """Returns the number of the session's subscriptions to a queue."""
         return sum(each.queue.name == name for each in self.subscriptions.values())
 
     # --- output, suspension, end ------------------------------------------------------------------
 
     def write_gathered(self) -> None:
-        """Writes what became of the client's transfers."""
+        """Writes the answers to the client's transfers."""
         self.publishing.answering.write()
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait for the client's credit."""
+        """Octets of payload that wait for the client's credit."""
         backlogs = [queue.backlog for queue in self._queues()]
         return sum(len(each.delivery.payload) for backlog in backlogs for each in backlog)
 
     @property
     def is_busy(self) -> bool:
-        """Whether what the client has sent so far is still to be taken up or handed on."""
+        """Whether earlier commands of the client are still to be handled or handed on."""
         return self.waits or bool(self.publishing.held)
 
     def drained(self) -> None:
-        """Takes note that no transfer waits any more."""
+        """Records that no transfer is held any more."""
         self.server.drained()
 
     def requested_timeout(self, timeout: int | None) -> None:
         """Grants how long the session outlives its channel: as long as its links can."""
         most = self.engine.settings.expiry_seconds
         if self._has_links and not self.is_kept:
-            granted = 0  # what it has sent so far was not kept
+            granted = 0  # its earlier commands were not kept
         else:
             granted = most if timeout is None else min(timeout, most)
             if self._has_links:
@@ -242,7 +242,7 @@ class ServerSession(SubscribingSession):
         return [*self.queues.values(), *routed]
 
     def _outlets(self) -> list[Outlet]:
-        """All links: those of queues, and those that leave when what is on them is settled."""
+        """All links: those of queues, and those that leave when their deliveries are settled."""
         found = {id(each): each for queue in self._queues() for each in queue.outlets.values()}
         for table in (self.unaccepted, self.accepted_in_transaction):
             for entry in table.values():
@@ -251,7 +251,7 @@ class ServerSession(SubscribingSession):
         return list(found.values())
 
     def ended(self, *, is_over: bool) -> None:
-        """Gives everything back, or has it kept."""
+        """Returns all deliveries, or keeps the session."""
         if is_over:
             self._end()
         else:
@@ -261,7 +261,7 @@ class ServerSession(SubscribingSession):
         tells = self.server.tells_links
         engine = self.server
         engine.forget_shapes()
-        if tells:  # the connection lives on: the core learns of the links' end one by one
+        if tells:  # the connection lives on: the end of each link is reported to the core
             for inlet in self.publishing.inlets.values():
                 engine.runs.add(LinkDetached(inlet.link, closed=False))
         self.watching.suspend()
@@ -269,7 +269,7 @@ class ServerSession(SubscribingSession):
         own = [each for each in engine.outlets.values() if each.queue.session is self]
         self._deciding = [each for each in own if any(each.unnamed.values())]
         for outlet in own:
-            if tells:  # whether or not the core has answered: what is unsettled on it is kept
+            if tells:  # whether or not the core has answered: its unsettled deliveries are kept
                 engine.runs.add(LinkDetached(outlet.link, closed=False))
             outlet.is_attached = outlet.is_draining = False
             outlet.credit = 0
@@ -297,7 +297,7 @@ class ServerSession(SubscribingSession):
         self.publishing.come_back()
 
     def _await(self, outlet: Outlet) -> None:
-        """Waits for the core's answer about a link that comes back; the session does not wait."""
+        """Registers for the core's answer about a resumed link; the session does not wait."""
 
         def attached(answer: AttachLink) -> None:
             known = answer.unsettled or {}
@@ -322,10 +322,10 @@ class ServerSession(SubscribingSession):
         self.server.ask(outlet.link, Question(self, attached, refused))
 
     def moved(self, home: Callable[[str | None], str | None]) -> None:
-        """Takes note that another worker has given the session away, and keeps its links.
+        """Records that another worker has given the session to this one, and keeps its links.
 
         Args:
-            home: gives where a link is, as seen from here, for where it was as seen from there.
+            home: returns where a link is, as seen from here, from where it was as seen from there.
         """
         for inlet in self.publishing.inlets.values():
             inlet.home = home(inlet.home)
@@ -364,7 +364,7 @@ class ServerSession(SubscribingSession):
         self.accepted_in_transaction.clear()
 
     def _give_back(self, outlets: list[Outlet]) -> None:
-        """Gives back what the client had not settled, marked as such, and what waits here."""
+        """Returns unsettled deliveries, marked as such, and waiting ones to the core."""
         for outlet in outlets:
             outlet.is_leaving = False
             outlet.queue.release(outlet)
@@ -374,7 +374,7 @@ class ServerSession(SubscribingSession):
         self.settle_entries([each for each in entries if each.was_had], MODIFIED_FAILED)
 
     def gone_for_good(self) -> None:
-        """Takes note that a suspended session will not come back."""
+        """Records that a suspended session is dropped."""
         self.subscriptions.clear()
         self.queues.clear()
         self.unaccepted.clear()

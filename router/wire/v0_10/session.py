@@ -1,27 +1,28 @@
-"""A session: commands by number in both directions, their completion, their replay (0-10 session).
+"""Sessions: numbered commands in both directions, their completion and replay (0-10 session).
 
-Theory of operation. Commands of each direction count from where ``command-point`` says, one by one.
-Whoever receives them tells by ``completed`` which are done. A session outlives its channel, and its
-connection, by the timeout that was agreed on; what it has taken, completed and sent is its state.
+Theory of operation. Commands of each direction are numbered from ``command-point`` on. The receiver
+reports by ``completed`` which are done. A session outlives its channel, and its connection, by the
+negotiated timeout; its state is the numbers of received, completed and sent commands.
 
     DETACHED   -> ATTACHED    attach, answered with attached (a server), or attached (a client)
     ATTACHED   -> DETACHED    the peer's detach or detached; the connection's end
     ATTACHED   -> DETACHING   we sent detach; everything but detached is dropped
     DETACHING  -> DETACHED    the peer's detached
 
-*Receiving.* ``taken`` is the first command that was never taken up. After a session was attached
-anew the peer goes on from an earlier command: what lies before ``taken`` is a repeat and is dropped
-in silence, which is how 0-10 gets exactly-once. While the core has to answer, the session waits:
-what comes is parked in order, and not taken up; if the connection is lost meanwhile it was never
-received. A command may complete out of order; ``execution.sync`` completes when all before it have.
+*Receiving.* ``taken`` is the first command that has not been handled. After a session was attached
+again the peer continues from an earlier command: commands before ``taken`` are repeats and are
+dropped, which is how 0-10 achieves exactly-once. While the core has to answer, the session waits:
+later commands are parked in order, and not handled; if the connection is lost meanwhile they count
+as never received. A command may complete out of order; ``execution.sync`` completes when all
+earlier ones have.
 
-*Sending.* While a timeout above 0 is agreed on, every command sent is kept until the peer says that
-it is completed. When the session is attached anew, the peer is asked what it expects; from there on
-commands are sent again by their old numbers. What is not there any more, because it was sent before
-there was a timeout, is a *gap*.
+*Sending.* While a timeout above 0 is negotiated, every command sent is kept until the peer reports
+its completion. When the session is attached again, the peer is asked which command it expects; from
+there on commands are sent again with their old numbers. A command that was not kept, because it was
+sent before there was a timeout, is a *gap*.
 
-Sets of completed commands leave out what the peer is known to know; peers that never say so are
-asked to (timely-reply) before the sets grow.
+Sets of completed commands omit those that the peer is known to know; peers that never report that
+are asked to (timely-reply) before the sets grow.
 """
 
 import enum
@@ -60,22 +61,22 @@ from router.wire.v0_10.reply import (
 )
 
 ASK_KNOWN_RANGES: Final = 64
-"""Ranges in a set of completed commands from which on the peer is asked to say what it knows."""
+"""Ranges in a set of completed commands from which on the peer is asked for known-completed."""
 
 ASK_KNOWN_COMMANDS: Final = 1 << 16
 """Commands after which it is asked in any case, as Qpid's programs do."""
 
 TELL_KNOWN_COMMANDS: Final = 1024
-"""Completions that are answered with known-completed together, unless the peer asks for it."""
+"""Completions that are answered by one known-completed, unless the peer asks for it."""
 
 ASK_COMPLETED_COMMANDS: Final = 1024
-"""Kept commands after which the peer is asked what it has completed, as Qpid's programs do."""
+"""Kept commands after which the peer is asked for completion, as Qpid's programs do."""
 
 REPLAY_LIMIT_OCTETS: Final = 64 << 20
-"""What is kept of commands that a peer has not completed; then its session ends."""
+"""Octets of kept commands; beyond it the session is ended."""
 
 MAX_DESCRIPTION_OCTETS: Final = 1024
-"""Of an exception's description; 65,535 would fit."""
+"""Octets of an exception's description; the protocol allows 65,535."""
 
 MESSAGE_CLASS: Final = 4
 
@@ -102,19 +103,19 @@ class Sent:
 
     @property
     def octets(self) -> int:
-        """How much memory it stands for."""
+        """How much memory it takes."""
         return len(self.head) + sum(map(len, self.content or ()))
 
 
 Parked = tuple[int, bytes, bytes | None, bytes]
-"""A command that waits: its number, head, header and body."""
+"""A parked command: its number, head, header and body."""
 
 
 class SessionConnection(Interface):
-    """What a session asks of the connection that carries it.
+    """The part of a connection that its sessions use.
 
     Attributes:
-        dirty: sessions that have something to write when output is asked for.
+        dirty: sessions with gathered output.
     """
 
     settings: EngineSettings
@@ -132,51 +133,50 @@ class SessionConnection(Interface):
         """Sends a control on a channel."""
 
     def flush(self) -> None:
-        """Has sessions write what they gathered."""
+        """Writes the gathered output of sessions."""
 
     def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could."""
+        """Adds octets that cannot be handed on yet to the count; negative: subtracts them."""
 
     def stop_reading(self, inlet: Inlet) -> None:
-        """Reads no further: an inlet has brought what the core wants no more of."""
+        """Stops reading: an inlet has reached the limit of the core."""
 
     def go_on_reading(self, inlet: Inlet) -> None:
-        """Reads on if that was all that an inlet stood in the way with."""
+        """Resumes reading if no inlet is at its limit."""
 
     def forget_spent(self, inlet: Inlet) -> None:
-        """Reads on: an inlet is no more."""
+        """Resumes reading: an inlet is gone."""
 
     def drop_assembly(self, channel: int) -> None:
-        """Forgets a command that has begun to come, and will not go on (session.gap)."""
+        """Discards an incomplete command that will not be continued (session.gap)."""
 
     def fault(self, fault: SessionFaultError, session: "Session") -> None:
-        """Ends a session for a fault of the peer's."""
+        """Ends a session for a fault of the peer."""
 
     def free_session(self, session: "Session") -> None:
-        """Records that a channel carries its session no more."""
+        """Records that a channel no longer carries its session."""
 
 
 class Session(Asker):
-    """One session, seen from either side.
+    """One session, on either side.
 
     Attributes:
         name: unique among the sessions of one identity.
         engine: of the connection that carries it, or carried it last.
         channel: its number there.
         state: see the module.
-        timeout: seconds that it outlives its channel; None: for ever.
-        taken: the first command never taken up; None: none ever came.
-        completed: commands of the peer that are complete, without those it knows of.
-        incomplete: commands that are taken up and not complete, rising.
-        waits: the core's answer must come before anything else is taken up.
-        is_committing: it waits, but for the outcome of a command that has been taken up.
+        timeout: how long it outlives its channel, in seconds; None: for ever.
+        taken: the first command not handled; None: none has arrived.
+        completed: completed commands of the peer, without those it knows of.
+        incomplete: handled commands that are not complete, ascending.
+        waits: the core's answer must arrive before other commands are handled.
+        is_committing: it waits, but for the outcome of a command that has been handled.
         next_out: number of the next command to be sent.
-        outstanding: our commands that the peer has not completed, rising, with what is known of
-            each.
+        outstanding: our commands that the peer has not completed, ascending, with their notes.
     """
 
     handlers: ClassVar[Handlers] = {}
-    """Commands, with content or without; one that is absent may not come."""
+    """Commands, with content or without; others are not allowed."""
 
     def __init__(self, engine: SessionConnection, channel: int, name: bytes) -> None:
         self.name = name
@@ -214,7 +214,7 @@ class Session(Asker):
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait for the peer's credit."""
+        """Octets of payload that wait for the peer's credit."""
         return 0
 
     # --- commands that come -----------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Session(Asker):
         """Handles a command, or parks it.
 
         Raises:
-            SessionFaultError: the command may not come, or cannot be carried out.
+            SessionFaultError: the command is not allowed, or cannot be carried out.
             ConnectionFaultError: too much waits.
         """
         number = self._next_in
@@ -296,7 +296,7 @@ class Session(Asker):
             handler(self, number, command)
 
     def resume(self) -> None:
-        """Takes up what has come since ``park``, until something must wait again."""
+        """Handles the commands received since ``park``, until the session must wait again."""
         self.waits = False
         parked = self._parked
         while parked and not self.waits and self.state is SessionStage.ATTACHED:
@@ -317,7 +317,7 @@ class Session(Asker):
     # --- completion of what came ------------------------------------------------------------------
 
     def complete(self, number: int) -> None:
-        """Records that a command is carried out; the peer hears of it when the turn ends."""
+        """Records that a command is carried out; the peer is notified at the end of the turn."""
         incomplete = self.incomplete
         if number not in incomplete:
             return
@@ -348,12 +348,12 @@ class Session(Asker):
             self.completed.add(number, number)
 
     def touch(self) -> None:
-        """Has ``flush`` called when output is asked for."""
+        """Schedules a ``flush`` for the next output."""
         if self.state is SessionStage.ATTACHED:
             self.engine.dirty[self] = None
 
     def flush(self) -> None:
-        """Writes what was gathered: first commands, then what is completed."""
+        """Writes the gathered output: first commands, then completions."""
         if self.state is not SessionStage.ATTACHED:
             return
         self.write_gathered()
@@ -367,10 +367,10 @@ class Session(Asker):
             self.tell_completed()
 
     def write_gathered(self) -> None:
-        """Writes commands that were gathered to be joined."""
+        """Writes gathered commands."""
 
     def tell_completed(self) -> None:
-        """Tells what is complete, but for what the peer knows."""
+        """Sends the completed commands, except those that the peer knows."""
         ranges = self.completed.ranges
         taken = self.taken or 0
         asks = len(ranges) > ASK_KNOWN_RANGES or taken - self._asked_at > ASK_KNOWN_COMMANDS
@@ -391,17 +391,17 @@ class Session(Asker):
         """Sends a command; returns its number.
 
         Args:
-            command: what is sent.
-            sync: ask to hear at once when it is complete.
-            note: what is to be known of it when it is complete.
-            content: header and body segments behind it.
+            command: the command.
+            sync: requests completion at once.
+            note: passed to the handler of its completion.
+            content: header and body segments after it.
         """
         return self.send_encoded(encode_command(command, sync=sync), note, content)
 
     def send_encoded(
         self, head: bytes, note: Any = None, content: tuple[bytes, bytes] | None = None
     ) -> int:
-        """Sends a command's segment, as ``send``."""
+        """Sends a command's segment; see ``send``."""
         number = self.next_out
         self.next_out = number + 1
         if self.is_kept:
@@ -410,7 +410,7 @@ class Session(Asker):
         elif note is not None:
             self.outstanding[number] = note
         if self._awaits_replay:
-            return number  # it goes out in its turn
+            return number  # it is sent in its turn
         if not self._has_point:
             self._send_point(number)
         self._write(head, content)
@@ -437,15 +437,15 @@ class Session(Asker):
         self.engine.send_control(self.channel, control)
 
     def ask_replay(self) -> None:
-        """Asks the peer, to which the session was attached anew, what it expects of us."""
+        """Asks the peer, after the session was attached again, which command it expects."""
         self._awaits_replay = True
         self.control(r.SessionFlush(expected=True, completed=True))
 
     def replay(self, expected: int | None) -> None:
-        """Sends again what the peer has not taken up.
+        """Sends commands again that the peer has not handled.
 
         Args:
-            expected: the first command that it has not; None: it says that it had none.
+            expected: the first command that it lacks; None: it had none.
         """
         self._awaits_replay = False
         lost: list[int] = []
@@ -469,7 +469,7 @@ class Session(Asker):
         self.touch()
 
     def start_anew(self) -> None:
-        """Forgets all that was sent and taken: the peer keeps nothing of the session."""
+        """Forgets all sent and received commands: the peer has lost the session."""
         self._awaits_replay = False
         self._has_point = False
         self.drop_replay()
@@ -480,12 +480,12 @@ class Session(Asker):
         self.taken = None
 
     def drop_replay(self) -> None:
-        """Forgets what could be sent again."""
+        """Forgets the kept commands."""
         self._replay.clear()
         self._replay_octets = 0
 
     def gave_up(self, number: int) -> None:
-        """Records that a command of ours, which never arrived, cannot be sent again."""
+        """Handles a command of ours that never arrived and cannot be sent again."""
         self.outstanding.pop(number, None)
 
     # --- controls ---------------------------------------------------------------------------------
@@ -494,7 +494,7 @@ class Session(Asker):
         """Handles a control of an attached session.
 
         Raises:
-            ConnectionFaultError: it may not come now.
+            ConnectionFaultError: it is not allowed now.
         """
         match control:
             case r.SessionCommandPoint():
@@ -516,7 +516,7 @@ class Session(Asker):
                 awaited = [first for first, _ in self._long_out(commands)]
                 self.expected(min(awaited) if awaited else None)
             case r.SessionConfirmed():
-                pass  # what is confirmed will be completed: nothing is done with it before
+                pass  # confirmed commands will be completed: nothing to do before
 
     def _long_in(self, commands: Ranges | None) -> list[Range]:
         return long_ranges(commands or (), self.taken or 0)
@@ -554,7 +554,7 @@ class Session(Asker):
             self.control(r.SessionKnownCompleted(tuple(ranges)))
 
     def _within(self, ranges: list[Range]) -> list[int]:
-        """Finds which of our commands that are outstanding lie in a set, rising."""
+        """Returns our outstanding commands that are in a set, ascending."""
         outstanding = self.outstanding
         found: list[int] = []
         for first, last in ranges:
@@ -595,7 +595,7 @@ class Session(Asker):
         self.touch()
 
     def requested_timeout(self, timeout: int | None) -> None:
-        """Grants how long the session outlives its channel: not at all, unless a side says so."""
+        """Handles a requested timeout: not granted, unless overridden."""
         self.control(r.SessionTimeout(0))
 
     def granted_timeout(self, timeout: int | None) -> None:
@@ -618,14 +618,14 @@ class Session(Asker):
         self.touch()
 
     def detached_by_us(self, code: DetachCode) -> None:
-        """Takes the session off its channel, because the peer broke a rule of numbering."""
+        """Detaches the session, because the peer violated the numbering of commands."""
         self.control(r.SessionDetached(self.name, code))
         self.timeout = 0
         self.leave(is_over=True)
         self.engine.free_session(self)
 
     def fail(self, fault: SessionFaultError) -> None:
-        """Ends the session for a fault of the peer's, or for want of what it needs."""
+        """Ends the session for a fault of the peer, or for a missing resource."""
         if self.state is not SessionStage.ATTACHED:
             return
         self.flush()
@@ -652,7 +652,7 @@ class Session(Asker):
         """Leaves the channel.
 
         Args:
-            is_over: the session ends, and what it holds is given back; else it may come back.
+            is_over: the session ends, and returns its deliveries; else it may come back.
         """
         self.write_gathered()
         self.state = SessionStage.DETACHED
@@ -661,7 +661,7 @@ class Session(Asker):
         self.ended(is_over=is_over)
 
     def _forget_unanswered(self) -> None:
-        """Counts the command that waits for the core's answer as one that was never received."""
+        """Treats the command that waits for the core's answer as never received."""
         if self.is_committing:
             return
         if self.waits and self.taken is not None and self.incomplete:
@@ -672,4 +672,4 @@ class Session(Asker):
         self.waits = False
 
     def ended(self, *, is_over: bool) -> None:
-        """Ends, or suspends, what lives on the session."""
+        """Ends or suspends the links of the session."""

@@ -1,9 +1,9 @@
 """Consumers of streams (0-10 class stream).
 
-Theory of operation. A consumer is a subscription of accept-mode none with credit without end: it
-acknowledges nothing, and what it was sent counts as accepted. It gets all that its queue gives, as
-packets, whichever class it was published by. Packets are commands of ours as transfers are, so a
-session that comes back is sent again what of them it has not completed.
+Theory of operation. A consumer is a subscription of accept-mode none with infinite credit: it
+acknowledges nothing, and sent packets count as accepted. It gets all messages of its queue as
+packets, whichever class they were published with. Packets are commands like transfers, so a session
+that comes back is sent those again that it has not completed.
 """
 
 from typing import ClassVar
@@ -24,7 +24,7 @@ class StreamSession(SubscriptionSession, Interface):
     """The session of a stream's consumer."""
 
     def next_packet(self) -> int:
-        """Numbers a packet to the client."""
+        """Returns the number of the next packet to the client."""
 
 
 class StreamConsumer(Subscription):
@@ -41,10 +41,10 @@ class StreamConsumer(Subscription):
         self.messages = self.octets = None
 
     def segments(self, ready: Ready) -> tuple[bytes, bytes]:
-        """Makes the command and the header segment of a packet.
+        """Returns the command and the header segment of a packet.
 
         Raises:
-            TranslationError: the message's properties break their format.
+            TranslationError: the message's properties are invalid.
         """
         try:
             header, properties = packets.from_message(o.STREAM_CLASS, ready.header)
@@ -60,15 +60,15 @@ class StreamConsumer(Subscription):
 
 
 def label_of(tag: str) -> str:
-    """Returns what a consumer is called among the subscriptions of its session."""
+    """Returns a consumer's label among the subscriptions of its session."""
     return f"stream {tag}"
 
 
 def check_consume(command: o.FileConsume | o.StreamConsume) -> None:
-    """Refuses a consumer that cannot be (0-10 file.consume, stream.consume).
+    """Refuses an unsupported consumer (0-10 file.consume, stream.consume).
 
     Raises:
-        SessionFaultError: it cannot.
+        SessionFaultError: it is not supported.
     """
     if not command.queue or not command.consumer_tag:
         raise SessionFaultError(ErrorCode.NOT_ALLOWED, "a consumer without queue or consumer-tag")

@@ -1,9 +1,9 @@
-"""What a client's session is sent: subscriptions, deliveries, and what becomes of them.
+"""The sending half of a client's session: subscriptions, deliveries and their outcomes.
 
-Theory of operation. What the client was sent and has not settled is ``unaccepted``, by command-id.
-Messages of a subscription with acquire-mode not-acquired are reserved for it all the same, because
-a router has no queue to show them from; ``message.acquire`` always succeeds, and what was never
-acquired goes back when the subscription ends.
+Theory of operation. Sent deliveries that the client has not settled are in ``unaccepted``, by
+command-id. Messages of a subscription with acquire-mode not-acquired are reserved for it all the
+same, because a router has no queue to browse; ``message.acquire`` always succeeds, and messages
+that were never acquired are returned when the subscription ends.
 
 A client's outcomes::
 
@@ -12,11 +12,11 @@ A client's outcomes::
     release                    released
     release, set-redelivered   modified, delivery-failed
     accept-mode none           accepted when sent, unless it was not acquired
-    end of session             modified, delivery-failed; released, what was not acquired
-    cancel                     released, what was not acquired
+    end of session             modified, delivery-failed; released, if not acquired
+    cancel                     released, if not acquired
 
-What one subscription of a local queue releases the others of that queue are offered before the core
-hears of it.
+A delivery that one subscription of a local queue releases is offered to the others of that queue
+before the core gets the outcome.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,22 +59,22 @@ from router.wire.v0_10.watching import Watching
 
 @attrs.frozen
 class _Transferred:
-    """What is known of a transfer that the client has not completed."""
+    """A transfer that the client has not completed."""
 
     subscription: Subscription
     octets: int
 
 
 class SubscribingSession(ClientSession):
-    """The half of a client's session that sends; ``ServerSession`` is the other.
+    """The sending half of a client's session; ``ServerSession`` is the other.
 
     Attributes:
-        declaring, publishing, watching: rooms of the other half.
+        declaring, publishing, watching: parts of the other half.
         subscriptions: by label; that of one of class message is its destination.
-        unaccepted: by command-id, rising; files by their delivery-tag with a minus (``files``).
+        unaccepted: by command-id, ascending; files by their negated delivery-tag (``files``).
         accepted_in_transaction: by command-id; accepted when the transaction is committed.
-        files: what of class file goes over the session.
-        is_transactional: tx.select has come.
+        files: the files of the session.
+        is_transactional: tx.select was received.
     """
 
     declaring: Declaring
@@ -108,7 +108,7 @@ class SubscribingSession(ClientSession):
         self._begin(number, Subscription(self, queue, command))
 
     def _queue_for(self, name: str, *, exclusive: bool) -> Queue:
-        """Finds the queue that a subscription is to."""
+        """Returns the queue of a subscription."""
         self.declaring.check_exclusive(name)
         local = self.queues.get(name)
         is_kept_out = local is not None and any(each.is_exclusive for each in local.subscriptions)
@@ -121,7 +121,7 @@ class SubscribingSession(ClientSession):
     def _begin(
         self, number: int, subscription: Subscription, answer: o.OptionalCommand | None = None
     ) -> None:
-        """Begins a subscription, as soon as its queue is there."""
+        """Begins a subscription, as soon as its queue exists."""
         queue = subscription.queue
         self._codes = subscription.codes
 
@@ -212,7 +212,7 @@ class SubscribingSession(ClientSession):
         """Sends a delivery to a subscription; returns whether its credit allowed that.
 
         Raises:
-            TranslationError: it cannot be sent; nothing was.
+            TranslationError: it cannot be sent, and was not.
         """
         ready = self.server.outgoing.ready(
             delivery, resume=(subscription.resume_id, subscription.resume_ttl)
@@ -267,7 +267,7 @@ class SubscribingSession(ClientSession):
     # --- files and streams ------------------------------------------------------------------------
 
     def _stream_qos(self, number: int, command: o.StreamQos) -> None:
-        """Hears what is wanted; a server may ignore it, and this one does."""
+        """Acknowledges a stream.qos; a server may ignore it, and this one does."""
         self.send(o.StreamQosOk())
         self.complete(number)
 
@@ -288,7 +288,7 @@ class SubscribingSession(ClientSession):
         self._begin(number, consumer, None if command.nowait else answer)
 
     def _cancel_consumer(self, number: int, command: o.FileCancel | o.StreamCancel) -> None:
-        """Ends a consumer; one that is not there has ended."""
+        """Cancels a consumer; an unknown one counts as cancelled."""
         is_file = isinstance(command, o.FileCancel)
         label = (files.label_of if is_file else streams.label_of)(command.consumer_tag or "")
         found = self.subscriptions.get(label)
@@ -330,14 +330,14 @@ class SubscribingSession(ClientSession):
         self.complete(number)
 
     def next_packet(self) -> int:
-        """Returns the delivery-tag of a packet; it means something in this session alone."""
+        """Returns the delivery-tag of the next packet, unique in this session."""
         self._packets += 1
         return self._packets
 
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _named(self, ranges: Ranges | None, table: dict[int, Unaccepted]) -> dict[int, Unaccepted]:
-        """Takes out of a table what a client's set names."""
+        """Removes and returns the entries of a table that a client's set names."""
         found = {}
         for first, last in self._long_out(ranges):
             if last - first < len(table):
@@ -385,7 +385,7 @@ class SubscribingSession(ClientSession):
 
     @staticmethod
     def _offer_next(entry: Unaccepted, *, failed: bool) -> bool:
-        """Offers what a subscription released to the others of its queue, if there are any left."""
+        """Offers a released delivery to the other subscriptions of its queue, if there are any."""
         if entry.delivery is None or entry.number is None or entry.tag in entry.outlet.unnamed:
             return False
         if failed:
@@ -410,7 +410,7 @@ class SubscribingSession(ClientSession):
         )
 
     def settle_entries(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
-        """Tells the core, or the queue whose own they are, what became of transfers."""
+        """Reports the outcome of transfers to the core, or to the queue that owns them."""
         for entry in entries:
             if entry.delivery is not None and entry.outlet.is_own:
                 entry.outlet.queue.decided(entry.delivery, state)
@@ -426,12 +426,12 @@ class SubscribingSession(ClientSession):
         number: DeliveryNumber | None,
         state: DeliveryState,
     ) -> None:
-        """Tells the core the outcome of a delivery, at the latest when it has named it again.
+        """Reports the outcome of a delivery to the core, at once or when it has named it again.
 
         Args:
-            outlet: on which it came.
+            outlet: the link of the delivery.
             tag: of the delivery.
-            number: the core's; None: the core has settled it, or is about to name it again.
+            number: the core's number; None: settled by the core, or about to be named again.
             state: the outcome.
         """
         if tag in outlet.unnamed:
@@ -440,7 +440,7 @@ class SubscribingSession(ClientSession):
             self.settle(outlet, [number], state)
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries of a link, and settles them."""
+        """Reports to the core the outcome of deliveries of a link, and settles them."""
         outlet.unsettled -= len(numbers)
         self.engine.runs.update(outlet.link, numbers, state, True)
         if outlet.is_leaving:
@@ -455,14 +455,14 @@ class SubscribingSession(ClientSession):
                     yield entry
 
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
-        """What the client, or the backlog, holds of a link that comes back."""
+        """Returns the tags, of a link that comes back, that the client or the backlog has."""
         held = [entry.tag for entry in self._entries(outlet) if not outlet.is_attached]
         backlog = outlet.queue.backlog
         waiting = [each.delivery.tag for each in backlog if each.outlet is outlet]
         return held + waiting
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Handles the core's new number for what the client has; returns whether it has it."""
+        """Handles the core's new number for a delivery; returns whether the client has it."""
         for entry in self._entries(outlet):
             if entry.tag == delivery.tag:
                 entry.number = None if delivery.settled else delivery.number
@@ -470,15 +470,15 @@ class SubscribingSession(ClientSession):
         return False
 
     def lost(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         for entry in self._entries(outlet):
             entry.number = None
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Records that the core took a link away.
+        """Records that the core has detached a link.
 
         Raises:
-            SessionFaultError: somebody is subscribed, who has to hear of it (message.subscribe).
+            SessionFaultError: its queue has subscriptions, whose client must be notified.
         """
         queue = outlet.queue
         outlet.unsettled = 0

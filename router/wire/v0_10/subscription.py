@@ -1,11 +1,10 @@
 """A subscription, and its credit (0-10 message.subscribe, message.flow).
 
 Theory of operation. Capacity is a subscription's credit in messages; without credit in octets there
-is none. A message that is larger than the octets left waits at the head of the line (0-10 forbids
-to send a part of it).
+is none. A message larger than the credit in octets waits at the head (0-10 forbids to send a part).
 
     credit     message.flow adds; 0xFFFFFFFF, or no value, is infinite until stop or flush
-    window     as credit, and a completed transfer gives back what it took (mode window)
+    window     as credit, and a completed transfer returns its credit (mode window)
 """
 
 from typing import ClassVar, Final
@@ -34,26 +33,26 @@ class Subscription:
     """A subscription (0-10 message.subscribe).
 
     Attributes:
-        destination: its name, to which messages are transferred.
-        label: tells it, and its links, from all others of the session.
-        settles: accept-mode none: what was sent counts as accepted.
+        destination: its name, the destination of transfers.
+        label: unique in the session, also for its links.
+        settles: accept-mode none: sent messages count as accepted.
         acquires: acquire-mode pre-acquired.
         is_exclusive: nobody else subscribes to the queue.
         mode: how credit is renewed.
         messages, octets: credit; None: infinite.
-        flushes: commands that wait until the credit is used up or given back.
+        flushes: commands that wait until the credit is used up or returned.
         head: the command segment of its transfers.
         is_active: it was not cancelled.
     """
 
     codes: ClassVar[tuple[int, int]] = (4, 7)
-    """Class and code of the command that asks for it."""
+    """Class and code of the subscribing command."""
 
     kind: ClassVar[int] = 4
-    """The class by which it gets what its queue gives."""
+    """The class of its deliveries."""
 
     shows_files: ClassVar[bool] = False
-    """What it is sent the client may act upon before it is acquired."""
+    """Whether the client may act upon deliveries before they are acquired."""
 
     def __init__(
         self, session: SubscriptionSession, queue: Queue, command: r.MessageSubscribe
@@ -95,7 +94,7 @@ class Subscription:
             self.octets = None if is_infinite or known is None else known + (value or 0)
 
     def take(self, octets: int) -> None:
-        """Uses credit up for a message."""
+        """Uses credit for a message."""
         if self.messages is not None:
             self.messages -= 1
         if self.octets is not None:
@@ -111,20 +110,20 @@ class Subscription:
             self.octets += octets
 
     def void(self) -> None:
-        """Takes all credit away.
+        """Revokes all credit.
 
-        Infinite credit in octets stays: without messages it means nothing, and Qpid's client for
-        Python counts on it when it goes on after a rollback.
+        Infinite credit in octets stays: without messages it has no effect, and Qpid's client for
+        Python relies on it after a rollback.
         """
         self.messages = 0
         if self.octets is not None:
             self.octets = 0
 
     def segments(self, ready: Ready) -> tuple[bytes, bytes]:
-        """Makes the command and the header segment that a delivery goes out with.
+        """Returns the command and the header segment of a delivery.
 
         Raises:
-            TranslationError: it has no such form.
+            TranslationError: it cannot be translated.
         """
         return self.head, ready.header
 

@@ -1,12 +1,11 @@
 """From 0-10 to AMQP 1.0: a content becomes message sections (1.0 §3.2).
 
-Each property has its home in a section. Where that would not give it back as it was, it is besides
-an annotation, ``x-amqp-0-10.<property>``; each header is an application property, an annotation, a
-mark (``marks``), or an entry of ``x-amqp-0-10.headers``. Every content whose octets keep to their
-format has a translation.
+Each property is mapped to a section. Where that would not restore it exactly, it is also an
+annotation, ``x-amqp-0-10.<property>``; each header becomes an application property, an annotation,
+a mark (``marks``), or an entry of ``x-amqp-0-10.headers``. Every valid content has a translation.
 
-What ends here: discard-unroutable, immediate, resume-id, resume-ttl and fragment-properties, which
-speak of one transfer; content-length, which the body tells.
+Dropped are: discard-unroutable, immediate, resume-id, resume-ttl and fragment-properties, which
+concern one transfer; content-length, which is redundant.
 """
 
 from typing import Any, Final
@@ -26,10 +25,10 @@ _NO_PROPERTIES: Final = sections.Properties()
 
 
 def to_message(content: bytes) -> AnnotatedMessage:
-    """Translates a content, as ``router.wire.v0_10.message`` draws it, into sections.
+    """Translates a content, in the format of ``router.wire.v0_10.message``, into sections.
 
     Raises:
-        TranslationError: the content breaks its format, with the property named.
+        TranslationError: the content is invalid; names the property.
     """
     try:
         found = messages.read_content(content)
@@ -39,7 +38,7 @@ def to_message(content: bytes) -> AnnotatedMessage:
 
 
 def translated(found: Message) -> AnnotatedMessage:
-    """Translates a content that was taken apart into sections."""
+    """Translates a decoded content into sections."""
     return _ToSections(found).message()
 
 
@@ -52,7 +51,7 @@ class _ToSections:
 
     Attributes:
         annotations: message annotations so far.
-        marks: headers that stand for what only AMQP 1.0 has.
+        marks: headers that represent parts that only AMQP 1.0 has.
         odd: headers for ``x-amqp-0-10.headers``.
     """
 
@@ -66,7 +65,7 @@ class _ToSections:
         self.odd: dict[Any, Any] = {}
 
     def message(self) -> AnnotatedMessage:
-        """Makes all sections."""
+        """Returns the message."""
         made = self._made
         self._place_route()
         self._place_headers()
@@ -94,7 +93,7 @@ class _ToSections:
         self.annotations[marks.annotation_of(name)] = value
 
     def _place_route(self) -> None:
-        """Names where the message was transferred to."""
+        """Sets exchange and routing key."""
         exchange = self._delivery.exchange or self._from.exchange
         if exchange:
             self.annotations[marks.EXCHANGE] = _string_or_binary(exchange)
@@ -105,7 +104,7 @@ class _ToSections:
     # --- headers ----------------------------------------------------------------------------------
 
     def _place_headers(self) -> None:
-        """Sends each header to its section."""
+        """Maps each header to its section."""
         headers = self._source.application_headers or {}
         for name, value in headers.items():
             if (marks.is_mark(name, value) and self._fits(name, value)) or (
@@ -125,7 +124,7 @@ class _ToSections:
                 self._application_properties[name] = to_v1_0(value)
 
     def _fits(self, name: str, value: Any) -> bool:
-        """Returns whether a mark agrees with the property that it says more exactly."""
+        """Returns whether a mark agrees with the property that it refines."""
         source, delivery = self._source, self._delivery
         match name:
             case marks.MESSAGE_ID:
@@ -162,7 +161,7 @@ class _ToSections:
     # --- body -------------------------------------------------------------------------------------
 
     def _place_body(self) -> None:
-        """Makes the body's sections; what they are may be a mark, or in the content-type."""
+        """Sets the body's sections, by the mark or the content-type."""
         made, body = self._made, self._from.body
         kind = self.marks.get(marks.BODY)
         if kind is None:
@@ -180,7 +179,7 @@ class _ToSections:
         made.data = [body]
 
     def _marked_body(self, kind: str, body: bytes) -> AnnotatedMessage | None:
-        """Reads a body as its mark says; None if the mark is none that we would have made."""
+        """Decodes a body by its mark; None if the mark is not one that we would have written."""
         content_type = self._source.content_type
         if kind == marks.BODY_BINARY:
             return AnnotatedMessage(value=body)
@@ -234,7 +233,7 @@ class _ToSections:
         if found.get(marks.BODY) == marks.BODY_PLAIN_STRING:
             content_type = None
         elif self._made.value is not NO_VALUE and marks.BODY not in found:
-            content_type = None  # amqp/map and amqp/list say what the section says
+            content_type = None  # implied by the section's type
         if source.app_id is not None:
             app_id = restore.text_or_octets(source.app_id)
             self._application_properties[marks.APP_ID] = app_id
@@ -298,7 +297,7 @@ class _ToSections:
 
 
 def _value_of(content_type: str | None, body: bytes) -> Any:
-    """Reads a body that is a map or list of 0-10; NO_VALUE if it is none."""
+    """Decodes a body that is a map or list of 0-10; NO_VALUE if it is neither."""
     code = {marks.MAP_TYPE: MAP, marks.LIST_TYPE: LIST}.get(content_type or "")
     if code is None:
         return NO_VALUE
@@ -310,7 +309,7 @@ def _value_of(content_type: str | None, body: bytes) -> Any:
 
 
 def _sections_in(body: bytes, *, is_typed: bool) -> AnnotatedMessage | None:
-    """Reads a body of encoded sections; None if ``from_sections`` does not make such a body."""
+    """Decodes a body of sections; None if ``from_sections`` does not write such a body."""
     try:
         message = sections.decode_message(body)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""How this protocol meets AMQP 1.0: the functions that ``router.wire.hub`` looks for.
+"""Translation between this protocol and AMQP 1.0: the functions used by ``router.wire.hub``.
 
 What goes where: docs/translation-0-10.md.
 """

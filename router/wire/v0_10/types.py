@@ -1,6 +1,6 @@
 """The type system of AMQP 0-10 and its octets.
 
-A type's code tells its width by the high half, so a value of an unknown type can be carried, too::
+The high half of a type's code gives the width, so a value of an unknown type can be carried, too::
 
     0_ 1 octet      3_ 8       6_ 64       9_ size(2) octets     d_ 9 octets
     1_ 2            4_ 16      7_ 128      a_ size(4) octets     f_ nothing
@@ -18,8 +18,9 @@ Python forms are those of ``router.wire.v1_0.types`` where the types are the sam
     datetime Seconds  uuid UUID    str8 str16 str               vbin8 vbin16 vbin32 bytes
     map dict          list list    array list     void None     bit True        others Exact
 
-Strings and binaries do not keep the width of their size, arrays come back as lists. What may never
-happen: octets make a decoder raise anything but ``DecodeError``, or cost more than they are many.
+Strings and binaries do not keep the width of their size; arrays become lists. What may never
+happen: octets make a decoder raise anything but ``DecodeError``, or cost more than in proportion to
+their number.
 """
 
 import math
@@ -35,11 +36,11 @@ from router.model.text import decode_text, encode_text
 from router.wire.v1_0.types import Byte, Char, Float, Int, Short, Ubyte, Uint, Ulong, Ushort
 
 MAX_DEPTH: Final = 56
-"""Maps, lists and arrays inside each other; the protocol sets no bound, our stack does. Less than
-the 64 of ``router.wire.v1_0.types``, so that a translation of the deepest can be read again."""
+"""Most nested maps, lists and arrays; the protocol sets no bound, our stack does. Less than the 64
+of ``router.wire.v1_0.types``, so that a translation of the deepest can be read again."""
 
 MAX_ZERO_WIDTH_ITEMS: Final = 255
-"""Items of an array whose type has no octets: nothing on the wire pays for them."""
+"""Most items of an array whose type has no octets: they cost the peer nothing."""
 
 Table: TypeAlias = dict[str, Any]
 
@@ -59,10 +60,10 @@ _FIXED_WIDTHS: Final = {
     0xD: 9,
     0xF: 0,
 }
-"""High half of a code → octets of a value of fixed width."""
+"""High half of a code → size of a value of fixed width."""
 
 _SIZE_WIDTHS: Final = {0x8: 1, 0x9: 2, 0xA: 4}
-"""High half of a code → octets of the size in front of a value."""
+"""High half of a code → octets of the size before a value."""
 
 
 class Seconds(int):
@@ -73,11 +74,11 @@ class Seconds(int):
 
 @attrs.frozen
 class Exact:
-    """A value whose type has no Python form of its own, kept to the octet.
+    """A value of a type without a Python form of its own, kept exactly.
 
     Attributes:
         code: of its type.
-        octets: the value, without the size in front of it.
+        octets: the value, without its size.
     """
 
     code: int
@@ -91,7 +92,7 @@ _U32 = struct.Struct(">I").unpack_from
 _U64 = struct.Struct(">Q").unpack_from
 
 Decoder: TypeAlias = Callable[[bytes, int, int, int], tuple[Any, int]]
-"""Takes octets, where the value begins, their end and the depth; returns it and where it ends."""
+"""Arguments: octets, offset, end, depth; returns the value and the offset after it."""
 
 
 def _short(at: int) -> DecodeError:
@@ -99,7 +100,7 @@ def _short(at: int) -> DecodeError:
 
 
 def sized(octets: bytes, at: int, end: int, width: int) -> tuple[int, int]:
-    """Reads a size; returns where what it measures begins and ends."""
+    """Reads a size; returns start and end of the sized octets."""
     start = at + width
     if start > end:
         raise _short(at)
@@ -289,19 +290,19 @@ for _code, _decoder in {
 
 
 def decode_typed(code: int, octets: bytes, at: int, end: int) -> tuple[Any, int]:
-    """Reads a value of a type; returns it and the offset behind it.
+    """Reads a value of a type; returns it and the offset after it.
 
     Raises:
-        DecodeError: it breaks its format, or ends beyond ``end``.
+        DecodeError: it is invalid, or ends beyond ``end``.
     """
     return _DECODERS[code](octets, at, end, 0)
 
 
 def decode_map(octets: bytes, at: int, end: int) -> tuple[Table, int]:
-    """Reads a map with its size; of equal keys the last one counts.
+    """Reads a map with its size; of equal keys the last one is kept.
 
     Raises:
-        DecodeError: it breaks its format, or ends beyond ``end``.
+        DecodeError: it is invalid, or ends beyond ``end``.
     """
     return _map(octets, at, end, 0)
 
@@ -310,7 +311,7 @@ def decode_array(octets: bytes, at: int, end: int) -> tuple[list[Any], int]:
     """Reads an array with its size.
 
     Raises:
-        DecodeError: it breaks its format, or ends beyond ``end``.
+        DecodeError: it is invalid, or ends beyond ``end``.
     """
     return _array(octets, at, end, 0)
 
@@ -322,7 +323,7 @@ _pack_u32 = struct.Struct(">I").pack
 
 
 def with_size(octets: bytes, width: int) -> bytes:
-    """Puts the size in front of octets.
+    """Prefixes octets with their size.
 
     Raises:
         MisuseError: they are too many for it.
@@ -370,7 +371,7 @@ def encode_array(code: int, items: list[bytes]) -> bytes:
 
 
 def encode_exact(value: Exact) -> bytes:
-    """Writes a value as it was read, without its code."""
+    """Encodes a value as it was read, without its code."""
     width = _SIZE_WIDTHS.get(value.code >> 4)
     return value.octets if width is None else with_size(value.octets, width)
 
@@ -418,7 +419,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
 
 
 def encode_typed(value: Any) -> tuple[int, bytes]:
-    """Chooses a type for a value, and writes it; returns the type's code and the octets.
+    """Chooses a type for a value, and encodes it; returns the type's code and the octets.
 
     Raises:
         MisuseError: the value has no type here, or does not fit it.

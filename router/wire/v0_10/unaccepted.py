@@ -1,4 +1,4 @@
-"""What a client has been sent and has not settled."""
+"""A client's unsettled deliveries."""
 
 import attrs
 
@@ -10,13 +10,13 @@ from router.wire.v0_10.subscription import Subscription
 
 @attrs.define(eq=False)
 class Unaccepted:
-    """A transfer that the client has and has not settled.
+    """A transfer that the client has received and not settled.
 
     Attributes:
-        number: the core's; None if the core has settled it, or does not know it yet again.
-        tag: what it is known by when links are resumed.
+        number: the core's number; None if the core has settled it, or not named it again yet.
+        tag: identifies it when links are resumed.
         is_acquired: the client may accept it.
-        delivery: itself, if other subscriptions of its queue may be offered it, or if it is the
+        delivery: the delivery, if it may be offered to other subscriptions of its queue, or is the
             queue's own.
     """
 
@@ -29,5 +29,5 @@ class Unaccepted:
 
     @property
     def was_had(self) -> bool:
-        """Whether the client may have acted upon it: no message that it was only shown."""
+        """Whether the client may have acted upon it: not a message that it could only browse."""
         return self.is_acquired or self.subscription.shows_files

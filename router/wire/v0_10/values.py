@@ -1,7 +1,7 @@
-"""Values of headers between the types of 0-10 and those of AMQP 1.0, both ways.
+"""Conversion of header values between the types of 0-10 and those of AMQP 1.0.
 
-Most forms are the same Python values on both sides (``router.wire.v0_10.types``). Here is what
-differs; the table for people is in docs/translation-0-10.md.
+Most forms are the same Python values on both sides (``router.wire.v0_10.types``). This module has
+the differences; the table for people is in docs/translation-0-10.md.
 """
 
 import decimal
@@ -56,7 +56,7 @@ _SAME: Final = frozenset(
 
 
 def to_v1_0(value: Any) -> Any:
-    """Turns a value into AMQP 1.0's form; every value has one."""
+    """Converts a value to AMQP 1.0's form; every value has one."""
     kind = type(value)
     if kind in _SAME or kind is Float:
         return value
@@ -96,12 +96,12 @@ def _exact_to_v1_0(value: Exact) -> Any:
 
 
 def from_v1_0(value: Any, field: str, depth: int = 1) -> Any:
-    """Turns a value of AMQP 1.0 into a form of 0-10.
+    """Converts a value of AMQP 1.0 to a form of 0-10.
 
     Args:
         value: the value.
-        field: where it stands, to name it if it has no form.
-        depth: how many maps and lists it stands in.
+        field: its place, for the error.
+        depth: number of enclosing maps and lists.
 
     Raises:
         TranslationError: a key inside it is longer than 255 octets, two keys inside it become one
@@ -140,7 +140,7 @@ def _array(value: Array, field: str, depth: int) -> Any:
 
 
 def table_from_v1_0(value: Any, field: str, depth: int = 1) -> Table:
-    """Turns a map into one of 0-10; keys that are no names become the text of their value.
+    """Converts a map to one of 0-10; keys that are no names become the text of their value.
 
     Raises:
         TranslationError: as of ``from_v1_0``.
@@ -155,7 +155,7 @@ def table_from_v1_0(value: Any, field: str, depth: int = 1) -> Table:
 
 
 def name_from_v1_0(key: Any, field: str) -> str:
-    """Turns a map's key into one of 0-10.
+    """Converts a map's key to one of 0-10.
 
     Raises:
         TranslationError: it is longer than 255 octets.
@@ -189,7 +189,7 @@ _DIGITS: Final = {4: 7, 8: 16, 16: 34}
 
 
 def _from_decimal(octets: bytes) -> str:
-    """Writes a decimal of AMQP 1.0 as text; 0-10's have no exponents."""
+    """Returns a decimal of AMQP 1.0 as text; 0-10's have no exponents."""
     width = len(octets)
     bits = int.from_bytes(octets, "big")
     total, exponent_bits = width * 8, _EXPONENT_BITS[width]

@@ -1,13 +1,13 @@
 """Topic bindings with wildcards: queues follow the addresses of a pattern (0-10 exchange.bind).
 
-Theory of operation. A binding whose key has wildcards stands for the addresses of a pattern that
-somebody sends to. The core is asked to tell which these are (``AddressesWatched``), and whenever
-one comes or goes; the queue gets an outlet to each, and lets go those that it stands for no more.
-The command that binds is complete when the core has taken the pattern and answered for every
-address that was in use by then. An address that it refuses does not spoil the others.
+Theory of operation. A binding whose key has wildcards matches the addresses of a pattern that are
+in use. The core reports these (``AddressesWatched``), and every change; the queue gets an outlet
+for each, and closes those that it no longer needs. The binding command is complete when the core
+has accepted the pattern and answered for every address that was in use by then. An address that it
+refuses does not affect the others.
 
-A session that is suspended watches nothing: its links wait, and when it comes back it asks anew.
-A binding that had not been answered by then was never received.
+A suspended session watches nothing: its links wait, and when it comes back it asks again. A binding
+that had not been answered by then counts as never received.
 
 The pattern of an exchange whose name is a wildcard, or has one, matches addresses of other
 exchanges, too; those are not the binding's (``topics``).
@@ -38,7 +38,7 @@ class Watching:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Has a queue stand for a pattern; the session waits until all in use of it is attached."""
+        """Watches a pattern for a queue; the session waits until its addresses are attached."""
         pattern = binding.address
         if pattern in queue.watches:
             accepted()
@@ -64,7 +64,7 @@ class Watching:
         engine.runs.add(AddressesWatched(watch.link, watchable(watch.binding.address)))
 
     def follow(self, watch: Watch, command: AddressesChanged) -> None:
-        """Attaches a queue to addresses that are in use now, and to no others."""
+        """Attaches a queue to the addresses that are in use, and to no others."""
         for address in command.gone:
             watch.addresses.discard(address)
             watch.queue.let_go(address)
@@ -99,7 +99,7 @@ class Watching:
         session.server.ask(outlet.link, Question(session, attached, refused))
 
     def _settle_down(self, watch: Watch) -> None:
-        """Goes on with what waits for a watch, if that has all its outlets."""
+        """Continues what waits for a watch, if all its outlets are attached."""
         if watch.unanswered:
             return
         self._session.engine.runs.add(AddressesReached(watch.link))
@@ -109,7 +109,7 @@ class Watching:
             accepted()
 
     def end(self, watch: Watch) -> None:
-        """Watches a pattern no more."""
+        """Ends the watch of a pattern."""
         watch.queue.watches.pop(watch.binding.address, None)
         self._forget(watch)
         for address in watch.addresses:
@@ -127,7 +127,7 @@ class Watching:
         return [watch for queue in queues for watch in queue.watches.values()]
 
     def suspend(self) -> None:
-        """Records that the session is without a channel."""
+        """Records that the session has no channel."""
         for watch in self._all():
             self._forget(watch)
             if watch.accepted is not None:
@@ -136,18 +136,18 @@ class Watching:
             watch.unanswered = 0
 
     def come_back(self) -> None:
-        """Asks anew, when the session has a channel again."""
+        """Registers the watches again, when the session has a channel again."""
         for watch in self._all():
             watch.link = self._session.server.next_link()
 
             def settled(queue: Queue = watch.queue) -> None:
                 for address in list(queue.outlets):
-                    queue.let_go(address)  # nobody sends there any more
+                    queue.let_go(address)  # no longer in use
 
             watch.accepted = settled
             self._ask(watch)
 
     def ended(self) -> None:
-        """Ends them all."""
+        """Ends all watches."""
         for watch in self._all():
             self._forget(watch)
