@@ -1,1 +1,1 @@
-"""Floor 1: the protocols, as machines that never do I/O."""
+"""Floor 1: the protocols, as machines without I/O."""

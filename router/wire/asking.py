@@ -1,8 +1,8 @@
-"""Questions to the routing table, put to the core in the one form that it answers: an attach.
+"""Questions to the routing table, which the core answers as attaches.
 
-Theory of operation. Protocols before AMQP 1.0 have commands that ask whether something is there.
-To ask for an address is to attach to it and to detach again; to receive from it is to attach and
-stay. Whoever asks, a channel or a session, takes nothing up until the answer is there.
+Theory of operation. Protocols before AMQP 1.0 have commands that ask whether something exists. To
+ask for an address is to attach to it and to detach again; to receive from it is to attach and stay.
+The asker, a channel or a session, handles no further input until the answer.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ from router.wire.runs import Runs
 
 
 class Asker:
-    """Whoever asks, and can wait.
+    """A party that asks, and can wait.
 
     Attributes:
-        waits: what comes is kept.
+        waits: further input is kept.
     """
 
     waits: bool = False
 
     def park(self) -> None:
-        """Takes nothing up until ``resume``."""
+        """Handles no further input until ``resume``."""
         self.waits = True
 
     def go_on(self, then: Callable[[], None]) -> None:
-        """Does what was parked for, and takes up what has come since, unless it parks again.
+        """Runs the continuation of a ``park``, and resumes, unless it parks again.
 
         Raises:
             PeerError, SessionFaultError: the peer is found at fault.
@@ -44,7 +44,7 @@ class Asker:
             self.resume()
 
     def resume(self) -> None:
-        """Takes up what has come since ``park``, until something must wait again."""
+        """Handles the input received since ``park``, until the asker must wait again."""
         raise NotImplementedError
 
 
@@ -53,7 +53,7 @@ AskerT = TypeVar("AskerT", bound=Asker)
 
 @attrs.define(eq=False)
 class Question(Generic[AskerT]):
-    """An attach that the core has yet to answer.
+    """An attach that the core has not answered yet.
 
     Attributes:
         accepted: called with the answer.
@@ -66,19 +66,19 @@ class Question(Generic[AskerT]):
 
 
 class Desk(Interface[AskerT]):
-    """An engine that puts questions to the core."""
+    """An engine that asks the core."""
 
     runs: Runs
 
     def next_link(self) -> LinkId:
-        """Names a link to come."""
+        """Returns a new link id."""
 
     def ask(self, link: LinkId, question: Question[AskerT]) -> None:
-        """Remembers who waits for the core's answer."""
+        """Records who waits for the core's answer."""
 
 
 def trial(link: LinkId, name: str, address: str, role: Role) -> LinkAttached:
-    """Words the attach that asks for an address; ``role`` is ours."""
+    """Builds the attach that asks for an address; ``role`` is ours."""
     if role is Role.RECEIVER:
         source, target = Source(outcomes=ALL_OUTCOMES), Target(address=address)
     else:
@@ -100,7 +100,7 @@ def probe(
     accepted: Callable[[], None],
     refused: Callable[[Condition], None],
 ) -> None:
-    """Asks whether an address is routed, by a ``trial`` that is detached again; the asker waits."""
+    """Asks whether an address is routed, by a ``trial`` detached at once; the asker waits."""
 
     def detach(answer: AttachLink) -> None:
         desk.runs.add(LinkDetached(attach.link, closed=True))

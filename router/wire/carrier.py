@@ -1,15 +1,15 @@
-"""Who moves the octets of a connection past the data plane, where the express lane can."""
+"""Carriers: move a connection's octets without the data plane, where the express lane can."""
 
 from typing import Protocol as Interface
 
 
 class Carried(Interface):
-    """What an engine shares with a carrier.
+    """The state that an engine shares with a carrier.
 
     Attributes:
-        is_blocked: the socket takes no more.
-        is_pending: the core has been told that output piles up.
-        octets_in, octets_out: what a carrier has received and sent.
+        is_blocked: the socket accepts no more octets.
+        is_pending: congested output has been reported to the core.
+        octets_in, octets_out: octets that a carrier has received and sent.
     """
 
     is_blocked: bool
@@ -19,27 +19,27 @@ class Carried(Interface):
 
 
 class Carrier(Interface):
-    """Receives and sends for connections on the lane, past the data plane."""
+    """Receives and sends for connections on the lane, without the data plane."""
 
     def watch(self, descriptor: int, state: Carried) -> None:
         """Begins to carry a connection whose socket the poller watches.
 
         Raises:
-            MisuseError: it is carried already.
+            MisuseError: it is already carried.
         """
 
     def forget(self, state: Carried) -> None:
-        """Carries a connection no more."""
+        """Stops carrying a connection."""
 
     def turn(self, now: float, until: float) -> bool:
-        """Serves ready sockets, one after the other, until that time has come.
+        """Serves ready sockets, one after the other, until the given time.
 
         Returns:
             whether any was ready.
         """
 
     def write(self, state: Carried) -> bool:
-        """Sends what a connection has to send; false: its socket has not taken all of it.
+        """Sends a connection's output; False: its socket has not accepted all of it.
 
         Raises:
             OSError: the socket is broken.

@@ -1,23 +1,23 @@
-"""Which protocol a dialing peer speaks, told from its first octets.
+"""Detection of a dialing peer's protocol from its first octets.
 
-Theory of operation. A peer that dials speaks first, so a listener reads until ``detect`` can
-tell. The first octet says how many are needed::
+Theory of operation. A dialing peer speaks first, so a listener reads until ``detect`` can decide.
+The first octet says how many are needed::
 
     128                 AMQP/Fast: decided by the second octet, the highest version that is spoken
     0x16                a TLS ClientHello: decided by the second octet, the major version 3
     'A'                 "AMQP" and four octets that name a protocol and its version
-    anything else       nothing that is served here; decided at once
+    anything else       not supported; decided at once
 
-Nothing is consumed: the engine that is chosen gets every octet from the first on. A peer whose
-protocol is not served gets a header that is, and the connection is closed (AMQP 1.0 §2.2; the
-older protocols ask for the same). The header is that of the highest version that is not above
-the requested one, or else of the highest; octets that are no header at all (HTTP, garbage) count
-as a request for nothing in particular and get the highest.
+Nothing is consumed: the chosen engine gets every octet from the first on. A peer whose protocol is
+not served is sent a header that is, and the connection is closed (AMQP 1.0 §2.2; the older
+protocols require the same). The header is that of the highest version that is not above the
+requested one, or else of the highest; octets that are not a header at all (HTTP, garbage) are
+answered with the highest.
 
-Two facts need saying. ``AMQP 1 1 9 1`` is the header of the draft 0-9 revision 1, and was sent by
-some clients of 2006 that meant 0-8; the server speaks next, so nothing on the wire tells which, and
-the door says (``AmbiguousHeader``). And 0-8 and 0-9 are dialects that the engine of 0-9-1 answers
-for.
+Two special cases. ``AMQP 1 1 9 1`` is the header of the draft 0-9 revision 1, and was sent by some
+clients of 2006 that meant 0-8; the server speaks next, so nothing on the wire distinguishes them,
+and the listener's configuration decides (``AmbiguousHeader``). And 0-8 and 0-9 are dialects that
+the engine of 0-9-1 supports.
 """
 
 import enum
@@ -30,7 +30,7 @@ from router.model.capabilities import Protocol
 
 HEADER_OCTETS: Final = 8
 LONGEST_PREFIX: Final = HEADER_OCTETS
-"""No decision ever takes more octets than this."""
+"""Most octets that a decision needs."""
 
 FAST_START: Final = b"\x80"
 FAST_START_OCTETS: Final = 2
@@ -76,7 +76,7 @@ _HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", 
 
 
 class AmbiguousHeader(enum.StrEnum):
-    """Who is taken to send ``AMQP 1 1 9 1``."""
+    """The protocol that ``AMQP 1 1 9 1`` stands for."""
 
     DRAFT = "amqp-0-9r1"
     AS_0_8 = "amqp-0-8"  # py-amqplib, PHP-AMQP, Net::AMQP and others of 2006
@@ -89,22 +89,22 @@ _PROTOCOL_BY_MEANING: Final = {
 
 
 class TlsOffer(enum.Enum):
-    """Whether a listener takes TLS."""
+    """Whether a listener accepts TLS."""
 
     NONE = "none"  # not at all, or it is established already
-    OFFERED = "offered"  # whoever wants it
+    OFFERED = "offered"  # optional
     REQUIRED = "required"  # nothing is served without it
 
 
 @attrs.frozen(kw_only=True)
 class Door:
-    """What is served to whoever dials.
+    """The protocols that a listener serves.
 
     Attributes:
-        protocols: those whose engines exist and that the listener allows.
+        protocols: those with an engine that the listener allows.
         tls: whether TLS may or must come first.
         sasl_required: AMQP 1.0 is served behind its SASL layer only.
-        header_1_1_9_1: who is taken to send it.
+        header_1_1_9_1: the protocol that this header stands for.
     """
 
     protocols: Set[Protocol]
@@ -122,11 +122,11 @@ class Speaks:
 
 @attrs.frozen
 class StartsTls:
-    """TLS comes first, and then a protocol that is still to be detected.
+    """TLS comes first, then a protocol that is detected afterwards.
 
     Attributes:
         answer: what to send before the handshake.
-        consumed: how many of the octets were not the handshake's.
+        consumed: number of the octets that precede the handshake.
     """
 
     answer: bytes
@@ -135,10 +135,10 @@ class StartsTls:
 
 @attrs.frozen
 class Refused:
-    """Nothing here serves the peer: send ``answer``, then close.
+    """The peer is not served: send ``answer``, then close.
 
     Attributes:
-        answer: a header that is served, empty if there is no such thing.
+        answer: a header that is served; empty: none.
         reason: what the peer seems to want, in one phrase, for the log.
     """
 
@@ -147,7 +147,7 @@ class Refused:
 
 
 def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
-    """Tells what a peer wants that sent ``octets`` first; None: more are needed (§2.2, §5.2.1)."""
+    """Returns what a peer wants, by its first octets; None: more are needed (§2.2, §5.2.1)."""
     if not octets:
         return None
     for start, decide in (
@@ -164,7 +164,7 @@ def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
 
 
 def describe_answer(octets: bytes) -> str:
-    """Returns what a peer speaks that sent ``octets`` where another header was due, for people."""
+    """Describes, for people, a peer that answers with ``octets`` where another header was due."""
     header = octets[:HEADER_OCTETS]
     known = _PROTOCOL_BY_HEADER.get(header)
     if header == HEADER_1_0_TLS or header[:2] in (TLS_START, _TLS_ALERT):
@@ -225,7 +225,7 @@ def _decide_header(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | 
 
 
 def _version(header: bytes) -> Version:
-    """Reads the version that a header names, whichever generation wrote it."""
+    """Reads the version in a header of any generation."""
     _, first, second, third = header[4:]
     if header[4:6] != b"\x01\x01":
         return (first, second, third)  # protocol, major, minor, revision
@@ -235,7 +235,7 @@ def _version(header: bytes) -> Version:
 
 
 def _nearest(requested: Version | None, door: Door) -> bytes:
-    """Chooses the header to answer with (§2.2); empty where only AMQP/Fast is served."""
+    """Returns the header to answer with (§2.2); empty if only AMQP/Fast is served."""
     served = sorted((_VERSION_BY_PROTOCOL[each], each) for each in door.protocols & _HEADED)
     if not served:
         return b""

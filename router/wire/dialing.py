@@ -1,9 +1,9 @@
 """The core's commands on a connection that we dialed, of a protocol before AMQP 1.0.
 
-Theory of operation. Over there nobody attaches anything: every link is one that the core asked for,
-and what stands for it (a channel, a session, a handle) either sends or receives. So what the core
-says is handed to whoever stands for the link; what the far side cannot do is never asked of it, or
-means nothing to it.
+Theory of operation. The far side attaches nothing: every link is one that the core requested, and
+the object that represents it (a channel, a session, a handle) either sends or receives. So the
+core's commands are passed to the object of the link; commands that the far side cannot carry out
+are never given, or have no effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,37 +37,37 @@ from router.wire.machine import ConnectionMachine, MachinePhase
 
 
 class LinkEnd(Interface):
-    """What stands for a link."""
+    """The object that represents a link."""
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
-        """Ends the link on the core's word."""
+        """Ends the link as ordered by the core."""
 
 
 class SendingEnd(LinkEnd, Interface):
-    """What stands for a link that we send on."""
+    """A link that we send on."""
 
     def send_deliveries(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Sends, or lets wait what may not be sent now."""
+        """Sends deliveries; those that may not be sent now wait."""
 
 
 class ReceivingEnd(LinkEnd, Interface):
-    """What stands for a link that we receive on."""
+    """A link that we receive on."""
 
     def grant(self, credit: int, drain: bool) -> None:
-        """Takes credit from the core."""
+        """Handles credit from the core."""
 
     def hold(self, held: bool) -> None:
         """Stops or resumes reporting."""
 
     def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
-        """Takes outcomes, which settle."""
+        """Handles outcomes, which settle the deliveries."""
 
 
 class DialingMachine(ConnectionMachine):
     """One connection that we dialed.
 
     Attributes:
-        links: those that the core knows, each with what stands for it.
+        links: the links that the core knows, with their objects.
     """
 
     sender_type: ClassVar[type[SendingEnd]]
@@ -75,7 +75,7 @@ class DialingMachine(ConnectionMachine):
     links: Mapping[LinkId, LinkEnd]
 
     def attach(self, command: AttachLink) -> None:
-        """Begins a link that the core asks for, or declines it."""
+        """Begins a link that the core requests, or declines it."""
         raise NotImplementedError
 
     def execute(self, command: Command) -> None:

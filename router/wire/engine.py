@@ -1,17 +1,17 @@
-"""The face that every protocol engine shows (ARCHITECTURE.md, "One face over five protocols").
+"""The interface of all protocol engines (ARCHITECTURE.md, "One face over five protocols").
 
-An engine is one connection's protocol machine. It never does I/O, never reads a clock, never
-logs and never raises for what a peer did: octets and time go in, events and octets come out.
+An engine is one connection's protocol machine. It never does I/O, never reads a clock, never logs
+and never raises for a peer's fault: octets and time go in, events and octets come out.
 
-Order of use, by whoever owns the socket::
+Order of use, by the owner of the socket::
 
     events = engine.receive_data(view, now)     # or receive_eof, or handle_deadline
     for order in core.handle(...): other_engine.execute(order)
     view = engine.data_to_send(); n = socket.send(view); engine.bytes_sent(n)
 
-``data_to_send`` shows, ``bytes_sent`` forgets: what was not confirmed is shown again. Output may
-be waiting after any call, on any engine. When ``finished`` turns true, the owner sends what is
-left and closes the socket.
+``data_to_send`` returns octets and ``bytes_sent`` removes them: unconfirmed octets are returned
+again. There may be output after any call, on any engine. When ``finished`` becomes true, the owner
+sends the remaining output and closes the socket.
 """
 
 import itertools
@@ -32,33 +32,33 @@ class Engine(Interface):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called, on the clock of ``now``; None: never."""
+        """When ``handle_deadline`` is due, on the clock of ``now``; None: never."""
 
     @property
     def finished(self) -> bool:
-        """Whether the connection is over and nothing will be read from it any more."""
+        """Whether the connection is over and no more input will be read."""
 
     @property
     def output_octets(self) -> int:
-        """How many octets wait to be sent; what is gathered and not written yet counts, too."""
+        """Number of octets to send, including gathered output that is not encoded yet."""
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait for the peer's credit or window to become output."""
+        """Octets of payload that wait for the peer's credit or window to become output."""
 
     @property
     def input_waits(self) -> bool:
-        """Whether the owner should not read from the peer for now: what waits here is enough.
+        """Whether the owner should not read from the peer for now, because too much waits here.
 
-        Only engines of protocols without credit ever say so. It changes with octets and commands.
+        Only engines of protocols without credit return True. It changes with octets and commands.
         """
 
     @property
     def carried(self) -> Carried | None:
-        """What a carrier moves its octets by, past its owner; None: only its owner can."""
+        """The state by which a carrier moves octets; None: only the owner of the socket can."""
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in; ``octets`` may be reused by the caller as soon as this returns."""
+        """Handles received octets; the caller may reuse ``octets`` after the return."""
 
     def receive_eof(self, now: float) -> list[Event]:
         """Records that the peer will send no more, orderly or not."""
@@ -66,31 +66,31 @@ class Engine(Interface):
     def execute(self, command: Command) -> None:
         """Carries out a command.
 
-        A command for a link or delivery that has meanwhile ended on the peer's word is ignored.
+        A command for a link or delivery that the peer has ended meanwhile is ignored.
 
         Raises:
-            MisuseError: the command makes no sense from any state, a defect of ours.
+            MisuseError: the command is invalid in any state, a defect of ours.
         """
 
     def data_to_send(self) -> memoryview:
-        """Shows octets to send, perhaps not all that wait; empty if there are none."""
+        """Returns octets to send, perhaps not all; empty if there are none."""
 
     def bytes_sent(self, count: int) -> None:
-        """Forgets the first ``count`` octets shown by ``data_to_send``."""
+        """Removes the first ``count`` octets returned by ``data_to_send``."""
 
     def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for: heartbeats, idle time-outs, unanswered closes."""
+        """Does what is due: heartbeats, idle time-outs, unanswered closes."""
 
 
 @attrs.frozen(kw_only=True)
 class PeerTerms:
-    """What an engine is told of one peer once it is known who that is.
+    """Settings for one peer, once its identity is known.
 
     Attributes:
-        is_router: a router of ours: its annotations are believed.
-        sessions: that it may have at a time.
-        channels: of 0-9-1 and its draft, likewise.
-        knows_vhost: the virtual host that it asks for is one; protocols before AMQP 1.0 tell that.
+        is_router: a trusted router: its annotations are believed.
+        sessions: most sessions at a time.
+        channels: most channels of 0-9-1 and its draft.
+        knows_vhost: the requested virtual host exists; for protocols before AMQP 1.0.
     """
 
     is_router: bool = False
@@ -101,37 +101,36 @@ class PeerTerms:
 
 @attrs.frozen(kw_only=True)
 class EngineSettings:
-    """What an engine is told when it is made.
+    """Settings of an engine.
 
     Attributes:
         is_server: we accepted the connection; otherwise we dialed.
         container: our container-id.
-        link_ids: shared by all engines of a worker; hands out ``LinkId`` numbers.
-        life: of the process, like no other of any worker at any time; part of the names that are
-            made up for clients without a container-id, which must not be taken for each other.
-        hostname: virtual host to ask for when we dial.
-        max_frame_octets: largest frame we take (open.max-frame-size), 512 or more.
+        link_ids: generator of ``LinkId`` numbers, shared by all engines of a worker.
+        life: unique id of the process, over all workers and times; part of the generated
+            container-ids of clients without one, which must be unique.
+        hostname: virtual host to request when we dial.
+        max_frame_octets: largest frame that we accept (open.max-frame-size), 512 or more.
         typical_frame_octets: larger frames are rare, and are read off the fast path; 0: none are.
-        channel_max: highest channel we take, i.e. sessions minus one.
+        channel_max: highest channel that we accept, i.e. sessions minus one.
         basic_channel_max: highest channel of 0-9-1 and its draft, which number them from 1.
-        handle_max: highest handle we take per session, i.e. links minus one.
-        idle_seconds: silence after which we give the peer up; half of it is what we advertise.
-            0 = never.
+        handle_max: highest handle that we accept per session, i.e. links minus one.
+        idle_seconds: silence after which the peer is given up; half of it is advertised. 0 = never.
         handshake_seconds: how long the peer may take until its open is complete.
-        session_window_frames: incoming-window, in transfer frames, that we keep open (§2.5.6).
+        session_window_frames: incoming-window, in transfer frames, that is kept open (§2.5.6).
         output_high_octets, output_low_octets: marks of ``OutputPending``.
-        sasl_server: checks a dialing peer; None: the peer may come without SASL.
-        sasl_required: a dialing peer must go through SASL.
-        passwords_allowed: a dialing peer may be offered PLAIN: nobody on the way can read along,
-            or the file allows it. Where it is false no protocol offers it on its own account.
-        sasl_client: how we identify when we dial; None: no SASL layer.
+        sasl_server: authenticates a dialing peer; None: the peer may connect without SASL.
+        sasl_required: a dialing peer must use SASL.
+        passwords_allowed: a dialing peer may be offered PLAIN: the transport is encrypted, or the
+            configuration allows it. If false, no protocol offers PLAIN.
+        sasl_client: our authentication when we dial; None: no SASL layer.
         properties: for our open frame, keyed by symbol.
         peer_is_trusted_router: whether all router annotations of this peer are believed.
-        is_router: we route, and tell peers so; what has passed a router is told to routers alone.
-        terms: gives what holds for a dialing peer, by its authenticated identity and the virtual
-            host that it asks for; None: nothing but what stands here.
-        memory: shared by all engines of a worker: what a protocol keeps inside its engines for
-            peers that come back on another connection.
+        is_router: we route, and advertise it; stops of deliveries are sent to routers alone.
+        terms: returns the settings for a dialing peer, by its authenticated identity and requested
+            virtual host; None: no others than these.
+        memory: shared by all engines of a worker: state that a protocol keeps inside its engines
+            for peers that reconnect.
         expiry_seconds: longest time that anything is kept for an absent peer.
     """
 

@@ -1,10 +1,10 @@
-"""Where the encodings of the protocols meet: AMQP 1.0's sections (DESIGN, the face of the engines).
+"""Translation between the protocols through AMQP 1.0's sections (DESIGN, the face of the engines).
 
-Theory of operation. A message keeps the octets it came in until it leaves through an engine of
-another protocol; that engine translates it once, here, through the sections of AMQP 1.0. Each
-protocol has a module of two functions, found by name and imported when its first message crosses,
-so that the protocols do not know each other and an unused one costs nothing. A protocol may have
-two more that turn octets into octets where a message is plain enough for that.
+Theory of operation. A message keeps its encoding until it leaves through an engine of another
+protocol; that engine translates it once, here, through the sections of AMQP 1.0. Each protocol has
+a module of two functions, found by name and imported when its first message is translated, so that
+the protocols do not depend on each other and an unused one costs nothing. A protocol may have two
+more functions that translate octets to octets for simple messages.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ Quick = Callable[[bytes], bytes | None]
 
 @attrs.frozen
 class Translator:
-    """How one protocol's payloads become sections and come from them.
+    """The translation functions of one protocol.
 
     Attributes:
-        to_sections: raises ``TranslationError`` for what has no form in AMQP 1.0.
-        from_sections: raises ``TranslationError`` for what has none in the protocol.
-        quick_to_sections: gives the encoded sections at once, or None if it cannot.
-        quick_from_sections: the other way round.
+        to_sections: raises ``TranslationError`` for a message without a form in AMQP 1.0.
+        from_sections: raises ``TranslationError`` for a message without a form in the protocol.
+        quick_to_sections: returns the encoded sections directly, or None if it cannot.
+        quick_from_sections: the reverse.
     """
 
     to_sections: Callable[[bytes], AnnotatedMessage]
@@ -51,7 +51,7 @@ _translators: dict[Protocol, Translator] = {
 
 
 def register(protocol: Protocol, translator: Translator) -> None:
-    """Sets how a protocol translates, instead of its own module."""
+    """Sets the translator of a protocol, instead of its own module."""
     _translators[protocol] = translator
 
 
@@ -73,10 +73,10 @@ def _translator(protocol: Protocol) -> Translator:
 
 
 def to_sections(protocol: Protocol, payload: bytes) -> AnnotatedMessage:
-    """Turns a protocol's payload into sections.
+    """Translates a protocol's payload into sections.
 
     Raises:
-        TranslationError: if the payload is broken or has no form in AMQP 1.0.
+        TranslationError: if the payload is invalid or has no form in AMQP 1.0.
     """
     try:
         return _translator(protocol).to_sections(payload)
@@ -85,7 +85,7 @@ def to_sections(protocol: Protocol, payload: bytes) -> AnnotatedMessage:
 
 
 def from_sections(protocol: Protocol, message: AnnotatedMessage) -> bytes:
-    """Turns sections into a protocol's payload.
+    """Translates sections into a protocol's payload.
 
     Raises:
         TranslationError: if the message has no form in the protocol.
@@ -94,7 +94,7 @@ def from_sections(protocol: Protocol, message: AnnotatedMessage) -> bytes:
 
 
 def translate(payload: bytes, source: Protocol, target: Protocol) -> bytes:
-    """Turns a payload of one protocol into another's; the same octets if they are the same.
+    """Translates a payload of one protocol to another's; the same octets if they are the same.
 
     Raises:
         TranslationError: as ``to_sections`` and ``from_sections``.

@@ -1,27 +1,27 @@
-"""A connection of a protocol before AMQP 1.0: its turns, signs of life, congestion and end.
+"""The common part of connections of protocols before AMQP 1.0: turns, heartbeats, congestion, end.
 
-Theory of operation. 0-9-1 (with its draft), 0-10 and AMQP/Fast each have a machine of their own
-for frames, handshake and faults (``machine`` in the folder of each); what those have in common is
-here. Octets come in *turns*: what is complete is read, the turn is ended once for all of it, and
-what the core has to hear is returned. Phases, of all of them::
+Theory of operation. 0-9-1 (with its draft), 0-10 and AMQP/Fast each have a machine of their own for
+frames, handshake and faults (``machine`` in the folder of each); this is the common part. Octets
+are
+handled in *turns*: all complete frames are read, the turn is ended once for all of them, and the
+events are returned. Phases, common to all::
 
-    steps of the handshake: a table of the protocol's own    -> OPENED
-    any        we found a fault, or were told to close       -> CLOSING
+    steps of the handshake: a table of the protocol          -> OPENED
+    any        a fault was found, or close was ordered       -> CLOSING
     any        peer's close, answered; the stream's end      -> CLOSED
     CLOSING    the answer, or CLOSE_SECONDS have passed      -> CLOSED
 
-The core hears of the connection's end once: when it begins. Behind our close nothing is looked at
-but what ends the connection.
+The end of the connection is reported to the core once, when it begins. After our close all input is
+ignored except what ends the connection.
 
-Signs of life. If nothing was sent for ``beat_seconds``, a heartbeat is. A peer of which nothing was
-heard for ``silence_seconds`` is given up; not as long as it is we who do not read.
+Heartbeats. If nothing was sent for ``beat_seconds``, a heartbeat is sent. A peer that was silent
+for ``silence_seconds`` is given up, but not while we do not read.
 
-These protocols have little or no credit to withhold. So what cannot be handed on waits here, and
-when that is much the socket is not read (``input_waits``); and the core is told when output piles
-up.
+These protocols have little or no credit. So what cannot be handed on is held here, and when it is
+too much the socket is not read (``input_waits``); congested output is reported to the core.
 
-Events that a command brings about wait for the next call that returns events; ``deadline`` lies in
-the past as long as any wait.
+Events that a command causes are returned by the next call that returns events; ``deadline`` lies in
+the past as long as any is pending.
 """
 
 import enum
@@ -45,17 +45,17 @@ from router.wire.octets import ReceiveBuffer, SendBuffer
 from router.wire.runs import Runs
 
 CLOSE_SECONDS: Final = 5.0
-"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
+"""How long the answer to our close is awaited; a peer that is gone would hold the socket."""
 
 HELD_STOP_OCTETS: Final = 4 << 20
-"""What waits here to be handed on before reading stops. It goes on when half of it is gone."""
+"""Held octets at which reading stops. It resumes when half of them are handed on."""
 
 HELD_LIMIT_OCTETS: Final = 64 << 20
-"""Where the connection is closed: whoever owns the socket did not stop reading."""
+"""Held octets at which the connection is closed: its owner did not stop reading."""
 
 
 class MachinePhase(enum.Enum):
-    """What a connection waits for that is past its handshake; until then, a step of that."""
+    """Phases after the handshake; until then the phase is a step of the handshake."""
 
     OPENED = "anything"
     CLOSING = "the answer to our close"
@@ -63,28 +63,28 @@ class MachinePhase(enum.Enum):
 
 
 Steps: TypeAlias = Mapping[tuple[enum.Enum, type], Callable[..., None]]
-"""Phase, and what comes → the method that handles it; what is absent is forbidden."""
+"""Phase and type of input → the method that handles it; others are forbidden."""
 
 Handlers: TypeAlias = Mapping[type, Callable[..., None]]
-"""What comes → the method that handles it; what is absent may not come.
+"""Type of input → the method that handles it; others are not allowed.
 
-Tables are class attributes, written behind the methods that they name, and hold plain functions:
-one table serves all instances. A class that overrides a method in a table has a table of its own
-that names the override."""
+Tables are class attributes, defined after the methods that they name, and hold plain functions: one
+table serves all instances. A class that overrides a method in a table has a table of its own that
+names the override."""
 
 
 class ConnectionMachine:
-    """One connection, seen from either side.
+    """One connection, on either side.
 
     Attributes:
-        settings: what it was told.
-        phase: a ``MachinePhase``, or a step of the protocol's handshake, whose value words what is
-            due.
-        runs: events that wait.
-        now: time of the call that is under way, or was last.
-        output: what is to be sent.
-        gives_up_at: when something has taken too long: the handshake, the answer to our close.
-        parked_octets: payload that will be output and is not yet; it counts as congestion.
+        settings: the engine's settings.
+        phase: a ``MachinePhase``, or a step of the protocol's handshake, whose value describes what
+            is awaited.
+        runs: pending events.
+        now: time of the current call, or of the last one.
+        output: octets to be sent.
+        gives_up_at: time limit of the handshake, or of the answer to our close.
+        parked_octets: payload that is not output yet; it counts as congestion.
     """
 
     def __init__(self, settings: EngineSettings, phase: enum.Enum) -> None:
@@ -111,36 +111,36 @@ class ConnectionMachine:
     # --- what the protocol has to say -------------------------------------------------------------
 
     def read(self, octets: bytes) -> None:
-        """Handles what has come, keeps what is not complete, and closes for what is not right."""
+        """Handles complete input, keeps an incomplete rest, and closes on a fault."""
         raise NotImplementedError
 
     def send_heartbeat(self) -> None:
-        """Sends what has no other meaning than that we are there."""
+        """Sends a heartbeat."""
         raise NotImplementedError
 
     def cut_off(self) -> None:
-        """Ends all that the connection carries without a word to the peer."""
+        """Ends everything on the connection without sending anything."""
         raise NotImplementedError
 
     def overfull(self) -> Exception:
-        """Words that more has come than can wait here."""
+        """Returns the error that more has arrived than can wait here."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Writes what was gathered to be joined."""
+        """Writes the gathered output."""
 
     def on_time(self, now: float) -> None:
-        """Does what one side alone has to do by time."""
+        """Does what one side alone does by time."""
 
     def end_turn(self) -> None:
-        """Does what is done once for all that a receive brings."""
+        """Does what is done once per receive."""
         self.watch_output()
 
     # --- the face ---------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if events wait."""
+        """When ``handle_deadline`` is due; in the past if events are pending."""
         if self.runs.events:
             return -math.inf
         deadline = min(self._beat_at, self.gives_up_at)
@@ -150,21 +150,21 @@ class ConnectionMachine:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will be read any more."""
+        """Whether no more input will be read."""
         return self.phase is MachinePhase.CLOSED
 
     @property
     def carried(self) -> None:
-        """Nothing: the express lane speaks AMQP 1.0 alone."""
+        """None: the express lane supports AMQP 1.0 alone."""
 
     @property
     def input_waits(self) -> bool:
-        """Whether the socket should not be read: what waits here is enough."""
+        """Whether the socket should not be read, because too much waits here."""
         return (self._is_full or bool(self._spent)) and self.phase is MachinePhase.OPENED
 
     @property
     def output_octets(self) -> int:
-        """How many octets wait to be sent."""
+        """Number of octets to send."""
         self.flush()
         return self.output.octets
 
@@ -188,23 +188,23 @@ class ConnectionMachine:
         return self.runs.take()
 
     def data_to_send(self) -> memoryview:
-        """Shows octets to send."""
+        """Returns the octets to send."""
         self.flush()
         return self.output.peek()
 
     def bytes_sent(self, count: int) -> None:
-        """Forgets octets that were sent."""
+        """Removes octets that were sent."""
         self.output.consume(count)
         if self._is_congested:
             self.watch_output()
 
     def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for."""
+        """Does what is due."""
         self._set_time(now)
         if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
         if self.input_waits:
-            self._received_at = now  # nobody listens, so silence proves nothing
+            self._received_at = now  # we do not read, so silence proves nothing
         if now >= self.gives_up_at:
             self.give_up_waiting()
         elif self._silence_seconds and now >= self._received_at + self._silence_seconds:
@@ -226,18 +226,18 @@ class ConnectionMachine:
             self.gives_up_at = now + self.settings.handshake_seconds
 
     def start_heartbeat(self, seconds: float) -> None:
-        """Begins to send and expect signs of life by an agreed heartbeat; 0: neither.
+        """Begins to send and expect heartbeats at the negotiated interval; 0: neither.
 
-        It is looked at twice within its time, and a peer that is silent for twice its time is gone.
+        It is checked twice per interval, and a peer that is silent for two intervals is given up.
         """
         self.keep_alive(seconds / 2, 2 * seconds)
 
     def keep_alive(self, beat_seconds: float, silence_seconds: float) -> None:
-        """Begins to send signs of life and to expect them.
+        """Begins to send and expect heartbeats.
 
         Args:
-            beat_seconds: how long nothing is sent before a heartbeat is; 0: none is wanted.
-            silence_seconds: how long nothing is heard before the peer is given up; 0: for ever.
+            beat_seconds: after how long without output a heartbeat is sent; 0: none.
+            silence_seconds: after how long without input the peer is given up; 0: never.
         """
         self._beat_seconds = beat_seconds
         self._silence_seconds = silence_seconds
@@ -245,7 +245,7 @@ class ConnectionMachine:
             self._beat_at = self.now + beat_seconds
 
     def beat(self) -> None:
-        """Sends a sign of life if one is due and nothing else was sent meanwhile."""
+        """Sends a heartbeat if one is due and nothing else was sent meanwhile."""
         if self.now < self._beat_at:
             return
         sent = self.output.sent + self.output.octets
@@ -256,7 +256,7 @@ class ConnectionMachine:
         self._beat_at = self.now + self._beat_seconds
 
     def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, or our close."""
+        """Ends overdue waits: the handshake, or our close."""
         self.gives_up_at = math.inf
         if self.phase is MachinePhase.CLOSING:
             self.over(None, False)
@@ -268,7 +268,7 @@ class ConnectionMachine:
     # --- congestion -------------------------------------------------------------------------------
 
     def watch_output(self) -> None:
-        """Tells the core when output piles up and when it has gone."""
+        """Reports to the core when output becomes congested and when it has drained."""
         octets = self.output.octets + self.parked_octets
         if self._is_congested:
             if octets <= self.settings.output_low_octets:
@@ -279,10 +279,10 @@ class ConnectionMachine:
             self.runs.add(OutputPending(True))
 
     def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could.
+        """Adds octets that cannot be handed on yet to the count; negative: subtracts them.
 
         Raises:
-            Exception: ``overfull``'s: it is too much.
+            Exception: that of ``overfull``: there are too many.
         """
         self._held += octets
         if self._held > HELD_STOP_OCTETS:
@@ -293,16 +293,16 @@ class ConnectionMachine:
             raise self.overfull()
 
     def stop_reading(self, inlet: Inlet) -> None:
-        """Reads no further: an inlet has brought what the core wants no more of."""
+        """Stops reading: an inlet has reached the limit of the core."""
         self._spent.add(inlet.link)
 
     def go_on_reading(self, inlet: Inlet) -> None:
-        """Reads on if that was all that an inlet stood in the way with."""
+        """Resumes reading if no inlet is at its limit."""
         if not inlet.is_spent:
             self._spent.discard(inlet.link)
 
     def forget_spent(self, inlet: Inlet) -> None:
-        """Reads on: an inlet is no more."""
+        """Resumes reading: an inlet is gone."""
         self._spent.discard(inlet.link)
 
     # --- links ------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class ConnectionMachine:
         )
 
     def decline(self, command: AttachLink, condition: Condition) -> None:
-        """Answers a link that the core asks for and that cannot be."""
+        """Refuses a link that the core requests and that is not possible."""
         self.refuse_attach(command)
         self.runs.add(LinkDetached(command.link, True, condition))
 
@@ -329,11 +329,11 @@ class ConnectionMachine:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the core has heard, or is about to, that the connection ends."""
+        """Whether the end of the connection has been, or is about to be, reported to the core."""
         return self.phase in (MachinePhase.CLOSING, MachinePhase.CLOSED)
 
     def made_up_name(self, name: str) -> str:
-        """Returns a container-id for a peer that has none: no peer of any worker has it, or had."""
+        """Returns a container-id for a peer without one, unique over all workers and times."""
         return f"{name}#{self.settings.life}{next(self.settings.link_ids)}"
 
     def opened(self) -> None:
@@ -342,16 +342,16 @@ class ConnectionMachine:
         self.gives_up_at = math.inf
 
     def close(self, condition: Condition | None) -> None:
-        """Closes the connection on the core's word."""
+        """Closes the connection as ordered by the core."""
         raise NotImplementedError
 
     def await_close(self) -> None:
-        """Waits for the answer to our close, and for no other thing."""
+        """Awaits the answer to our close, and nothing else."""
         self.phase = MachinePhase.CLOSING
         self.gives_up_at = self.now + CLOSE_SECONDS
 
     def over(self, condition: Condition | None, by_peer: bool) -> None:
-        """Reads nothing any more."""
+        """Stops reading."""
         if self.phase is not MachinePhase.CLOSING:
             self.cut_off()
         self.phase = MachinePhase.CLOSED
@@ -360,7 +360,7 @@ class ConnectionMachine:
         self.tell_end(condition, by_peer)
 
     def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
-        """Tells the core, once, that the connection ends."""
+        """Reports the end of the connection to the core, once."""
         if not self._has_told_end:
             self._has_told_end = True
             self.runs.add(ConnectionClosed(condition, by_peer))

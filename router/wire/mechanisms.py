@@ -1,14 +1,14 @@
 """SASL mechanisms, both sides: ANONYMOUS, PLAIN, EXTERNAL, SCRAM; XOAUTH2 as client.
 
-(RFC 4505, 4616, 4422 appendix A, 5802; XOAUTH2 is Google's and Microsoft's, no RFC has it.)
+(RFC 4505, 4616, 4422 appendix A, 5802; XOAUTH2 is Google's and Microsoft's, without an RFC.)
 
-Theory of operation. An offer is a list of mechanisms, best first, cut to what can work here: PLAIN
-and SCRAM need somebody to ask, EXTERNAL an identity that the layers below have proved. But for
-SCRAM (``scram``) each is over after one message of the client's. A client that sends none along
-with its choice is asked for it by an empty challenge.
+Theory of operation. An offer is a list of mechanisms, best first, limited to those that can work:
+PLAIN and SCRAM need a verifier, EXTERNAL an identity that the layers below have proved. Except
+SCRAM (``scram``) each is over after one message of the client's. A client that sends no initial
+response is asked for it by an empty challenge.
 
-Identities. A client may ask to act as another (authorization identity); here everybody acts as
-themselves, so it must be absent or the same.
+Identities. A client may ask to act as another (authorization identity); this is not supported, so
+it must be absent or the same.
 """
 
 import enum
@@ -36,13 +36,13 @@ class Mechanism(enum.StrEnum):
 
 @attrs.define(eq=False, kw_only=True)
 class MechanismServer:
-    """One exchange, seen from the side that is asked in; a ``SaslServer``.
+    """The server's side of one exchange; a ``SaslServer``.
 
     Attributes:
-        offer: what may be used, best first.
-        verifier: knows passwords; None: PLAIN is not offered.
-        find_secret: knows what SCRAM needs; None: it is not offered.
-        external_user: who the peer is by its certificate or socket; None: EXTERNAL is not offered.
+        offer: the allowed mechanisms, best first.
+        verifier: checks passwords; None: PLAIN is not offered.
+        find_secret: returns SCRAM secrets; None: SCRAM is not offered.
+        external_user: the peer's user by its certificate or socket; None: EXTERNAL is not offered.
     """
 
     offer: Sequence[str] = (Mechanism.ANONYMOUS,)
@@ -54,7 +54,7 @@ class MechanismServer:
 
     @property
     def mechanisms(self) -> Sequence[str]:
-        """What is offered, best first."""
+        """The offered mechanisms, best first."""
         return tuple(str(each) for each in self.offer if self._can(each))
 
     def _can(self, mechanism: str) -> bool:
@@ -67,7 +67,7 @@ class MechanismServer:
         return mechanism == Mechanism.ANONYMOUS
 
     def start(self, mechanism: str, initial: bytes | None) -> Challenge | Success | Failure:
-        """Begins the exchange with the mechanism that the client chose."""
+        """Begins the exchange with the client's mechanism."""
         if mechanism not in self.mechanisms:
             return Failure(f"mechanism {mechanism!r} is not offered")
         self._chosen = mechanism
@@ -77,7 +77,7 @@ class MechanismServer:
         return Challenge(b"") if initial is None else self.step(initial)
 
     def step(self, response: bytes) -> Challenge | Success | Failure:
-        """Decides by the client's message."""
+        """Handles the client's message, and decides."""
         chosen, self._chosen = self._chosen, None
         if chosen is None:
             raise MisuseError("SASL: no mechanism is under way")
@@ -125,13 +125,13 @@ _DECISIONS: Final[
 
 @attrs.define(eq=False, kw_only=True)
 class MechanismClient:
-    """One exchange, seen from the side that dials; a ``SaslClient``.
+    """The client's side of one exchange; a ``SaslClient``.
 
     Attributes:
-        user, password: for PLAIN and SCRAM; None: these are not used.
-        token: for XOAUTH2; None: it is not used.
-        has_certificate: the layers below prove who we are, so EXTERNAL may be used.
-        allowed: mechanisms that may be used at all, best first.
+        user, password: for PLAIN and SCRAM; None: not used.
+        token: for XOAUTH2; None: not used.
+        has_certificate: the layers below prove our identity, so EXTERNAL may be used.
+        allowed: the allowed mechanisms, best first.
     """
 
     user: str | None = None
@@ -142,7 +142,7 @@ class MechanismClient:
     _exchange: ScramClientExchange | None = attrs.field(default=None, init=False)
 
     def choose(self, offered: Sequence[str]) -> tuple[str, bytes | None] | None:
-        """Picks the best allowed mechanism that is offered and that we have what it needs for."""
+        """Returns the best allowed, offered and usable mechanism, and its first response."""
         for mechanism in self.allowed:
             if mechanism in offered:
                 initial = self._initial(mechanism)
@@ -166,11 +166,11 @@ class MechanismClient:
         return None
 
     def step(self, challenge: bytes) -> bytes:
-        """Answers a challenge; but for SCRAM there is nothing to say that was not said."""
+        """Answers a challenge; only SCRAM has an answer that is not empty."""
         return b"" if self._exchange is None else self._exchange.step(challenge)
 
     def check(self, additional: bytes | None) -> bool:
-        """Returns whether the server knows the secret, if the mechanism makes it prove that."""
+        """Returns whether the server has proved itself, if the mechanism requires that."""
         if self._exchange is None:
             return True
         if additional is not None and not self._exchange.is_proved:

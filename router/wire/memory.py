@@ -1,17 +1,17 @@
-"""What engines keep for peers that come back, and how it follows them to another worker.
+"""State that engines keep for peers that reconnect, and how it moves between workers.
 
 Some protocols keep a peer's state inside their engines, beyond the end of its connection: sessions
-of 0-10, parts of restartable transfers of AMQP/Fast. Each keeps it in a *store*, one a worker. A
-router has several workers, and a peer that dials again may come to any of them; so what its store
-does not have the engine has sought at the others (``MemorySought``, answered by ``MemoryFound``):
-``router.core.memories`` asks them, and hands over what one of them gives.
+of 0-10, parts of restartable transfers of AMQP/Fast. Each keeps it in a *store*, one per worker. A
+router has several workers, and a peer may reconnect to any of them; so state that is not in the
+local store is sought at the others (``MemorySought``, answered by ``MemoryFound``):
+``router.core.memories`` asks them, and passes on what one of them gives.
 
-What is promised:
+Invariants:
 
-OneHolder     what lies under a key is in one store at a time: it is given away whole, and whoever
-              takes it has it before anybody is answered
-SameIdentity  the peer's authenticated identity is part of the key, so nobody else is given anything
-NotInUse      what a connection uses is given away only if the peer that asks insists on it; the
+OneHolder     the state under a key is in one store at a time: it is given away completely, and the
+              taker has it before the peer is answered
+SameIdentity  the peer's authenticated identity is part of the key, so no other peer gets it
+NotInUse      state that a connection uses is given away only if the asking peer insists; the
               connection has lost it before it is given
 """
 
@@ -33,42 +33,42 @@ class Refusal(enum.IntEnum):
 
 
 class Store(abc.ABC):
-    """What one protocol keeps in one worker."""
+    """The state that one protocol keeps in one worker."""
 
     @abc.abstractmethod
     def give(self, key: bytes, *, force: bool, now: float) -> bytes | Refusal:
-        """Gives away what lies under a key, and has it no more.
+        """Removes the state under a key and returns it.
 
         Args:
-            key: as the protocol's engines write it.
-            force: take it from a connection that uses it; to be asked again when it has left.
+            key: as encoded by the protocol's engines.
+            force: take it from a connection that uses it; the caller asks again when it has left.
             now: by the clock of the engines.
         """
 
     @abc.abstractmethod
     def take(self, key: bytes, kept: bytes, giver: str, now: float) -> None:
-        """Keeps what another worker's store has given.
+        """Keeps the state that another worker's store has given.
 
         Args:
-            key: as the protocol's engines write it.
-            kept: what ``give`` gave there.
+            key: as encoded by the protocol's engines.
+            kept: the result of ``give`` there.
             giver: the other worker, as ``router.core.reach`` names it.
             now: by the clock of the engines.
 
         Raises:
-            DecodeError: it cannot be read; nothing is kept.
+            DecodeError: it cannot be decoded; nothing is kept.
         """
 
 
 @attrs.define(eq=False)
 class Moves:
-    """What a worker's engines and its core both have to know for memory to move.
+    """What engines and core of a worker share to move state.
 
     Attributes:
         own: this worker's name among its siblings.
-        siblings: names of the others that can be asked.
-        awakened: engines that have something to say though nobody has called them; whoever owns
-            their sockets takes them.
+        siblings: names of the others.
+        awakened: engines with events although nobody has called them; the owners of their sockets
+            handle them.
     """
 
     own: str = ""
@@ -77,16 +77,16 @@ class Moves:
 
     @classmethod
     def of(cls, memory: dict[str, object]) -> "Moves":
-        """Returns the one that all with the same memory share."""
+        """Returns the instance that belongs to a memory."""
         found = memory.setdefault(_KEY, cls())
         assert isinstance(found, cls)
         return found
 
     def home(self, known: str | None, giver: str) -> str | None:
-        """Returns where a link was left, whose session another worker has given.
+        """Returns the worker with a link whose session another worker has given.
 
         Args:
-            known: where the giver says that it is; None: at the giver.
+            known: its worker, as the giver knows it; None: the giver.
             giver: the other worker.
 
         Returns:

@@ -1,7 +1,7 @@
-"""The ids that messages carry: by them a peer, or this router, knows a message again.
+"""Message ids, by which a peer, or this router, recognizes a message.
 
-An id stands in ``message-id``, or under a name of the application's among application properties
-or message annotations, wherever a protocol keeps these: it is looked for through AMQP 1.0 sections.
+An id is in ``message-id``, or under an application's name in the application properties or message
+annotations, wherever a protocol keeps these: it is found through AMQP 1.0 sections.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ MESSAGE_ID: Final = "message-id"
 
 
 def find_id(protocol: Protocol, payload: bytes, name: str) -> bytes | None:
-    """Returns the octets of the id that a message carries; None: it carries none.
+    """Returns the octets of a message's id; None: it has none.
 
     Args:
-        protocol: whose encoding the payload is in.
-        payload: a whole message; one that is broken carries no id.
+        protocol: the payload's encoding.
+        payload: a complete message; an invalid one has no id.
         name: ``message-id``, or the name of a property.
     """
     try:
@@ -64,16 +64,16 @@ def _named(message: AnnotatedMessage, name: str) -> Any:
 def give_id(
     protocol: Protocol, payload: bytes, name: str, key: bytes
 ) -> tuple[Protocol, bytes] | None:
-    """Returns a message an id if it has none.
+    """Adds an id to a message that has none.
 
     Args:
-        protocol: whose encoding the payload is in.
-        payload: a whole message.
+        protocol: the payload's encoding.
+        payload: a complete message.
         name: ``message-id``, or the name of an application property.
-        key: of the delivery, which is the same whenever it is sent.
+        key: of the delivery, constant over all attempts.
 
     Returns:
-        The message with the id, and its encoding; None: it has one, or cannot be read.
+        the message with the id, and its encoding; None: it has one, or is invalid.
     """
     try:
         message = _sections(protocol, payload)

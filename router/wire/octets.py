@@ -1,28 +1,29 @@
 """Buffers between an engine and its socket, for every protocol.
 
-Theory of operation. What comes in is read in place: an engine gets whole receives, works through
-the frames that are complete, and gives back the incomplete tail. The tail waits here as the chunks
-it came in, and is joined once, when enough has come for the frame that it begins; so a peer that
-sends a large frame octet by octet costs memory and time in proportion to the octets it sends.
+Theory of operation. Input is read in place: an engine gets complete receives, handles the complete
+frames, and returns the incomplete tail. The tail is kept here as the chunks in which it arrived,
+and joined once, when enough has arrived for its frame; so a peer that sends a large frame octet by
+octet costs memory and time in proportion to the octets it sends.
 
-What goes out is shown, sent and only then forgotten (peek, then confirm): what the socket did not
-take is shown again. What is shown is never changed, so a view may be kept while more is appended.
+Output is peeked, sent and only then removed (peek, then confirm): octets that the socket did not
+accept are returned again. Returned octets are never changed, so a view may be kept while more is
+appended.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 SHOWN_OCTETS: Final = 1 << 18
-"""How much waiting output is joined to be shown at once: more than sockets take in one send."""
+"""How much output is joined for one ``peek``, in octets: more than sockets accept in one send."""
 
 _EMPTY: Final = memoryview(b"")
 
 
 class ReceiveBuffer:
-    """Keeps the incomplete tail of what has been received.
+    """Keeps the incomplete tail of received octets.
 
     Attributes:
-        octets: how many wait.
+        octets: size of the tail.
     """
 
     __slots__ = ("_chunks", "_wanted", "octets")
@@ -33,11 +34,11 @@ class ReceiveBuffer:
         self.octets = 0
 
     def join(self, octets: bytes | memoryview) -> bytes | None:
-        """Puts what has come behind what waits.
+        """Appends received octets to the tail.
 
         Returns:
-            all of it, for the caller to read and ``keep`` the rest of; None as long as it is less
-            than the caller said it needs.
+            all of it, for the caller to read and to ``keep`` the rest of; None as long as it is
+            less than the caller needs.
         """
         chunk = octets if type(octets) is bytes else bytes(octets)
         if not self._chunks:
@@ -52,7 +53,7 @@ class ReceiveBuffer:
         return joined
 
     def keep(self, octets: bytes, start: int, wanted: int) -> None:
-        """Keeps ``octets`` from ``start`` on, until at least ``wanted`` octets are there."""
+        """Keeps ``octets`` from ``start`` on, until at least ``wanted`` octets have arrived."""
         if start < len(octets):
             tail = octets[start:] if start else octets
             self._chunks.append(tail)
@@ -61,12 +62,12 @@ class ReceiveBuffer:
 
 
 class SendBuffer:
-    """Grows at the end, is shown and shrinks at the front.
+    """Output: appended at the end, peeked and removed at the front.
 
     Attributes:
-        octets: how many wait.
-        sent: how many have been confirmed since the beginning.
-        on_dirty: called when the first octets come into an empty buffer; None: nobody cares.
+        octets: size of the output.
+        sent: octets confirmed since the beginning.
+        on_dirty: called when the first octets are added to an empty buffer; None: no callback.
     """
 
     __slots__ = ("_at", "_chunks", "_shown", "octets", "on_dirty", "sent")
@@ -80,21 +81,21 @@ class SendBuffer:
         self.on_dirty = on_dirty
 
     def append(self, octets: bytes) -> None:
-        """Puts octets behind what waits."""
+        """Appends octets."""
         if self.on_dirty is not None and not self.octets:
             self.on_dirty()
         self._chunks.append(octets)
         self.octets += len(octets)
 
     def extend(self, chunks: Iterable[bytes], octets: int) -> None:
-        """Puts many pieces behind what waits; ``octets`` is their sum."""
+        """Appends many pieces; ``octets`` is the sum of their sizes."""
         if self.on_dirty is not None and not self.octets:
             self.on_dirty()
         self._chunks.extend(chunks)
         self.octets += octets
 
     def peek(self) -> memoryview:
-        """Shows the first octets that wait; empty if there are none."""
+        """Returns the first octets to send; empty if there are none."""
         if self._at == len(self._shown):
             if not self._chunks:
                 return _EMPTY
@@ -116,7 +117,7 @@ class SendBuffer:
         return joined
 
     def consume(self, count: int) -> None:
-        """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
+        """Removes the first ``count`` octets, at most as many as ``peek`` has returned."""
         self._at += count
         self.octets -= count
         self.sent += count

@@ -1,8 +1,8 @@
-"""The protocols that are spoken here: one row each, for whoever serves or dials.
+"""The supported protocols: one row each, for serving and dialing.
 
-A listener, a connector, the client behind ``router send`` and the choices of the configuration
-file all ask this table. A protocol without a row is not served, and is refused by name in the
-file. How payloads meet is the table of ``wire.hub``; how first octets are told apart, that of
+Listeners, connectors, the client behind ``router send`` and the choices of the configuration file
+use this table. A protocol without a row is not served, and is refused by name in the file.
+Translation between protocols is the table of ``wire.hub``; detection by the first octets, that of
 ``wire.detect``.
 """
 
@@ -21,19 +21,19 @@ from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express
 
 EngineFactory = Callable[[EngineSettings, Express | None], Engine]
-"""Makes the engine of one connection, on the side that ``EngineSettings.is_server`` names."""
+"""Creates the engine of one connection, on the side that ``EngineSettings.is_server`` names."""
 
 ROOT_VHOST: Final = "/"
-"""The virtual host that brokers of the older protocols have when nobody made another."""
+"""The default virtual host of brokers of the older protocols."""
 
 
 @attrs.frozen(kw_only=True)
 class Spoken:
-    """What a protocol needs to be spoken.
+    """A row of the table.
 
     Attributes:
-        make: makes its engines; those without an express lane ignore what they get of it.
-        vhost: the virtual host to ask for where a URL names none; None: the host that is dialed.
+        make: creates its engines; those without an express lane ignore that argument.
+        vhost: the virtual host to request if a URL names none; None: the dialed host.
     """
 
     make: EngineFactory
@@ -47,15 +47,15 @@ PROTOCOLS: Final[Mapping[Protocol, Spoken]] = {
     Protocol.AMQP_0_10: Spoken(make=lambda settings, express: make_0_10(settings)),
     Protocol.AMQP_FAST: Spoken(make=lambda settings, express: make_fast(settings)),
 }
-"""The engines that exist, in the order in which they are shown to people."""
+"""The supported protocols, in the order in which they are shown to people."""
 
 
 def vhost_to_ask_for(protocol: Protocol, named: str | None, host: str) -> str:
-    """Returns the virtual host to ask for when dialing.
+    """Returns the virtual host to request when dialing.
 
     Args:
-        protocol: that is spoken.
-        named: by whoever has us dial; None or empty if nobody did.
-        host: that is dialed.
+        protocol: the protocol.
+        named: the configured virtual host; None or empty: none.
+        host: the dialed host.
     """
     return named or PROTOCOLS[protocol].vhost or host

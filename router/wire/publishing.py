@@ -1,23 +1,24 @@
-"""What a client publishes: inlets, credit and transactions, of every protocol before AMQP 1.0.
+"""A client's publishes: inlets, credit and transactions, common to protocols before AMQP 1.0.
 
-Theory of operation. A *sender* stands for inlets and keeps the rules of their credit::
+Theory of operation. A *sender* has inlets and applies the rules of their credit::
 
-    GrantCredit            the credit is used at once; while the window is held it is put by
-    GrantCredit, drain     what is left of the credit then is given back
-    GrantCredit.ahead      settled messages go on without credit; at 0 what was read still does,
-                           and no more is read
-    HoldWindow             nothing goes on; what may go ahead is not read either
-    RefuseLink, DetachLink what waits for the inlet is answered with the reason; the next message
-                           to the address asks the core anew
+    GrantCredit            the credit is used at once; while the window is held it is saved
+    GrantCredit, drain     the credit left over is returned
+    GrantCredit.ahead      settled messages need no credit; at 0 those already read are still handed
+                           on, and reading stops
+    HoldWindow             nothing is handed on; messages ahead of credit are not read either
+    RefuseLink, DetachLink messages held for the inlet are answered with the reason; the next
+    message
+                           to the address attaches again
 
-A *keeper* has an inlet for each address that it publishes to and gives up those that nobody needs
-(``inlets``). What waits, in one line for a whole channel or in one for each address, is the
-protocol's, and so is what a client hears.
+A *keeper* has one inlet per address and detaches those that are not needed (``inlets``). How
+messages are held, in one list per channel or one per address, and what a client is sent, is the
+protocol's.
 
-A *publisher* has transactions besides. What is published in one is *posted*: it waits here and its
-inlet stays. A commit hands the posts on and is answered when all of them have an outcome; commits
-are answered in order. If one of its messages was not taken a commit fails, and the channel or
-session ends: the messages that were taken cannot be called back.
+A *publisher* has transactions as well. A message in one is *posted*: it is held here and its inlet
+stays. A commit hands the posts on and is answered when all of them have an outcome; commits are
+answered in order. If one of its messages was refused a commit fails, and the channel or session
+ends: the accepted messages cannot be revoked.
 """
 
 from collections import deque
@@ -39,7 +40,7 @@ InletT = TypeVar("InletT", bound=Inlet)
 
 
 class Sender(Generic[InletT]):
-    """Whoever sends by inlets."""
+    """Sends by inlets."""
 
     @property
     def serving(self) -> ServingMachine[Any, Any]:
@@ -47,16 +48,16 @@ class Sender(Generic[InletT]):
         raise NotImplementedError
 
     def hand_on_by(self, inlet: InletT) -> None:
-        """Hands on what waits for an inlet, as far as it goes; answers it if it is refused."""
+        """Hands on the messages held for an inlet, or answers them if it is refused."""
         raise NotImplementedError
 
     def ask(self, inlet: InletT, name: str) -> None:
-        """Asks the core for an inlet."""
+        """Requests an inlet from the core."""
         self.serving.inlets[inlet.link] = inlet
         self.serving.runs.add(self.attach_of(inlet, LinkName(name)))
 
     def attach_of(self, inlet: InletT, name: LinkName) -> LinkAttached:
-        """Words the attach of an inlet."""
+        """Builds the attach of an inlet."""
         return LinkAttached(
             link=inlet.link,
             name=name,
@@ -72,7 +73,7 @@ class Sender(Generic[InletT]):
         inlet.max_message_octets = answer.max_message_octets
 
     def granted(self, inlet: InletT, credit: int, drain: bool) -> None:
-        """Handles credit, or its end; what a drain leaves over is given back at once."""
+        """Handles credit, or its end; credit left over by a drain is returned at once."""
         if inlet.reserve is not None:
             inlet.reserve = credit
         else:
@@ -82,18 +83,18 @@ class Sender(Generic[InletT]):
             self.give_back(inlet)
 
     def give_back(self, inlet: InletT) -> None:
-        """Gives back the credit that a drain leaves over."""
+        """Returns credit left over by a drain."""
         inlet.give_back()
         self.serving.runs.add(CreditReturned(inlet.link, 0))
 
     def hold(self, inlet: InletT, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
+        """Stops or resumes handing messages on, whatever the credit."""
         if inlet.hold(held):
             self.serving.go_on_reading(inlet)
             self.hand_on_by(inlet)
 
     def goes_ahead(self, inlet: InletT, *, settled: bool) -> bool:
-        """Returns whether a message goes on without credit; reads no further if it is too much."""
+        """Returns whether a message needs no credit; stops reading if the limit is reached."""
         if inlet.ahead is None or not settled:
             return False
         if inlet.is_spent:
@@ -101,7 +102,7 @@ class Sender(Generic[InletT]):
         return inlet.goes_ahead
 
     def refused(self, inlet: InletT, condition: Condition) -> None:
-        """Handles the core's refusal of an inlet; the next message to its address asks anew."""
+        """Handles the core's refusal of an inlet; the next message attaches again."""
         inlet.refuse(condition)
         self.forget(inlet)
         self.hand_on_by(inlet)
@@ -111,38 +112,38 @@ class Sender(Generic[InletT]):
         self.refused(inlet, condition)
 
     def forget(self, inlet: InletT) -> None:
-        """Records that an inlet is no more."""
+        """Records that an inlet is gone."""
         self.serving.forget_spent(inlet)
         self.serving.inlets.pop(inlet.link, None)
 
 
 class Keeper(Sender[InletT]):
-    """Whoever has an inlet for each address that it publishes to.
+    """Has one inlet per address.
 
     Attributes:
-        inlets: by address, the oldest first.
+        inlets: by address, oldest first.
     """
 
     def __init__(self) -> None:
         self.inlets: dict[str, InletT] = {}
 
     def make_inlet(self, link: LinkId, address: str) -> InletT:
-        """Makes an inlet of the protocol's own."""
+        """Creates an inlet of the protocol."""
         raise NotImplementedError
 
     def name_of(self, inlet: InletT) -> str:
-        """Names the link of an inlet."""
+        """Returns the link name of an inlet."""
         raise NotImplementedError
 
     def forget_shapes(self) -> None:
-        """Records that what is published may go by another inlet than it did."""
+        """Records that publishes may need another inlet than before."""
 
     def refusal_of(self, address: str) -> Condition | None:
-        """Tells why an address is none that the core need be asked for; None: it may be one."""
+        """Returns why an address is invalid without asking the core; None: it may be valid."""
         return None
 
     def inlet(self, address: str) -> InletT:
-        """Finds the inlet for an address, or asks the core for one."""
+        """Returns the inlet for an address, requesting it from the core if needed."""
         found = self.inlets.get(address)
         if found is not None:
             return found
@@ -155,7 +156,7 @@ class Keeper(Sender[InletT]):
         return inlet
 
     def forget(self, inlet: InletT) -> None:
-        """Records that an inlet is no more."""
+        """Records that an inlet is gone."""
         self._remove(inlet)
         self.forget_shapes()
 
@@ -164,11 +165,11 @@ class Keeper(Sender[InletT]):
         self.inlets.pop(inlet.address, None)
 
     def end(self, inlets: Sequence[InletT], *, tells: bool) -> None:
-        """Gives inlets up.
+        """Ends inlets.
 
         Args:
-            inlets: those that nobody needs any more.
-            tells: the core is to be told; else the connection's end says it all.
+            inlets: those that are not needed any more.
+            tells: report it to the core; else the end of the connection implies it.
         """
         for inlet in inlets:
             self._remove(inlet)
@@ -179,20 +180,20 @@ class Keeper(Sender[InletT]):
 
 
 class Posted(Interface):
-    """A message that was published in a transaction."""
+    """A message published in a transaction."""
 
     @property
     def content(self) -> bytes:
-        """What waits here."""
+        """The held message."""
 
 
 @attrs.define(eq=False)
 class Commit:
-    """A transaction that is to be committed when all its messages have their outcome.
+    """A transaction that is committed when all its messages have their outcome.
 
     Attributes:
-        undecided: numbers of those that have none yet.
-        refused: how many were not taken.
+        undecided: numbers of messages without an outcome.
+        refused: number of refused messages.
     """
 
     undecided: set[int]
@@ -204,11 +205,11 @@ CommitT = TypeVar("CommitT", bound=Commit)
 
 
 class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
-    """Whoever publishes, and may do so in transactions.
+    """Publishes, also in transactions.
 
     Attributes:
-        transaction: messages since the last commit; None: there are no transactions.
-        commits: those under way, the oldest first.
+        transaction: messages since the last commit; None: no transactions.
+        commits: those under way, oldest first.
     """
 
     def __init__(self) -> None:
@@ -217,21 +218,21 @@ class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
         self.commits: deque[CommitT] = deque()
 
     def posted(self, post: PostT, is_posted: bool) -> None:
-        """Records that a message has been posted, or is no more."""
+        """Records that a message was posted, or removed."""
         raise NotImplementedError
 
     def finish(self, commit: CommitT) -> None:
-        """Answers a commit whose messages are all decided; one that fails finds a fault."""
+        """Answers a commit whose messages are all decided; a failed one raises the fault."""
         raise NotImplementedError
 
     def enlist(self, transaction: list[PostT], post: PostT) -> None:
-        """Lets a message wait for its commit."""
+        """Holds a message for its commit."""
         transaction.append(post)
         self.posted(post, True)
         self.serving.hold_octets(len(post.content))
 
     def take_posts(self) -> list[PostT]:
-        """Returns the messages of the transaction, which wait here still, and begins the next."""
+        """Returns the messages of the transaction, which stay held, and begins the next."""
         posts, self.transaction = self.transaction or [], []
         for post in posts:
             self.posted(post, False)
@@ -242,18 +243,18 @@ class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
         self.serving.hold_octets(-sum(len(post.content) for post in self.take_posts()))
 
     def commit_of(self, number: int) -> CommitT | None:
-        """Finds the commit that waits for a message's outcome."""
+        """Returns the commit that waits for a message's outcome; None: there is none."""
         for commit in self.commits:
             if number in commit.undecided:
                 return commit
         return None
 
     def count(self, numbers: Iterable[int], refused: Iterable[int]) -> None:
-        """Counts outcomes for the commits that wait for them, and answers those that may be.
+        """Counts outcomes for commits, and answers those that are decided.
 
         Args:
-            numbers: of messages that have an outcome now.
-            refused: those of them that were not taken.
+            numbers: of the decided messages.
+            refused: those of them that were refused.
         """
         decided = set(numbers)
         for commit in self.commits:
@@ -269,7 +270,7 @@ class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
             self.finish(self.commits.popleft())
 
     def end_transactions(self) -> None:
-        """Records that what was posted is void, and that nobody waits for a commit any more."""
+        """Voids all posts and commits."""
         self.serving.hold_octets(-sum(len(post.content) for post in self.take_posts()))
         self.transaction = None
         self.commits.clear()

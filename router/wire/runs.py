@@ -1,8 +1,8 @@
-"""Events of one turn, in order, with neighbours joined into runs.
+"""Events of one turn, in order, with neighbors joined into runs.
 
-Deliveries received one after the other on one link become one event, and so do equal updates; an
-event per delivery would cost more than the delivery. Only the last event is ever added to, so the
-order in which the octets came stays visible.
+Consecutive deliveries on one link become one event, and so do equal updates; an event per delivery
+would cost more than the delivery. Only the last event is extended, so the order of the octets is
+preserved.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Runs:
     """Collects the events of a turn.
 
     Attributes:
-        events: what has been collected.
+        events: the collected events.
     """
 
     __slots__ = ("_highest", "_link", "_received", "_settled", "_state", "_updated", "events")
@@ -32,7 +32,7 @@ class Runs:
         self._highest = -1
 
     def add(self, event: Event) -> None:
-        """Adds an event; the run before it, if any, has ended."""
+        """Adds an event; the run before it has ended."""
         self.events.append(event)
         self._received = None
         self._updated = None
@@ -48,7 +48,7 @@ class Runs:
         self._received = run
 
     def receive_all(self, link: LinkId, deliveries: list[ReceivedDelivery]) -> None:
-        """Adds deliveries to the run of their link; the list is taken over."""
+        """Adds deliveries to the run of their link; takes ownership of the list."""
         if self._received is not None and self._link == link:
             self._received.extend(deliveries)
             return
@@ -88,7 +88,7 @@ class Runs:
             self._highest = max(run, default=-1)
 
     def take(self) -> list[Event]:
-        """Hands the events over and begins anew."""
+        """Returns the collected events and starts anew."""
         if not self.events:
             return []
         events, self.events = self.events, []

@@ -1,7 +1,7 @@
 """SASL mechanisms as machines, for every protocol that negotiates them (RFC 4422).
 
-A protocol engine carries the octets; these decide. Server mechanisms ask a ``Verifier`` (pure:
-it never blocks) for the truth about a name.
+A protocol engine transports the octets; these machines decide. Server mechanisms ask a
+``Verifier``, which never blocks, about users.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from router.errors import MisuseError
 
 @attrs.frozen
 class Challenge:
-    """The exchange goes on: send these octets to the peer."""
+    """The exchange continues: send these octets to the peer."""
 
     octets: bytes
 
 
 @attrs.frozen
 class Success:
-    """The peer is who it says.
+    """The peer is authenticated.
 
     Attributes:
         user: authenticated identity; None for an anonymous one.
-        octets: additional data that goes with the good outcome, if the mechanism has any.
+        octets: additional data for the successful outcome, if the mechanism has any.
     """
 
     user: str | None
@@ -44,12 +44,12 @@ SaslVerdict = Challenge | Success | Failure
 
 @attrs.frozen
 class ScramSecret:
-    """What a server keeps instead of a password (RFC 5802 §3).
+    """What a server stores instead of a password (RFC 5802 §3).
 
     Attributes:
-        mechanism: that it is for; other mechanisms hash otherwise.
-        stored_key: checks the client's proof.
-        server_key: makes the server's.
+        mechanism: the mechanism; others hash differently.
+        stored_key: verifies the client's proof.
+        server_key: creates the server's proof.
     """
 
     mechanism: str
@@ -60,31 +60,32 @@ class ScramSecret:
 
 
 FindSecret = Callable[[str, str], ScramSecret]
-"""Returns what is kept of a user for a mechanism of SCRAM.
+"""Returns the secret of a user for a mechanism of SCRAM.
 
-For a name that nobody has it is something that looks the same, and that nobody can prove to know.
+For an unknown name it returns a fake secret that no password matches.
 """
 
 
 class SaslServer(Interface):
-    """One exchange, seen from the side that is asked in."""
+    """The server's side of one exchange."""
 
     @property
     def mechanisms(self) -> Sequence[str]:
-        """What is offered, best first."""
+        """The offered mechanisms, best first."""
 
     def start(self, mechanism: str, initial: bytes | None) -> Challenge | Success | Failure:
-        """Begins the exchange with the mechanism that the client chose."""
+        """Begins the exchange with the client's mechanism."""
 
     def step(self, response: bytes) -> Challenge | Success | Failure:
-        """Goes on with the client's answer to a challenge."""
+        """Handles the client's answer to a challenge."""
 
 
 class Login:
-    """One exchange of a protocol whose last word has to be a challenge, as before AMQP 1.0.
+    """One exchange of a protocol without data in its outcome, as before AMQP 1.0.
 
-    What a mechanism says with its good outcome goes out as one more challenge, which is answered by
-    a response that says nothing. A client that proves nothing, where it need not, is anonymous.
+    Data that a mechanism sends with its successful outcome is sent as one more challenge, which is
+    answered by an empty response. A client that need not prove anything, and does not, is
+    anonymous.
     """
 
     def __init__(self, sasl: SaslServer | None) -> None:
@@ -93,17 +94,17 @@ class Login:
 
     @property
     def mechanisms(self) -> Sequence[str]:
-        """Those by which somebody can prove who he is, best first."""
+        """The offered mechanisms that authenticate, best first."""
         return () if self._sasl is None else self._sasl.mechanisms
 
     def start(self, mechanism: str, initial: bytes | None) -> SaslVerdict:
-        """Begins the exchange with the mechanism that the client chose of those offered to it."""
+        """Begins the exchange with the client's mechanism, one of those offered."""
         if self._sasl is None or mechanism not in self._sasl.mechanisms:
             return Success(None)
         return self._said(self._sasl.start(mechanism, initial))
 
     def step(self, response: bytes) -> SaslVerdict:
-        """Goes on with the client's answer to a challenge."""
+        """Handles the client's answer to a challenge."""
         if self._success is not None:
             return self._success
         if self._sasl is None:
@@ -121,20 +122,20 @@ class Login:
 
 
 class SaslClient(Interface):
-    """One exchange, seen from the side that dials."""
+    """The client's side of one exchange."""
 
     def choose(self, offered: Sequence[str]) -> tuple[str, bytes | None] | None:
-        """Picks a mechanism and its initial response; None if none is acceptable."""
+        """Returns a mechanism and its initial response; None if none is acceptable."""
 
     def step(self, challenge: bytes) -> bytes:
         """Answers a challenge."""
 
     def check(self, additional: bytes | None) -> bool:
-        """Returns whether the server's last word proves what the mechanism makes it prove."""
+        """Returns whether the server's final data proves what the mechanism requires."""
 
 
 class Verifier(Interface):
-    """Knows who may come in."""
+    """Checks passwords."""
 
     def verify_plain(self, user: str, password: str) -> bool:
         """Returns whether the password is the user's."""

@@ -1,15 +1,16 @@
-"""SCRAM, both sides (RFC 5802, 7677), and the secrets that a server keeps instead of passwords.
+"""SCRAM, both sides (RFC 5802, 7677), and the secrets that a server stores instead of passwords.
 
-Theory of operation. The messages and proofs are the ``scramp`` library's; here is what it leaves
-to its user: what is kept, and how much work a peer may ask for. One exchange::
+Theory of operation. The messages and proofs are the ``scramp`` library's; this module decides what
+it
+leaves open: what is stored, and how much work a peer may demand. One exchange::
 
     client-first  ->            user and a nonce
                   <- server-first   salt, iterations, both nonces
     client-final  ->            proof that it knows the password
                   <- server-final   proof that the server knows the secret
 
-A user that does not exist has a secret all the same, which nobody knows a password for
-(``FindSecret``), and fails at the end like a wrong password. Channel binding is not offered.
+A user that does not exist has a fake secret that no password matches (``FindSecret``), and fails at
+the end like a wrong password. Channel binding is not offered.
 """
 
 import base64
@@ -23,22 +24,22 @@ from scramp import ScramClient, ScramException, ScramMechanism
 from router.wire.sasl import Challenge, Failure, FindSecret, SaslVerdict, ScramSecret, Success
 
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
-"""The best first."""
+"""Best first."""
 
 ITERATIONS: Final = 15_000
-"""Of secrets that are made here: what RFC 7677 advises, some 5 ms of work for one guess."""
+"""Iterations of secrets created here: RFC 7677's advice, some 5 ms of work for one guess."""
 
 ITERATIONS_MOST: Final = 100_000
-"""That a server may ask of us: the work is done between two turns of the worker."""
+"""Most iterations that a server may demand: the work is done between two turns of the worker."""
 
 _BROKEN: Final = (ScramException, ValueError, UnicodeError)
 
 
 def derive(mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> ScramSecret:
-    """Makes the secret that stands for a password.
+    """Derives the secret of a password.
 
     Raises:
-        ValueError: it is no password that SCRAM can take (RFC 4013).
+        ValueError: the password is not valid in SCRAM (RFC 4013).
     """
     try:
         made = ScramMechanism(mechanism).make_auth_info(
@@ -51,7 +52,7 @@ def derive(mechanism: str, password: str, salt: bytes, iterations: int = ITERATI
 
 
 def is_password_of(secret: ScramSecret, password: str) -> bool:
-    """Returns whether a secret stands for a password; takes as long either way."""
+    """Returns whether a secret belongs to a password, in constant time."""
     try:
         own = derive(secret.mechanism, password, secret.salt, secret.iterations)
     except ValueError:
@@ -60,17 +61,17 @@ def is_password_of(secret: ScramSecret, password: str) -> bool:
 
 
 def write_secret(secret: ScramSecret) -> str:
-    """Writes a secret as one word."""
+    """Encodes a secret as one word."""
     keys = (secret.salt, secret.stored_key, secret.server_key)
     encoded = [base64.b64encode(each).decode() for each in keys]
     return ":".join([secret.mechanism, str(secret.iterations), *encoded])
 
 
 def read_secret(word: str) -> ScramSecret:
-    """Reads what ``write_secret`` wrote.
+    """Decodes the result of ``write_secret``.
 
     Raises:
-        ValueError: it is no such word.
+        ValueError: the word is invalid.
     """
     parts = word.split(":")
     if len(parts) != 5 or parts[0] not in SCRAM_MECHANISMS or not parts[1].isdecimal():
@@ -86,14 +87,14 @@ def read_secret(word: str) -> ScramSecret:
 
 
 class ScramServerExchange:
-    """One exchange, seen from the side that is asked in."""
+    """The server's side of one exchange."""
 
     def __init__(self, mechanism: str, find: FindSecret) -> None:
         """Begins an exchange.
 
         Args:
-            mechanism: which.
-            find: gives secrets.
+            mechanism: the mechanism.
+            find: returns secrets.
         """
         self._mechanism = mechanism
         self._find_secret = find
@@ -107,7 +108,7 @@ class ScramServerExchange:
         return secret.salt, secret.stored_key, secret.server_key, secret.iterations
 
     def step(self, message: bytes) -> SaslVerdict:
-        """Takes a message of the client's."""
+        """Handles a message of the client."""
         try:
             if not self._is_begun:
                 self._is_begun = True
@@ -122,10 +123,10 @@ class ScramServerExchange:
 
 @attrs.define(eq=False)
 class ScramClientExchange:
-    """One exchange, seen from the side that dials.
+    """The client's side of one exchange.
 
     Attributes:
-        is_proved: the server has proved that it knows the secret.
+        is_proved: the server has proved to know the secret.
     """
 
     mechanism: str
@@ -136,7 +137,7 @@ class ScramClientExchange:
     _has_answered: bool = attrs.field(default=False, init=False)
 
     def first(self) -> bytes | None:
-        """Returns the first message; None: user or password is none that SCRAM can take."""
+        """Returns the first message; None: user or password is not valid in SCRAM."""
         try:
             self._client = ScramClient([self.mechanism], self.user, self.password)
             return bytes(self._client.get_client_first().encode())
@@ -144,7 +145,7 @@ class ScramClientExchange:
             return None
 
     def step(self, message: bytes) -> bytes:
-        """Answers a challenge; with nothing if it breaks a rule: then the server refuses us."""
+        """Answers a challenge; an invalid one with nothing, so that the server refuses us."""
         client = self._client
         if client is None:
             return b""
@@ -165,7 +166,7 @@ class ScramClientExchange:
 
 
 def _iterations_of(server_first: str) -> int:
-    """Finds how much work a server asks for; 0: it does not say."""
+    """Returns the iterations that a server demands; 0: missing."""
     for field in server_first.split(","):
         if field.startswith("i=") and field[2:].isdecimal():
             return int(field[2:])

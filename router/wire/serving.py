@@ -1,16 +1,17 @@
 """The core's commands on a connection that a client dialed, of a protocol before AMQP 1.0.
 
-Theory of operation. Here every link is one that we asked the core for: an *inlet* for what the
-client publishes to an address (``inlets``), an *outlet* for what it receives from one. So what the
-core says is handed to whoever stands for the link: of an inlet its owner (``publishing``), of an
-outlet itself. The mirror of this is ``dialing``, for connections that we dialed.
+Theory of operation. Every link is one that the engine requested: an *inlet* for the client's
+publishes to an address (``inlets``), an *outlet* for what it receives from one. So the core's
+commands are
+passed to the object of the link: for an inlet its owner (``publishing``), for an outlet itself.
+``dialing`` is the counterpart for connections that we dialed.
 
-The answer to an attach may be what the client waits for, so a command can bring about events and
-output. It can also find the client at fault, as a frame of the client's would: it publishes to what
-no route takes. What then ends is the protocol's to say (``at_fault``).
+The answer to an attach may be what the client waits for, so a command can cause events and output.
+It can also find the client at fault, as a frame of the client's would: it publishes to an address
+without a route. The protocol decides what ends then (``at_fault``).
 
-A client settles nothing that it publishes: what it is told is the end of it. So an outcome without
-settlement is answered with settlement at once.
+A client does not settle its publishes: the outcome ends them. So an outcome without settlement is
+answered with settlement at once.
 """
 
 from typing import ClassVar, Final, Generic, TypeAlias, TypeVar, assert_never
@@ -44,7 +45,7 @@ from router.wire.inlets import Inlet
 from router.wire.machine import ConnectionMachine, MachinePhase
 
 DRAIN_SECONDS: Final = 10.0
-"""How long a client's close waits for what it published before; then that is void."""
+"""How long a client's close waits for its earlier publishes; then they are void."""
 
 
 _Other: TypeAlias = (
@@ -58,13 +59,13 @@ _Other: TypeAlias = (
 
 
 class OutletEnd(Interface):
-    """What stands for a link that a client receives from."""
+    """An outgoing link to the client."""
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Sends what the core sends, or lets it wait."""
+        """Sends deliveries from the core, or queues them."""
 
     def drained(self) -> None:
-        """Records that the core has sent all that it had, and that the credit is used up."""
+        """Records that a drain is complete and the credit used up."""
 
 
 InletT = TypeVar("InletT", bound=Inlet)
@@ -75,8 +76,9 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
     """One connection that a client dialed.
 
     Attributes:
-        spoken: how a client's protocol is called.
-        faults: what finds a client at fault; none where whoever stands for an inlet ends it itself.
+        spoken: name of the client's protocol.
+        faults: errors that mean that the client is at fault; none if the owner of an inlet handles
+            it.
         inlets, outlets: links, by identity.
     """
 
@@ -86,17 +88,17 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
     outlets: dict[LinkId, OutletT]
 
     def next_link(self) -> LinkId:
-        """Names a link to come."""
+        """Returns a new link id."""
         return next(self.settings.link_ids)
 
     def await_drained(self) -> None:
-        """Bounds how long a close waits."""
+        """Sets the time limit of a deferred close."""
         self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
 
     # --- what the protocol has to say -------------------------------------------------------------
 
     def at_fault(self, fault: Exception, inlet: InletT) -> None:
-        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+        """Ends whatever a fault about an inlet concerns."""
         raise NotImplementedError
 
     def attached(self, command: AttachLink) -> bool:
@@ -108,17 +110,17 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
         raise NotImplementedError
 
     def lost(self, outlet: OutletT, condition: Condition) -> None:
-        """Handles the end of an outlet on the core's word; it is in ``outlets`` no more."""
+        """Handles the end of an outlet, as ordered by the core; it is no longer in ``outlets``."""
         raise NotImplementedError
 
     def follow(self, command: AddressesChanged) -> None:
-        """Handles which addresses of a pattern are in use now."""
+        """Handles a change of the addresses of a pattern that are in use."""
 
     def found(self, command: MemoryFound) -> None:
-        """Handles what siblings have remembered."""
+        """Handles the state that siblings have kept."""
 
     def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
-        """Handles a part of a delivery, which the core sends to engines alone that offer it."""
+        """Handles a part of a delivery; sent only to engines that offer it."""
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
             return
         inlet: InletT | None = None
         try:
-            match command:  # what comes most, first
+            match command:  # most frequent first
                 case SendDeliveries(link=link, deliveries=deliveries):
                     outlet = self.outlets.get(link)
                     if outlet is not None:
@@ -176,7 +178,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
         self.watch_output()
 
     def _execute_other(self, command: _Other) -> None:
-        """Carries out what few protocols have a use for."""
+        """Carries out commands that few protocols use."""
         match command:
             case AddressesChanged():
                 self.follow(command)

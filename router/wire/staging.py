@@ -1,14 +1,14 @@
 """Contents that are staged before they are delivered: class file, in 0-10 and the draft of 0-9.
 
-Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
+Theory of operation. Both directions are alike: *open* names a content and its size, *open-ok* says
 how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
-what to do with it, so a transfer that was cut off goes on where it was::
+what to do with it, so an interrupted transfer is continued::
 
     client                                us
-    open(identifier, size)            ->      what is here of that name, unless its size was another
+    open(identifier, size)            ->      looks for it, unless its size was another
                                       <-  open-ok(staged-size)
-    stage + header + rest of body     ->      it is whole, and waits for its publish
-    publish(identifier, route)        ->      it goes on, and is forgotten here
+    stage + header + rest of body     ->      it is complete, and waits for its publish
+    publish(identifier, route)        ->      it is handed on, and forgotten here
 
     us                                    client
     open(identifier, size)            ->
@@ -16,13 +16,12 @@ what to do with it, so a transfer that was cut off goes on where it was::
     stage + header + rest of body     ->
     deliver(tag, identifier)          ->  ack, reject
 
-``open-ok`` names no content, so one is opened at a time and the others wait in line. What has come
-of a file when the connection is lost in the middle, or before the publish, is kept for whoever
-comes back.
+``open-ok`` names no content, so one is opened at a time and the others wait. What has arrived of a
+file when the connection is lost, or before the publish, is kept for a client that reconnects.
 
 "The recipient MAY decide how long to hold partially-staged content" (0-8, file.open-ok): here up to
-``KEPT_OCTETS`` in one worker, the oldest making room for the new. Another worker knows nothing and
-says so, which costs time and loses nothing.
+``KEPT_OCTETS`` in one worker, the oldest being dropped first. Another worker has nothing and says
+so, which costs time and loses nothing.
 """
 
 import hashlib
@@ -31,18 +30,18 @@ from typing import Final
 import attrs
 
 FILE_OCTETS: Final = 64 << 20
-"""The largest file that is taken, and what the files of one connection have together: the address
-comes behind the content, so it must be here as a whole before any of it can go on."""
+"""The largest accepted file, and the limit of all files of one connection: the address follows the
+content, so the file must be complete here before it can be handed on."""
 
 KEPT_OCTETS: Final = 64 << 20
-"""What one worker keeps for clients that are gone."""
+"""Octets that one worker keeps for clients that are gone."""
 
 _MEMORY: Final = "files that have come in part"
 
 
 @attrs.frozen
 class FileKey:
-    """Names a file: by whom it is sent, to which virtual host, and as what."""
+    """Identifies a file: by its sender, virtual host and identifier."""
 
     user: str | None
     vhost: str
@@ -51,12 +50,12 @@ class FileKey:
 
 @attrs.define(eq=False)
 class Upload:
-    """A file that comes.
+    """A file that is being received.
 
     Attributes:
-        size: octets of the whole body.
-        body: what is here of it.
-        header: its content header as it is between engines; empty as long as it is not whole.
+        size: octets of the complete body.
+        body: the part of it that has arrived.
+        header: its content header as between engines; empty while it is incomplete.
     """
 
     key: FileKey
@@ -66,16 +65,16 @@ class Upload:
 
     @property
     def missing(self) -> int:
-        """How many octets are to come."""
+        """Number of octets that are missing."""
         return self.size - len(self.body)
 
 
 @attrs.define(eq=False)
 class Shelf:
-    """What one worker keeps.
+    """The incomplete files of one worker.
 
     Attributes:
-        octets: how much.
+        octets: their size.
     """
 
     limit: int = KEPT_OCTETS
@@ -83,7 +82,7 @@ class Shelf:
     _files: dict[FileKey, Upload] = attrs.field(factory=dict)
 
     def keep(self, upload: Upload) -> None:
-        """Keeps what has come of a file; nothing, if it is nothing or too much."""
+        """Keeps an incomplete file, unless it is empty or too large."""
         self.take(upload.key)
         size = len(upload.body)
         if not size or size > self.limit:
@@ -94,7 +93,7 @@ class Shelf:
         self.octets += size
 
     def take(self, key: FileKey) -> Upload | None:
-        """Takes out what is kept of a file."""
+        """Removes and returns an incomplete file; None: there is none."""
         found = self._files.pop(key, None)
         if found is not None:
             self.octets -= len(found.body)
@@ -102,14 +101,14 @@ class Shelf:
 
 
 def identifier_of(header: bytes, body: bytes) -> str:
-    """Names a file of ours by its SHA-1: whoever is sent it again has what it has of it."""
+    """Returns the identifier of a file of ours, its SHA-1, so that it can be continued."""
     digest = hashlib.sha1(header, usedforsecurity=False)
     digest.update(body)
     return digest.hexdigest()
 
 
 def shelf_of(memory: dict[str, object]) -> Shelf:
-    """Finds the worker's shelf in what its engines share."""
+    """Returns the worker's shelf from the memory that its engines share."""
     found = memory.setdefault(_MEMORY, Shelf())
     assert isinstance(found, Shelf)
     return found

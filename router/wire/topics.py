@@ -1,16 +1,16 @@
 """Keys of topic bindings, for the protocols that have them (0-9-1 §3.1.3.3, 0-10 exchange.bind).
 
-The core watches patterns of addresses, whose tokens are parted by ``.`` and ``/`` alike. A binding
-is narrower: the name of its exchange is literal, and the words of its key are parted by ``.``
-alone. So what is watched may be more than a binding stands for, and each address is held against
-the binding when it comes.
+The core watches patterns of addresses, whose tokens are separated by ``.`` and ``/`` alike. A
+binding is narrower: the name of its exchange is literal, and the words of its key are separated by
+``.`` alone. So the watched pattern may match more addresses than the binding, and each reported
+address is matched against the binding.
 """
 
 
 def key_matches(pattern: str, key: str) -> bool:
-    """Returns whether a topic binding's key stands for a routing key."""
+    """Returns whether a topic binding's key matches a routing key."""
     words = key.split(".") if key else []
-    # Which numbers of words of the key are matched by what of the pattern was looked at.
+    # Prefixes of the key, by number of words, that the pattern so far matches.
     matched = {0}
     for part in pattern.split(".") if pattern else ():
         if part == "#":
@@ -21,7 +21,7 @@ def key_matches(pattern: str, key: str) -> bool:
 
 
 def key_at(exchange: str, address: str) -> str | None:
-    """Finds the routing key of an exchange's messages to an address; None: it is not its own."""
+    """Returns an address's routing key within an exchange; None: it is another exchange's."""
     if address == exchange:
         return ""
     begin = f"{exchange}/"
@@ -29,7 +29,7 @@ def key_at(exchange: str, address: str) -> str | None:
 
 
 def watchable(address: str) -> str:
-    """Makes a pattern of a binding's address; a token that merely contains a wildcard matches any.
+    """Returns the pattern of a binding's address; a token that contains a wildcard matches any.
 
     A pattern has no form for a word such as ``**``, which is literal in a key or a name.
     """
