@@ -1,13 +1,13 @@
-"""What restartable transfers leave behind (RFC 006 §3.3.2.2, §3.5.13-14).
+"""The area of incomplete restartable transfers (RFC 006 §3.3.2.2, §3.5.13-14).
 
 "The server or client receiving large messages is expected to hold these in a temporary area until
-completely received": this is the area. A message is known by its head, every field of it, and here
-by its owner and content hash as well: without a hash nobody could tell that two parts make the
-whole, so parts without one are not kept. The oldest parts make room for new ones. A client that
-comes to another worker has its parts moved there (``router.wire.memory``); a restarted process
-knows none and says so (READY with 0), which costs time and loses nothing.
+completely received": this is the area. A message is identified by all fields of its head, and here
+by its owner and content hash as well: without a hash it could not be verified that two parts make
+the message, so parts without one are not kept. The oldest parts are dropped first. If a client
+connects to another worker its parts are moved there (``router.wire.memory``); a restarted process
+has none and says so (READY with 0), which costs time and loses nothing.
 
-The area also knows which client-names are active, since "the server MUST restrict a specific
+The area also records which client-names are active, since "the server MUST restrict a specific
 client identifier to being active in at most one connection at a time" (§3.2.6).
 """
 
@@ -21,15 +21,15 @@ from router.wire.memory import Moves, Refusal, Store
 from router.wire.v1_0.types import decode_value, encode_value
 
 AREA_OCTETS: Final = 64 << 20
-"""What one worker keeps of messages that have come in part."""
+"""Octets of incomplete messages that one worker keeps."""
 
 STORE: Final = "amqp-fast parts"
-"""Names the area among all that a worker keeps."""
+"""The name of the area in a worker's memory."""
 
 
 @attrs.frozen
 class Owner:
-    """Who may go on with what it began: identity, client-name, and virtual host."""
+    """Who may continue a transfer: identity, client-name, and virtual host."""
 
     user: str | None
     client_name: str
@@ -37,23 +37,23 @@ class Owner:
 
 
 class Active(Protocol):
-    """A connection that holds a client-name."""
+    """A connection that has a client-name."""
 
     @property
     def finished(self) -> bool:
-        """Whether it is over."""
+        """Whether the connection is over."""
 
 
 @attrs.frozen
 class PartKey:
-    """Names a message that has come in part: every field of its head, and its content's hash."""
+    """Identifies an incomplete message: all fields of its head, and its content's hash."""
 
     owner: Owner
     head: bytes
     content_hash: str
 
     def encode(self) -> bytes:
-        """Writes the key, for other workers."""
+        """Encodes the key, for other workers."""
         owner = self.owner
         return encode_value(
             [owner.user, owner.client_name, owner.vhost, self.head, self.content_hash]
@@ -61,18 +61,18 @@ class PartKey:
 
     @classmethod
     def decode(cls, octets: bytes) -> "PartKey":
-        """Reads what ``encode`` wrote."""
+        """Decodes the result of ``encode``."""
         user, client_name, vhost, head, announced = decode_value(octets)[0]
         return cls(Owner(user, client_name, vhost), head, announced)
 
 
 class Area(Store):
-    """Keeps parts of messages, by their heads.
+    """Keeps incomplete messages by their heads.
 
     Attributes:
-        octets: how much is kept.
-        limit: how much may be.
-        moves: tells what there is beyond this worker.
+        octets: size of the kept parts.
+        limit: the limit of ``octets``.
+        moves: knows the areas of other workers.
     """
 
     def __init__(self, limit: int = AREA_OCTETS, moves: Moves | None = None) -> None:
@@ -84,7 +84,7 @@ class Area(Store):
 
     @classmethod
     def of(cls, memory: dict[str, object]) -> "Area":
-        """Returns the one that all engines with the same memory share."""
+        """Returns the instance that belongs to a memory."""
         found = memory.get(STORE)
         if found is None:
             found = memory[STORE] = cls(moves=Moves.of(memory))
@@ -92,7 +92,7 @@ class Area(Store):
         return found
 
     def enter(self, owner: Owner, connection: Active) -> bool:
-        """Makes a client-name a connection's; returns whether it could."""
+        """Assigns a client-name to a connection; returns whether it was free."""
         other = self._active.get(owner)
         if other is not None and other is not connection and not other.finished:
             return False
@@ -100,7 +100,7 @@ class Area(Store):
         return True
 
     def keep(self, key: PartKey, body: bytes) -> None:
-        """Keeps the beginning of a body; nothing, if it is nothing or too much."""
+        """Keeps the beginning of a body, unless it is empty or too large."""
         self.fetch(key)
         size = len(body) + len(key.head)
         if not body or size > self.limit:
@@ -111,7 +111,7 @@ class Area(Store):
         self.octets += size
 
     def fetch(self, key: PartKey) -> bytes:
-        """Takes out what is kept of a message; empty if that is nothing."""
+        """Removes and returns the kept part of a message; empty if there is none."""
         body = self._parts.pop(key, b"")
         if body:
             self.octets -= len(body) + len(key.head)
@@ -122,16 +122,16 @@ class Area(Store):
         return self.fetch(PartKey.decode(key)) or Refusal.NOTHING
 
     def take(self, key: bytes, kept: bytes, giver: str, now: float) -> None:
-        """Keeps parts that another worker has given, unless more is here; see ``Store``."""
+        """Keeps parts that another worker has given, unless it has more itself; see ``Store``."""
         part = PartKey.decode(key)
         if len(kept) > len(self._parts.get(part, b"")):
             self.keep(part, kept)
 
 
 def content_hash(body: bytes) -> str:
-    """Makes a message's content-hash (§3.5.13).
+    """Returns a message's content-hash (§3.5.13).
 
-    The document names SHA-1 and neither what it is taken of nor how it is written: *inferred*, the
-    body, in hexadecimal, as a short string asks for text.
+    The specification names SHA-1 but neither its input nor its notation: *inferred*, the body, in
+    hexadecimal, since the field is a short string.
     """
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()

@@ -1,7 +1,7 @@
-"""The side that dials servers: links as channels with one handle each, and the core's commands.
+"""The dialing side: links as channels with one handle each, and the core's commands.
 
-What is sent to join (acknowledgements) is gathered while a turn lasts and written when output is
-asked for; credit is granted when a turn ends.
+Acknowledgments are gathered during a turn and written when output is requested; credit is granted
+at the end of a turn.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _OnHandle = (
 
 
 class ClientEngine(ClientLinks):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that we dialed; implements ``router.wire.engine.Engine``."""
 
     sender_type = ServerSender
     receiver_type = ServerReceiver
@@ -54,7 +54,7 @@ class ClientEngine(ClientLinks):
         self._next_number = 1
 
     def lines(self) -> Iterator[Line]:
-        """All lines on which messages go out."""
+        """All lines of outgoing messages."""
         return (link.line for link in self._by_number.values())
 
     # --- the server's commands --------------------------------------------------------------------
@@ -96,7 +96,7 @@ class ClientEngine(ClientLinks):
     # --- links ------------------------------------------------------------------------------------
 
     def attach(self, command: AttachLink) -> None:
-        """Begins a link that the core asks for, or declines it."""
+        """Begins a link that the core requests, or declines it."""
         if isinstance(command.target, Coordinator):
             self.decline(command, _NO_TRANSACTIONS)
             return
@@ -117,7 +117,7 @@ class ClientEngine(ClientLinks):
         link.start()
 
     def _free_number(self) -> int | None:
-        """Finds a number for channel and handle that is not in use; those used last come last."""
+        """Returns a free number for channel and handle; those used recently come last."""
         if len(self._by_number) >= self.channel_max:
             return None
         number = self._next_number
@@ -129,11 +129,11 @@ class ClientEngine(ClientLinks):
     # --- ends -------------------------------------------------------------------------------------
 
     def free(self, number: int) -> None:
-        """Records that the number of a link may be used again."""
+        """Records that the number of a link is free."""
         self._by_number.pop(number, None)
 
     def end_channels(self, close: c.ConnectionClose | None) -> None:
-        """Ends all links without a word to the server."""
+        """Ends all links without sending anything."""
         for link in self._by_number.values():
             link.connection_over(is_orderly=close is not None)
         self._by_number.clear()

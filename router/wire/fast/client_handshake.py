@@ -1,9 +1,9 @@
-"""How our connection to a server opens (RFC 006 §3.2), seen from the side that dials.
+"""The handshake of a connection to a server (RFC 006 §3.2), on the dialing side.
 
-The steps are those of ``router.wire.fast.machine``. Limits are agreed by taking the lower of both
-sides'; 0 from the server is no limit. CONNECTION TUNE and OPEN go out together, OPEN with a
-confirm-tag, so that we know when it is done. A server that hangs up during the login means that the
-login failed (§3.2.4).
+The steps are those of ``router.wire.fast.machine``. Limits are negotiated to the lower of both
+sides'; 0 from the server means no limit. CONNECTION TUNE and OPEN are sent together, OPEN with a
+confirm-tag, so that its end is known. A server that closes the socket during the login has refused
+it (§3.2.4).
 """
 
 from typing import ClassVar, Final
@@ -32,16 +32,16 @@ OPEN_TAG: Final = 1
 """The confirm-tag of CONNECTION OPEN."""
 
 GUEST: Final = b"\0guest\0guest"
-"""The login of those who name none, as URLs of AMQP have it."""
+"""The default login, as URLs of AMQP have it."""
 
 
 class ClientHandshake(Machine):
-    """The opening of a connection that we dialed.
+    """The handshake of a connection that we dialed.
 
     Attributes:
-        outgoing: makes deliveries ready.
-        owner: in whose name partly received messages are kept.
-        channel_max: how many channels, each with a handle, may be open.
+        outgoing: prepares deliveries.
+        owner: the owner of incomplete received messages.
+        channel_max: most channels, each with one handle.
     """
 
     peer = Sender.SERVER

@@ -1,7 +1,7 @@
-"""The connection to a server, as its links know it.
+"""The connection to a server, as used by its links.
 
-What is sent to join (acknowledgements) is gathered while a turn lasts and written when output is
-asked for; credit is granted when a turn ends.
+Acknowledgments are gathered during a turn and written when output is requested; credit is granted
+at the end of a turn.
 """
 
 from typing import Protocol as Interface
@@ -17,29 +17,29 @@ from router.wire.fast.types import decode_carried
 
 
 class _Settling(Interface):
-    """A link that gathers acknowledgements."""
+    """A link that gathers acknowledgments."""
 
     def flush(self) -> None:
-        """Writes the acknowledgements that are due."""
+        """Writes the gathered acknowledgments."""
 
 
 class _Sending(Interface):
-    """A link whose credit depends on what the turn has brought."""
+    """A link whose credit depends on the events of the turn."""
 
     number: int
 
     def review(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
 
 
 class ClientLinks(DialingMachine, ClientHandshake):
-    """What the links of one connection share.
+    """The shared state of one connection's links.
 
     Attributes:
-        links: those that the core knows.
-        settling: channel → link with an acknowledgement to be written.
-        budget: counts what is gathered.
-        heads: looks at the heads of messages.
+        links: the links that the core knows.
+        settling: channel → link with a gathered acknowledgment.
+        budget: counts octets of incomplete messages.
+        heads: validates heads of messages.
     """
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
@@ -52,26 +52,26 @@ class ClientLinks(DialingMachine, ClientHandshake):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         return float("-inf") if self._reviews else super().deadline
 
     def review(self, link: _Sending) -> None:
-        """Looks at a link's credit when the turn ends."""
+        """Reviews a link's credit at the end of the turn."""
         self._reviews[link.number] = link
 
     def end_turn(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
         reviews, self._reviews = self._reviews, {}
         for link in reviews.values():
             link.review()
         self.watch_output()
 
     def flush(self) -> None:
-        """Writes the acknowledgements that are due."""
+        """Writes the gathered acknowledgments."""
         settling, self.settling = self.settling, {}
         for link in settling.values():
             link.flush()
 
     def free(self, number: int) -> None:
-        """Records that the number of a link may be used again."""
+        """Records that the number of a link is free."""
         raise NotImplementedError

@@ -1,16 +1,16 @@
-"""The table of all 28 commands (RFC 006 §3.1.1), and the codec that it drives.
+"""The table of all 28 commands (RFC 006 §3.1.1), and the codec that uses it.
 
 A command on the wire, inside its frame::
 
     number(1) fields 0xCE
 
-Fields follow each other without tags. ``COMMANDS`` gives each record its number, who may send it,
-and its fields by letters: ``o`` octet, ``h`` short integer, ``l`` long integer, ``b`` bit,
+Fields follow each other without tags. ``COMMANDS`` gives each record its number, the sides that may
+send it, and its fields by letters: ``o`` octet, ``h`` short integer, ``l`` long integer, ``b`` bit,
 ``s`` short string, ``c`` one that is carried, ``w`` one for people, ``x`` long string, ``t`` field
-table. Neighboring bits share an octet, the first one in its lowest bit; the document says only that
-they are packed, so the order is *inferred* (0.8's documents have it so).
+table. Neighboring bits share an octet, the first one in its lowest bit; the specification says only
+that they are packed, so the order is *inferred* (0.8's documents have it so).
 
-HANDLE BROWSE has a confirm-tag in the text (§3.5.9) and none in the grammar; it has one here.
+HANDLE BROWSE has a confirm-tag in the text (§3.5.9) but not in the grammar; it has one here.
 """
 
 import enum
@@ -36,7 +36,7 @@ from router.wire.fast.types import (
 
 @attrs.frozen
 class ConnectionChallenge:
-    """The server asks who the client is (§3.2.3)."""
+    """The server requests authentication (§3.2.3)."""
 
     version: int
     mechanisms: str
@@ -45,7 +45,7 @@ class ConnectionChallenge:
 
 @attrs.frozen
 class ConnectionResponse:
-    """The client says who it is (§3.2.4)."""
+    """The client authenticates (§3.2.4)."""
 
     mechanism: str
     responses: Table = attrs.field(factory=dict, repr=False)
@@ -53,10 +53,10 @@ class ConnectionResponse:
 
 @attrs.frozen
 class ConnectionTune:
-    """Either side's limits (§3.2.5); 0 is no limit, but for ``frame_max``.
+    """Either side's limits (§3.2.5); 0 is no limit, except for ``frame_max``.
 
     Attributes:
-        heartbeat: seconds between signs of life that the sender of this wants; 0: none.
+        heartbeat: seconds between heartbeats that the sender of this wants; 0: none.
     """
 
     frame_max: int
@@ -68,7 +68,7 @@ class ConnectionTune:
 
 @attrs.frozen
 class ConnectionOpen:
-    """The client chooses a virtual host (§3.2.6)."""
+    """The client selects a virtual host (§3.2.6)."""
 
     confirm_tag: int = 0
     virtual_path: str = ""
@@ -78,7 +78,7 @@ class ConnectionOpen:
 
 @attrs.frozen
 class ConnectionPing:
-    """A sign of life (§3.2.7)."""
+    """A heartbeat (§3.2.7)."""
 
     respond: bool = False
 
@@ -114,7 +114,7 @@ class ChannelOpen:
 
 @attrs.frozen
 class ChannelAck:
-    """The client is done with all messages up to a number (§3.3.3)."""
+    """The client acknowledges all messages up to a number (§3.3.3)."""
 
     channel_id: int
     confirm_tag: int
@@ -192,7 +192,7 @@ class HandleSend:
 
 @attrs.frozen
 class HandleConsume:
-    """The client wants messages (§3.5.4)."""
+    """The client requests messages (§3.5.4)."""
 
     handle_id: int
     confirm_tag: int = 0
@@ -226,7 +226,7 @@ class HandleFlow:
 
 @attrs.frozen
 class HandleUnget:
-    """The client gives a message back (§3.5.7)."""
+    """The client returns a message (§3.5.7)."""
 
     handle_id: int
     confirm_tag: int
@@ -235,7 +235,7 @@ class HandleUnget:
 
 @attrs.frozen
 class HandleQuery:
-    """The client asks what lies at a destination (§3.5.8)."""
+    """The client asks which messages are at a destination (§3.5.8)."""
 
     handle_id: int
     message_nbr: int = 0
@@ -246,7 +246,7 @@ class HandleQuery:
 
 @attrs.frozen
 class HandleBrowse:
-    """The client wants to see a message and leave it where it is (§3.5.9)."""
+    """The client requests a message without removing it (§3.5.9)."""
 
     handle_id: int
     confirm_tag: int
@@ -297,7 +297,7 @@ class HandlePrepare:
 
 @attrs.frozen
 class HandleReady:
-    """Either side tells how much of an announced message it has (§3.5.14)."""
+    """Either side reports how much of an announced message it has (§3.5.14)."""
 
     handle_id: int
     message_size: int
@@ -382,7 +382,7 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """The document's name for it."""
+        """The specification's name for it."""
         shown: str = self.record.__name__
         for level in ("Connection", "Channel", "Handle"):
             if shown.startswith(level):
@@ -448,10 +448,10 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def decode_command(octets: bytes, start: int, end: int) -> Command:
-    """Reads the command between two offsets, its end octet not among them.
+    """Decodes the command between two offsets, without its end octet.
 
     Raises:
-        DecodeError: it is none, or its fields do not fill it.
+        DecodeError: it is unknown, or its fields do not fill it.
     """
     spec = COMMANDS.get(octets[start])
     if spec is None:
@@ -498,7 +498,7 @@ def _short(spec: Spec, index: int, at: int) -> DecodeError:
 
 
 def encode_command(command: Command) -> bytes:
-    """Writes a command, without its end octet.
+    """Encodes a command, without its end octet.
 
     Raises:
         MisuseError: a field does not fit.

@@ -1,9 +1,9 @@
-"""What a client receives: a link for each subscription, and how much it takes (RFC 006 §3.5.4-11).
+"""A client's subscriptions: a link for each, and its capacity (RFC 006 §3.5.4-11).
 
-Theory of operation. HANDLE CONSUME makes an *outlet*, an outgoing link from one address. Its
+Theory of operation. HANDLE CONSUME creates an *outlet*, an outgoing link from one address. Its
 prefetch is the protocol's credit: how many messages may be unacknowledged. A temporary destination,
-and the place where a peer service's answers come to, are outlets that are there before anybody
-consumes; what comes meanwhile lies in the outlet's ``backlog``, which can be queried and browsed.
+and the reply destination of a peer service, are outlets that exist before there is a consumer;
+messages meanwhile wait in the outlet's ``backlog``, which can be queried and browsed.
 
     credit falls  with each delivery
     credit rises  when half of the capacity is free again, or when there was none at all
@@ -31,11 +31,11 @@ UNRELIABLE_CAPACITY: Final = 1000
 """Capacity of a subscription without acknowledgements; bounds the deliveries under way to it."""
 
 BACKLOG_CAPACITY: Final = 100
-"""Deliveries that a temporary destination takes while nobody consumes from it."""
+"""Deliveries that a temporary destination accepts while it has no consumer."""
 
 
 class Kind(enum.Enum):
-    """What an outlet is for."""
+    """The purpose of an outlet."""
 
     SUBSCRIPTION = "subscription"
     TEMPORARY = "temporary destination"
@@ -47,20 +47,20 @@ class Outlet:
     """An outgoing link of a handle.
 
     Attributes:
-        address: what it receives from; empty until the core has made it, for a dynamic one.
-        prefetch: messages that may be unacknowledged; 0: nobody consumes yet.
+        address: the address; empty until the core has created a dynamic node.
+        prefetch: messages that may be unacknowledged; 0: no consumer yet.
         is_unreliable: nothing is acknowledged.
-        confirm_tag: of the command that asked for it, until it is answered.
-        credit: what the core was granted and has not used.
+        confirm_tag: of the requesting command, until it is answered.
+        credit: credit granted to the core and not used.
         unacknowledged: messages sent and not acknowledged.
-        backlog: deliveries that nobody has capacity for, each with the number it can be browsed by.
-        stream: an answer without a known end that is going out.
-        tail: the destination's name and the end octet, as HANDLE NOTIFY ends with them.
-        may_fall: at the next review credit may be taken back.
-        asked: what answers HANDLE QUERY and BROWSE of a handle's own destination, in order; the
-            first waits for what its channel has sent there before (``Receiving``).
-        follows: it waits until the channel has handed that on.
-        drains: it waits until the core has sent it; no credit is granted meanwhile.
+        backlog: waiting deliveries, each with its number for browsing.
+        stream: the current answer without a known end.
+        tail: the destination's name and the end octet, the end of HANDLE NOTIFY.
+        may_fall: the next review may reduce credit.
+        asked: answers to HANDLE QUERY and BROWSE of a handle's own destination, in order; the first
+            waits for its channel's earlier messages there (``Receiving``).
+        follows: it waits until the channel has handed those on.
+        drains: it waits until the core has sent them; no credit is granted meanwhile.
     """
 
     link: LinkId
@@ -89,14 +89,14 @@ class Outlet:
 
     @property
     def most(self) -> int:
-        """How much it takes at most."""
+        """Capacity without deliveries under way."""
         if self.kind is Kind.ANSWERS or self.is_unreliable:
             return UNRELIABLE_CAPACITY
         return self.prefetch or BACKLOG_CAPACITY
 
     @property
     def capacity(self) -> int:
-        """How much it takes now, of what is under way and what is not."""
+        """Number of deliveries, under way or not, that it accepts now."""
         if self.handle.is_paused:
             return 0
         return max(self.most - self.unacknowledged - len(self.backlog), 0)
@@ -111,7 +111,7 @@ class Outlet:
         return self.prefetch > self.unacknowledged
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         self.credit -= len(deliveries)
         channel = self.handle.channel
         for delivery in deliveries:
@@ -124,23 +124,23 @@ class Outlet:
         self._review_if_due()
 
     def go_on(self, number: DeliveryNumber, payload: bytes, more: bool) -> None:
-        """Takes a further part of an answer."""
+        """Handles a further part of an answer."""
         stream = self.stream
         if stream is not None and stream.delivery.number == number:
             stream.push(payload, more)
 
     def abort(self, number: DeliveryNumber) -> None:
-        """Records that the sender of an answer has given it up."""
+        """Records that the sender of an answer has aborted it."""
         stream = self.stream
         if stream is not None and stream.delivery.number == number:
             stream.abort()
 
     def drained(self) -> None:
-        """Records that the core has sent all that it had, and that the credit is used up."""
+        """Records that a drain is complete and the credit used up."""
         self.handle.channel.receiving.drained(self)
 
     def dispatch(self) -> None:
-        """Sends what waits, as far as the client takes it."""
+        """Sends waiting deliveries as far as the client accepts them."""
         while self.backlog and self.can_deliver:
             _, delivery = self.backlog.popleft()
             self.handle.channel.receiving.deliver(self, delivery)
@@ -166,52 +166,52 @@ class Outlet:
 
 
 class OutletStream(Interface):
-    """An answer without a known end that is going out (``downstream``)."""
+    """The current answer without a known end (``downstream``)."""
 
     @property
     def delivery(self) -> OutgoingDelivery:
-        """What is answered."""
+        """The delivery of the answer."""
 
     def push(self, payload: bytes, more: bool) -> None:
-        """Takes a further part."""
+        """Handles a further part."""
 
     def abort(self) -> None:
-        """Takes note that its sender has given it up."""
+        """Records that its sender has aborted it."""
 
     def given_up(self) -> None:
-        """Takes note that the client does not want any more of it."""
+        """Records that the client refuses the rest of it."""
 
     def ended(self) -> None:
-        """Takes note that nothing more is sent of it."""
+        """Records that nothing more of it is sent."""
 
 
 class OutletEngine(Interface):
-    """What an outlet asks of its connection."""
+    """The part of a connection that its outlets use."""
 
     runs: Runs
 
     def next_browsed(self) -> int:
-        """Numbers a message that may be browsed."""
+        """Returns the number of the next message for browsing."""
 
     def review(self, outlet: Outlet) -> None:
-        """Looks at a link's credit when the turn ends."""
+        """Reviews a link's credit at the end of the turn."""
 
 
 class OutletReceiving(Interface):
-    """Sends what an outlet has taken (``receiving``)."""
+    """Sends the deliveries of an outlet (``receiving``)."""
 
     def deliver(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Sends a delivery to the client; one that cannot be sent is refused."""
 
     def pumped(self, own: Outlet) -> None:
-        """Records that what was sent to a handle's own destination may have been handed on."""
+        """Records that messages to a handle's own destination may have been handed on."""
 
     def drained(self, own: Outlet) -> None:
-        """Records that the core has sent all that it had, and that the credit is used up."""
+        """Records that a drain is complete and the credit used up."""
 
 
 class OutletChannel(Interface):
-    """What an outlet asks of its channel."""
+    """The part of a channel that its outlets use."""
 
     id: int
 
@@ -221,17 +221,17 @@ class OutletChannel(Interface):
 
     @property
     def receiving(self) -> OutletReceiving:
-        """What the client receives on the channel."""
+        """The receiving part of the channel."""
 
     def attached(self, outlet: Outlet, address: str | None, mode: str | None) -> None:
-        """Takes the core's consent to an outlet."""
+        """Handles the core's acceptance of an outlet."""
 
     def refused(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes the end of an outlet."""
+        """Handles the refusal or the end of an outlet."""
 
 
 class OutletHandle(Interface):
-    """What an outlet asks of its handle."""
+    """The part of a handle that its outlets use."""
 
     id: int
     is_paused: bool
@@ -246,10 +246,10 @@ class OutletHandle(Interface):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client may still be told anything by it."""
+        """Whether commands may still be sent on the handle."""
 
     def reply(self, confirm_tag: int, code: int = Reply.OK, text: str = "") -> None:
-        """Confirms a command, if that was asked for (§3.2.11)."""
+        """Confirms a command, if requested (§3.2.11)."""
 
     def close(self, error: PeerError) -> None:
         """Closes the handle for a fault."""

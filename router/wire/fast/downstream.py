@@ -1,9 +1,9 @@
-"""Answers without a known end, which a peer's handle is sent as streams (RFC 006 §3.5.3.1).
+"""Answers without a known end, which are sent to a peer's handle as streams (RFC 006 §3.5.3.1).
 
-Theory of operation. A message's head tells the body's size, so a message whose end has not come
-cannot be begun; only a stream has no size, and only peer services have streams. So the core is told
-that a peer's handle takes deliveries in parts as soon as its client streams by it; from then on
-one that comes in parts goes out as it comes::
+Theory of operation. A message's head has the body's size, so a message that is incomplete cannot be
+begun; only a stream has no size, and only peer services have streams. So the core learns that a
+peer's handle accepts deliveries in parts as soon as its client streams by it; from then on an
+incomplete delivery is sent part by part::
 
     state      input                         becomes
     HEAD       sections before the body      HEAD       kept, until the body begins
@@ -11,11 +11,11 @@ one that comes in parts goes out as it comes::
     FLOWING    octets of data                FLOWING    HANDLE NOTIFY, as large as fragments may be
     FLOWING    the delivery's last part      ENDED      accepted; HANDLE CLOSE, which ends a stream
     any        the delivery is aborted       ENDED      HANDLE CLOSE 541
-    any        another body than data        ENDED      refused, if nothing has gone out yet; else
-                                                        like an abort
+    any        another body than data        ENDED      refused, if nothing has been sent yet; else
+                                                        aborted
     any        the client closes             ENDED      modified, delivery-failed
 
-The octets are those of AMQP 1.0's sections, cut anywhere: ``Body`` finds what of them is data.
+The octets are those of AMQP 1.0's sections, cut anywhere: ``Body`` finds the data in them.
 """
 
 import enum
@@ -37,7 +37,7 @@ from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.server_links import ServerLinks
 
 MAX_HEAD_OCTETS: Final = 1 << 20
-"""What is kept of a message whose body has not begun; a head that fits a fragment is smaller."""
+"""Most octets kept of a message before its body; a head that fits a fragment is smaller."""
 
 _DATA: Final = 0x75
 _FOOTER: Final = 0x78
@@ -50,16 +50,16 @@ _WIDTHS: Final = {
     **dict.fromkeys((0xA0, 0xC0, 0xC1), _SMALL),
     **dict.fromkeys((0xB0, 0xD0, 0xD1), _LARGE),
 }
-"""Constructor → octets of the size behind it."""
+"""Constructor → size of the size field after it."""
 _EMPTY_LIST: Final = 0x45
 
 
 class Body:
-    """Finds the data in a message whose sections come in pieces (§3.2).
+    """Finds the data in a message whose sections arrive in pieces (§3.2).
 
     Attributes:
         head: the sections before the body.
-        has_begun: the body has.
+        has_begun: the body has begun.
     """
 
     def __init__(self) -> None:
@@ -70,10 +70,10 @@ class Body:
         self._is_over = False
 
     def feed(self, octets: bytes) -> bytes:
-        """Takes a piece; returns the data in it.
+        """Handles a piece; returns the data in it.
 
         Raises:
-            DecodeError: it is no message, or its body is not data.
+            DecodeError: it is not a message, or its body is not data.
         """
         rest = self._rest + octets if self._rest else octets
         found = []
@@ -94,7 +94,7 @@ class Body:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def _section(self, octets: bytes, at: int) -> int | None:
-        """Goes behind a section, or to the data in it; None: not enough of it is here."""
+        """Skips a section, or returns the offset of the data in it; None: it is incomplete."""
         here = octets[at : at + 16]
         if len(here) < 4 or (here[1] == 0x80 and len(here) < 11):
             return None
@@ -128,7 +128,7 @@ class Body:
 
 
 class AnswerState(enum.Enum):
-    """How far an answer is (see the module)."""
+    """The state of an answer (see the module)."""
 
     HEAD = "head"
     FLOWING = "flowing"
@@ -136,21 +136,21 @@ class AnswerState(enum.Enum):
 
 
 class StreamOwner(Interface):
-    """Whoever sends streams on a channel (``receiving``)."""
+    """Sends streams on a channel (``receiving``)."""
 
     line: Line
     engine: ServerLinks
 
     def number(self) -> int:
-        """Numbers a message."""
+        """Returns the number of the next message."""
 
 
 @attrs.define(eq=False)
 class Downstream:
-    """One answer without a known end; a ``Parcel`` that holds its channel's line while it flows.
+    """One answer without a known end; a ``Parcel`` that occupies its channel's line while it flows.
 
     Attributes:
-        message_nbr: given when it begins.
+        message_nbr: assigned when it begins.
     """
 
     receiving: StreamOwner
@@ -166,26 +166,26 @@ class Downstream:
 
     @property
     def handle(self) -> int:
-        """The handle that it goes out by."""
+        """The handle by which it is sent."""
         return self.outlet.handle.id
 
     @property
     def flows(self) -> bool:
-        """It has no known end."""
+        """True: it has no known end."""
         return True
 
     @property
     def head(self) -> bytes:
-        """Nothing: the line does not cut it."""
+        """Empty: the line does not split it."""
         return b""
 
     @property
     def body(self) -> bytes:
-        """Nothing: the line does not cut it."""
+        """Empty: the line does not split it."""
         return b""
 
     def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
-        """Makes the frame of HANDLE NOTIFY before a fragment of ``size`` octets."""
+        """Encodes the frame of HANDLE NOTIFY before a fragment of ``size`` octets."""
         return frame(
             c.HandleNotify(
                 self.handle,
@@ -199,7 +199,7 @@ class Downstream:
         )
 
     def push(self, payload: bytes, more: bool) -> None:
-        """Takes a part of the delivery."""
+        """Handles a part of the delivery."""
         if self.state is AnswerState.ENDED:
             return
         try:
@@ -226,7 +226,7 @@ class Downstream:
         return self.receiving.engine.outgoing.ready(whole)
 
     def begin(self) -> bool:
-        """Handles the channel's line."""
+        """Handles its turn in the channel's line."""
         if self.state is not AnswerState.FLOWING:
             return False
         self._has_line = True
@@ -235,7 +235,7 @@ class Downstream:
         return self.state is AnswerState.FLOWING
 
     def _flow(self) -> None:
-        """Sends what has come."""
+        """Sends the data that has arrived."""
         line = self.receiving.line
         held = self._take_held()
         ready = self._ready
@@ -265,7 +265,7 @@ class Downstream:
         self.ended()
 
     def abort(self) -> None:
-        """Records that the sender has given the delivery up."""
+        """Records that the sender has aborted the delivery."""
         if self.state is AnswerState.ENDED:
             return
         has_line = self._has_line
@@ -274,7 +274,7 @@ class Downstream:
             self._close(PeerError(Reply.INTERNAL_ERROR, "the stream was broken off"))
 
     def given_up(self) -> None:
-        """Records that the client does not want any more of it."""
+        """Records that the client refuses the rest of it."""
         if self.state is not AnswerState.ENDED:
             self._settle(MODIFIED_FAILED)
             self.ended()
@@ -285,14 +285,14 @@ class Downstream:
             self.receiving.engine.runs.update(outlet.link, [delivery.number], state, True)
 
     def _close(self, reason: PeerError) -> None:
-        """Ends the stream as either party does, by closing its handle."""
+        """Ends the stream, as either side does, by closing its handle."""
         self.ended()
         handle = self.outlet.handle
         if handle.is_open:
             handle.close(reason)
 
     def ended(self) -> None:
-        """Records that nothing more is sent of it."""
+        """Records that nothing more of it is sent."""
         if self.state is not AnswerState.ENDED:
             self.state = AnswerState.ENDED
             self.outlet.unacknowledged -= 1

@@ -7,6 +7,6 @@ from router.wire.fast.server import ServerEngine
 
 
 def make_engine(settings: EngineSettings) -> ServerEngine | ClientEngine:
-    """Makes the engine of one connection, by who dialed it."""
+    """Creates the engine of one connection, for the side that dialed or for the other."""
     kind = ServerEngine if settings.is_server else ClientEngine
     return kind(settings, Area.of(settings.memory))

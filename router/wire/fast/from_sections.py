@@ -1,8 +1,8 @@
 """From AMQP 1.0 to AMQP/Fast: message sections become head and body (1.0 §3.2).
 
-What has an exact form in the head or its headers is written there; what has none goes into
-``x-amqp-sections`` exactly, and into a header as near as it can (``marks``). Delivery annotations
-are for one hop and end here; ``first-acquirer`` is the link's business and ends too.
+A part with an exact form in the head or its headers is written there; any other goes into
+``x-amqp-sections`` exactly, and approximately into a header (``marks``). Delivery annotations are
+for one hop and are dropped; so is ``first-acquirer``, which concerns the link.
 """
 
 import uuid
@@ -26,7 +26,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
     """Translates sections into a payload (see ``router.wire.fast.message``).
 
     Raises:
-        TranslationError: a part of the message has no form in AMQP/Fast; the part is named.
+        TranslationError: a part of the message cannot be expressed in AMQP/Fast; names the part.
     """
     from_sections = _FromSections(message)
     head = from_sections.head()
@@ -48,7 +48,7 @@ class _FromSections:
     """One translation: collects the head's fields and headers.
 
     Attributes:
-        destination: where the message was sent to, if its annotations tell.
+        destination: the address in the annotations, if present.
         body: octets of the body.
     """
 
@@ -65,7 +65,7 @@ class _FromSections:
         self.body = b""
 
     def head(self) -> Head:
-        """Makes the head, and finds destination and body."""
+        """Returns the head, and sets destination and body."""
         self._read_annotations()
         self._read_application_properties()
         self._read_body()
@@ -127,7 +127,7 @@ class _FromSections:
         if header.priority is not None:
             made.priority = header.priority
         if header.ttl_ms is not None:
-            # A header holds up to 24 days; what lives longer can do with that.
+            # A header holds up to 24 days; longer times are limited to that.
             self._headers[TTL] = min(header.ttl_ms, _MAX_INT)
         if header.delivery_count > 1:
             self._headers[DELIVERY_COUNT] = min(header.delivery_count, _MAX_INT)
@@ -155,7 +155,7 @@ class _FromSections:
         self._place_times()
 
     def _short(self, field: str, text: str | None) -> str:
-        """Returns what fits a short string that says nothing when empty; else keeps it exactly."""
+        """Returns a text that fits a short string; else it is kept exactly."""
         if text is None:
             return ""
         if text and fits_short(text):
@@ -185,7 +185,7 @@ class _FromSections:
             if 0 < seconds <= _MAX_SECONDS:
                 self._made.expiration = seconds
             elif seconds <= 0:
-                self._made.expiration = 1  # 0 would be never
+                self._made.expiration = 1  # 0 would mean never
             if self._made.expiration * 1000 != expires:
                 self._exact["absolute_expiry_time"] = expires
         if created is not None:
@@ -198,7 +198,7 @@ class _FromSections:
     # --- what only AMQP/Fast has ------------------------------------------------------------------
 
     def _restore(self) -> None:
-        """Takes back what ``to_sections`` had put into annotations."""
+        """Restores what ``to_sections`` had put into annotations."""
         found, made = self._found, self._made
         self.destination = _short_in(found.get(marks.DESTINATION))
         made.mime_type = made.mime_type or _short_in(found.get(marks.MIME_TYPE))
@@ -212,7 +212,7 @@ class _FromSections:
                         self._headers[name] = near
 
     def _place_sections(self) -> None:
-        """Writes exactly what has been written nearly, or not at all."""
+        """Writes exactly the parts that were written approximately, or not at all."""
         exact = AnnotatedMessage(
             message_annotations=self._annotations or None,
             properties=sections.Properties(**self._exact) if self._exact else None,

@@ -1,9 +1,9 @@
-"""Messages that come in, fragment by fragment (RFC 006 §3.4.2-3, §3.5.13-14).
+"""Reassembly of incoming messages from fragments (RFC 006 §3.4.2-3, §3.5.13-14).
 
 Theory of operation. The fragments of a message follow each other on its channel; those of another
 may not come between (§3.4.2). A restartable transfer begins with HANDLE PREPARE, which carries the
 head and perhaps some of the body; the answer, HANDLE READY, says how much of the body is here, and
-the rest comes with the ``recovery`` bit. Both sides of a connection gather alike::
+the rest follows with the ``recovery`` bit. Both sides of a connection reassemble alike::
 
     state       input                              becomes
     NOTHING     fragment, partial                  GATHERING
@@ -11,15 +11,15 @@ the rest comes with the ``recovery`` bit. Both sides of a connection gather alik
     NOTHING     prepare                            PREPARED    ready
     PREPARED    fragment of recovery, partial      GATHERING
     PREPARED    fragment of recovery, last         NOTHING     a whole message
-    PREPARED    other fragment                     as NOTHING; what was prepared is kept
-    PREPARED    prepare                            PREPARED    what was prepared before is kept
+    PREPARED    other fragment                     as NOTHING; the prepared message is kept
+    PREPARED    prepare                            PREPARED    the earlier prepared one is kept
     GATHERING   fragment of the same handle        GATHERING, NOTHING
     GATHERING   prepare, fragment of another       a fault of the channel
-    any         the end                            what has a content-hash is kept for later
+    any         the end                            kept for later if it has a content-hash
 
-What is kept lies in an ``Area``, beyond the connection's end. While nothing of a prepared message
-is there and other workers are asked for it, READY waits (``sending``). A whole message whose body
-is not as long as its head says, or has not the hash that was announced, is invalid (542).
+Kept parts are in an ``Area``, beyond the connection's end. While nothing of a prepared message is
+here and other workers are asked for it, READY waits (``sending``). A complete message whose body
+does not have the size in its head, or the announced hash, is invalid (542).
 """
 
 from typing import Final
@@ -31,16 +31,16 @@ from router.wire.fast.message import body_octets, head_octets
 from router.wire.fast.reply import Level, PeerError, Reply
 
 MESSAGE_LIMIT_OCTETS: Final = 64 << 20
-"""The largest message that is taken; it has to be here as a whole before it can go on. What all
-channels of a connection gather at a time is bounded by it as well."""
+"""The largest accepted message; it has to be complete before it can be handed on. It also limits
+the incomplete messages of all channels of a connection together."""
 
 
 @attrs.define(eq=False)
 class Budget:
-    """What all channels of a connection gather.
+    """Counts octets of incomplete messages of all channels of a connection.
 
     Attributes:
-        octets: how much it is now.
+        octets: their current size.
     """
 
     octets: int = 0
@@ -49,7 +49,7 @@ class Budget:
         """Counts octets.
 
         Raises:
-            PeerError: they are too many.
+            PeerError: there are too many.
         """
         self.octets += octets
         if self.octets > MESSAGE_LIMIT_OCTETS:
@@ -59,14 +59,14 @@ class Budget:
 
 @attrs.define(eq=False)
 class Coming:
-    """A message that has come in part.
+    """An incomplete message.
 
     Attributes:
-        handle: on which it comes.
-        parts: head and body, as they came.
-        octets: of the parts.
+        handle: the handle that it is received by.
+        parts: received parts of head and body.
+        octets: size of the parts.
         head: of a prepared message; empty otherwise.
-        content_hash: what was announced; empty: nothing.
+        content_hash: as announced; empty: none.
         is_prepared: announced, and not begun.
         was_kept: parts of it were in the area.
     """
@@ -81,10 +81,10 @@ class Coming:
 
 
 class Gatherer:
-    """Gathers the messages of one channel.
+    """Reassembles the messages of one channel.
 
     Attributes:
-        is_restartable: the channel was opened so.
+        is_restartable: the channel was opened restartable.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Gatherer:
 
     @property
     def lacks(self) -> PartKey | None:
-        """Names what was prepared, if it is not whole and nothing of it was kept here."""
+        """The key of the prepared message, if it is incomplete and nothing of it was kept here."""
         coming = self._coming
         if coming is None or not coming.is_prepared or coming.was_kept:
             return None
@@ -107,14 +107,14 @@ class Gatherer:
 
     @property
     def handle(self) -> int | None:
-        """The handle of the message that is coming; None if none is."""
+        """The handle of the incomplete message; None if there is none."""
         return None if self._coming is None else self._coming.handle
 
     def prepare(self, handle: int, fragment: bytes, announced: str) -> int:
-        """Takes HANDLE PREPARE; returns how many octets of the body are here.
+        """Handles HANDLE PREPARE; returns how many octets of the body are here.
 
         Raises:
-            PeerError: it may not come now, is broken, or announces too much.
+            PeerError: it is not allowed now, is invalid, or announces too much.
         """
         if not self.is_restartable:
             text = "the channel is not restartable"
@@ -142,7 +142,7 @@ class Gatherer:
         return len(body)
 
     def refill(self) -> int:
-        """Takes what has been found of the prepared body meanwhile; returns how much is here.
+        """Fetches parts of the prepared body that were found meanwhile; returns how much is here.
 
         Raises:
             PeerError: it is too much.
@@ -158,10 +158,10 @@ class Gatherer:
         return len(coming.parts[1])
 
     def take(self, handle: int, fragment: bytes, *, partial: bool, recovery: bool) -> bytes | None:
-        """Takes a fragment; returns the message, head and body, if it is whole now.
+        """Handles a fragment; returns the complete message, head and body, or None.
 
         Raises:
-            PeerError: it may not come now, or the message is too large or invalid.
+            PeerError: it is not allowed now, or the message is too large or invalid.
         """
         coming = self._coming
         if coming is not None and not coming.is_prepared and coming.handle != handle:
@@ -213,7 +213,7 @@ class Gatherer:
         return PartKey(self._owner, coming.head, coming.content_hash)
 
     def keep(self) -> None:
-        """Ends what is coming, and keeps what somebody may go on with."""
+        """Discards the incomplete message, keeping the part that may be continued."""
         coming = self._coming
         if coming is None:
             return
@@ -223,7 +223,7 @@ class Gatherer:
             self._area.keep(key, b"".join(coming.parts)[len(coming.head) :])
 
     def forget(self) -> None:
-        """Ends what is coming."""
+        """Discards the incomplete message."""
         if self._coming is not None:
             self._budget.octets -= self._coming.octets
             self._coming = None

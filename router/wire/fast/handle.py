@@ -1,11 +1,11 @@
-"""A handle of a client: a destination, or a prefix of names, and what is done with it (§3.5).
+"""A client's handle: a destination, or a prefix of names, and its use (§3.5).
 
-Theory of operation. A handle is open from HANDLE OPEN until one side closes it. If it was ours to
-close, the client's commands for it are discarded until its HANDLE CLOSE comes, for it may have sent
-many before it heard. If the client closes it, what it sent before is handed on first.
+Theory of operation. A handle is open from HANDLE OPEN until one side closes it. After our close the
+client's commands for it are discarded until its HANDLE CLOSE, because they may have been under way.
+If the client closes it, its earlier messages are handed on first.
 
-A name that the core has yet to make (a temporary destination's, or the place of a peer service's
-answers) is waited for; what was sent to the handle meanwhile keeps its place (``later``).
+If the core has yet to create a name (of a temporary destination, or the reply destination of a peer
+service), messages to the handle meanwhile wait in order (``later``).
 """
 
 import enum
@@ -21,7 +21,7 @@ from router.wire.fast.reply import PeerError, Reply
 from router.wire.octets import SendBuffer
 
 MAX_ROUTES: Final = 256
-"""Names that a handle remembers its links for."""
+"""Most names for which a handle caches its links."""
 
 
 class Service(enum.IntEnum):
@@ -33,7 +33,7 @@ class Service(enum.IntEnum):
 
 
 class HandleState(enum.Enum):
-    """How open a handle is."""
+    """The state of a handle."""
 
     OPEN = "open"
     LEAVING = "closed by the client, with something still to be handed on"
@@ -42,24 +42,24 @@ class HandleState(enum.Enum):
 
 
 class LaneSending(Interface):
-    """What the lane asks of a channel's ``sending``."""
+    """The part of a channel's ``sending`` that the lane uses."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether messages may be taken in runs."""
+        """Whether messages may be handled in runs."""
 
 
 class LanePublishing(Interface):
-    """What the lane asks of a channel's ``publishing``."""
+    """The part of a channel's ``publishing`` that the lane uses."""
 
     def submit_run(
         self, handle: "Handle", shape: SendShape, tags: list[int], payloads: list[bytes]
     ) -> None:
-        """Takes messages of one shape."""
+        """Handles messages of one shape."""
 
 
 class HandleEngine(OutletEngine, Interface):
-    """What a handle asks of its connection."""
+    """The part of a connection that its handles use."""
 
     output: SendBuffer
 
@@ -68,15 +68,15 @@ class HandleEngine(OutletEngine, Interface):
 
 
 class HandleChannel:
-    """A channel, as its handles and its parts know it.
+    """A channel, as used by its handles and parts.
 
     Attributes:
         engine: the connection.
-        sending, publishing: what the client sends on it.
-        receiving: what it receives.
+        sending, publishing: the client's messages on it.
+        receiving: the client's subscriptions on it.
         handles: by number.
         is_closing: we have closed it, and the client has not yet.
-        has_left: the client has closed it, and something is still to be handed on.
+        has_left: the client has closed it, and messages are still to be handed on.
         transacted: it has transactions.
     """
 
@@ -94,7 +94,7 @@ class HandleChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether commands are taken."""
+        """Whether commands are handled."""
         return not (self.is_closing or self.has_left)
 
     def take(self, command: Any, *arguments: Any) -> None:
@@ -102,7 +102,7 @@ class HandleChannel:
         raise NotImplementedError
 
     def reply(self, confirm_tag: int) -> None:
-        """Confirms a command of the channel, if that was asked for (§3.3.8)."""
+        """Confirms a command of the channel, if requested (§3.3.8)."""
         if confirm_tag:
             self.engine.send(c.ChannelReply(self.id, confirm_tag, Reply.OK))
 
@@ -123,11 +123,11 @@ class HandleChannel:
         raise NotImplementedError
 
     def take_handle_close(self, handle: "Handle") -> None:
-        """Handles the client's close of a handle, when what it sent before is handed on."""
+        """Handles the client's close of a handle, after its earlier messages are handed on."""
         raise NotImplementedError
 
     def pumped(self) -> None:
-        """Records that messages that waited may have been handed on."""
+        """Records that held messages may have been handed on."""
         raise NotImplementedError
 
     def committed(self, confirm_tag: int) -> None:
@@ -135,7 +135,7 @@ class HandleChannel:
         raise NotImplementedError
 
     def drained(self) -> None:
-        """Records that something that was waited for is done."""
+        """Records that a wait is over."""
         raise NotImplementedError
 
 
@@ -143,13 +143,13 @@ class Handle:
     """One handle.
 
     Attributes:
-        service: None as long as HANDLE OPEN was not found valid.
-        prefix: what HANDLE OPEN named; names of later commands are put behind it (§3.5.2.3).
+        service: None until HANDLE OPEN was found valid.
+        prefix: the name in HANDLE OPEN, the prefix of names in later commands (§3.5.2.3).
         outlets: subscriptions, by address.
-        own: a temporary destination, or the place of a peer's answers.
-        later: what waits until ``own`` has a name; None: nothing waits for that.
-        routes: name → link and the beginning of a payload for it.
-        shapes: name → what the next message to it is expected to look like.
+        own: a temporary destination, or the reply destination of a peer.
+        later: what waits for the name of ``own``; None: nothing.
+        routes: name → link and first octets of a payload for it.
+        shapes: name → expected form of the next message to it.
     """
 
     def __init__(self, channel: HandleChannel, command: c.HandleOpen) -> None:
@@ -168,11 +168,11 @@ class Handle:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client may still be told anything by it."""
+        """Whether commands may still be sent on the handle."""
         return self.state in (HandleState.OPEN, HandleState.LEAVING)
 
     def reply(self, confirm_tag: int, code: int = Reply.OK, text: str = "") -> None:
-        """Confirms a command, if that was asked for (§3.2.11)."""
+        """Confirms a command, if requested (§3.2.11)."""
         if not confirm_tag:
             return
         engine = self.channel.engine
@@ -186,12 +186,12 @@ class Handle:
         self.channel.close_handle(self, error)
 
     def forget_routes(self) -> None:
-        """Records that a link that names lead to may be gone."""
+        """Records that a cached link may be gone."""
         self.routes.clear()
         self.shapes.clear()
 
     def all_outlets(self) -> list[Outlet]:
-        """All links on which the handle receives."""
+        """All links by which the handle receives."""
         found = list(self.outlets.values())
         if self.own is not None and self.own.address not in self.outlets:
             found.append(self.own)

@@ -1,4 +1,4 @@
-"""What the engines look at in the heads of messages that come in."""
+"""Validation of the heads of incoming messages."""
 
 from router.errors import DecodeError
 from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, decode_head, ttl_and_count_in
@@ -9,10 +9,10 @@ _BODY_SIZE = b"\0\0\0\0"
 
 
 class Heads:
-    """Checks heads, and remembers those that were found well formed, with what they tell.
+    """Validates heads, and caches valid ones with their ttl and delivery-count.
 
     Args:
-        read_short: reads short strings: a client's are names, a server's pass as they are.
+        read_short: reads short strings: a client's are names, a server's are carried.
     """
 
     def __init__(self, read_short: ReadShort = decode_short) -> None:
@@ -20,10 +20,10 @@ class Heads:
         self._known: dict[bytes, tuple[int | None, int]] = {}
 
     def look_at(self, head: bytes) -> tuple[int | None, int]:
-        """Checks a head, without its body-size; returns the ttl and delivery-count that it tells.
+        """Validates a head, without its body-size; returns its ttl and delivery-count.
 
         Raises:
-            PeerError: it is broken.
+            PeerError: it is invalid.
         """
         known = self._known.get(head)
         if known is not None:

@@ -1,4 +1,4 @@
-"""The links of what clients send, and what their messages are expected to look like."""
+"""The links of clients' messages, and the expected form of these messages."""
 
 from typing import Protocol as Interface
 
@@ -13,7 +13,7 @@ class InletHandle(Interface):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client may still be told anything by it."""
+        """Whether commands may still be sent on the handle."""
 
     def close(self, error: PeerError) -> None:
         """Closes the handle for a fault."""
@@ -21,10 +21,10 @@ class InletHandle(Interface):
 
 @attrs.define(eq=False)
 class Inlet(CountedInlet):
-    """An incoming link for what one channel sends to one address.
+    """An incoming link for one channel's messages to one address.
 
     Attributes:
-        handles: those that sent by it.
+        handles: handles that have sent by it.
     """
 
     handles: dict[InletHandle, None] = attrs.field(factory=dict)
@@ -32,12 +32,12 @@ class Inlet(CountedInlet):
 
 @attrs.define(eq=False)
 class SendShape:
-    """What the next message of a handle to a name is expected to look like.
+    """The expected form of the next message of a handle to a name.
 
     Attributes:
-        prefix: of its payload.
-        head: its head behind body-size.
-        ttl_milliseconds: as the head tells.
+        prefix: first octets of its payload.
+        head: its head after body-size.
+        ttl_milliseconds: from the head.
     """
 
     inlet: Inlet
@@ -47,7 +47,7 @@ class SendShape:
 
 
 def confirm(handle: int, confirm_tag: int) -> bytes:
-    """Makes the frame of a HANDLE REPLY of 200 without words: most replies are that."""
+    """Encodes the frame of a HANDLE REPLY of 200 without text, the most frequent reply."""
     return b"".join(
         (
             b"\x00\x09\x30",

@@ -1,10 +1,9 @@
-"""Messages as clients send most of them, taken in runs: one fragment each, alike but for the body.
+"""Runs of common messages: one fragment each, equal except for the body.
 
-Theory of operation. A HANDLE SEND of one whole fragment to a name that the handle has sent to
-before, with a head that is the last one's but for its body-size, needs no decoding: what it means
-is known. Such commands are gathered as long as nothing else comes, and handed on at once. Whatever
-is not exactly that is left to the general way, which has the only say about faults; the octets that
-come out are the same.
+Theory of operation. A HANDLE SEND of one complete fragment to a name that the handle has sent to
+before, with the same head as the last one except for its body-size, needs no decoding. Such
+commands are gathered until another one follows, and handed on together. Any other command is left
+to the general path, which alone decides on faults; the resulting octets are the same.
 """
 
 import struct
@@ -25,13 +24,13 @@ _SIZE_WITHOUT_NAME: Final = 12
 
 
 class SendLane:
-    """Takes runs of messages for one connection."""
+    """Handles runs of messages for one connection."""
 
     def __init__(self, engine: ServerLinks) -> None:
         self._engine = engine
 
     def take(self, octets: bytes, at: int, end: int) -> int:
-        """Takes messages of one shape; returns where it stopped, ``at`` if nothing was its."""
+        """Handles messages of one shape; returns where it stopped, ``at`` if at once."""
         if end - at < _LEAST or octets[at + 2] != _SEND:
             return at
         handle = self._engine.handles.get(octets[at + 3] << 8 | octets[at + 4])

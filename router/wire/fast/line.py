@@ -1,11 +1,11 @@
-"""Messages that go out, fragment by fragment (RFC 006 §3.4.2-3, §3.5.13-14).
+"""Outgoing messages, fragment by fragment (RFC 006 §3.4.2-3, §3.5.13-14).
 
-Theory of operation. A message and its head are one block, cut where a fragment is full. On a
-restartable channel a message of two or more fragments is announced by HANDLE PREPARE, which holds
-the first of it; what the peer has of it, HANDLE READY says, is not sent again. Since READY names a
-handle and no message, one message is announced at a time, and what comes behind it on the channel
-waits: messages of a channel stay in order. A stream has the channel for itself as long as it flows
-(§3.5.3.1): what comes behind it waits likewise.
+Theory of operation. A message and its head are one block, split where a fragment is full. On a
+restartable channel a message of two or more fragments is announced by HANDLE PREPARE, which carries
+its beginning; the part that the peer has, by its HANDLE READY, is not sent again. Since READY names
+a handle and no message, one message is announced at a time, and later messages of the channel wait:
+messages of a channel stay in order. A stream occupies the channel as long as it flows (§3.5.3.1):
+later messages wait likewise.
 """
 
 from collections import deque
@@ -19,15 +19,15 @@ from router.wire.fast.reply import PeerError, Reply
 
 
 class Parcel(Protocol):
-    """A message on its way out."""
+    """An outgoing message."""
 
     @property
     def flows(self) -> bool:
-        """Whether it has no known end: it writes itself, and lets the line go when it is over."""
+        """Whether it has no known end: it sends itself, and frees the line when it is over."""
 
     @property
     def handle(self) -> int:
-        """The handle that it goes out by."""
+        """The handle by which it is sent."""
 
     @property
     def head(self) -> bytes:
@@ -38,19 +38,19 @@ class Parcel(Protocol):
         """The message's body."""
 
     def begin(self) -> bool:
-        """Called once before the first frame; False: it is not to be sent any more."""
+        """Called once before the first frame; False: it is no longer to be sent."""
 
     def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
-        """Makes the frame of the command before a fragment of ``size`` octets."""
+        """Encodes the frame of the command before a fragment of ``size`` octets."""
 
 
 class Line:
-    """What goes out on one channel.
+    """The outgoing messages of one channel.
 
     Attributes:
-        is_restartable: the channel was opened so.
-        limit: octets of the largest fragment that the peer takes.
-        octets: of the bodies that wait.
+        is_restartable: the channel was opened restartable.
+        limit: octets of the largest fragment that the peer accepts.
+        octets: of the waiting bodies.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Line:
         self._announced: Parcel | None = None
 
     def send(self, parcel: Parcel) -> None:
-        """Sends a message, or lets it wait its turn."""
+        """Sends a message, or queues it."""
         if self._announced is not None or self._waiting:
             self._waiting.append(parcel)
             self.octets += len(parcel.body)
@@ -105,7 +105,7 @@ class Line:
                 return
 
     def ready(self, handle: int, size: int) -> None:
-        """Takes HANDLE READY: goes on where the peer's part of the message ends.
+        """Handles HANDLE READY: continues after the peer's part of the message.
 
         Raises:
             PeerError: nothing was announced there, or not so much.
@@ -129,7 +129,7 @@ class Line:
             self._start(parcel)
 
     def write(self, octets: bytes) -> None:
-        """Writes what a message without a known end has come to."""
+        """Writes octets of a message without a known end."""
         self._output(octets)
 
     def let_go(self, parcel: Parcel) -> None:
@@ -141,7 +141,7 @@ class Line:
             self._waiting.remove(parcel)
 
     def drop(self, handle: int) -> list[Parcel]:
-        """Forgets what was to go out by a handle, and returns what was not begun."""
+        """Removes the messages of a handle, and returns those that were not begun."""
         dropped = [parcel for parcel in self._waiting if parcel.handle == handle]
         if dropped:
             self._waiting = deque(each for each in self._waiting if each.handle != handle)

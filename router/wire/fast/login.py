@@ -1,12 +1,13 @@
-"""How SASL's octets travel in CONNECTION CHALLENGE and RESPONSE (RFC 006 §3.2.3-4).
+"""SASL in CONNECTION CHALLENGE and RESPONSE (RFC 006 §3.2.3-4).
 
-The document leaves the fields of both tables "to be defined". *Inferred* from its next revisions::
+The specification leaves the fields of both tables "to be defined". *Inferred* from later
+revisions::
 
     PLAIN        responses LOGIN, PASSWORD            0.7d0
     NONE         an empty table: nobody in particular 0.7d1
     others       responses RESPONSE, challenges CHALLENGE, the mechanism's own octets: ours
 
-What a mechanism says last goes out as one more CHALLENGE, which is answered by an empty RESPONSE.
+A mechanism's final data is sent as one more CHALLENGE, which is answered by an empty RESPONSE.
 """
 
 from typing import Final
@@ -22,7 +23,7 @@ _CHALLENGE: Final = "CHALLENGE"
 
 
 def _octets(table: Table, name: str) -> bytes | None:
-    """Finds a field whatever its case: the document's example writes its names small (§3.2.13)."""
+    """Returns a field in any case: the specification's example has lower-case names (§3.2.13)."""
     for key, value in table.items():
         if key.upper() == name and isinstance(value, bytes):
             return value
@@ -30,7 +31,7 @@ def _octets(table: Table, name: str) -> bytes | None:
 
 
 def response_of(mechanism: str, table: Table) -> bytes | None:
-    """Reads a mechanism's octets out of a RESPONSE; None: there are none."""
+    """Returns a mechanism's octets in a RESPONSE; None: there are none."""
     if mechanism == PLAIN:
         login, password = _octets(table, _LOGIN), _octets(table, _PASSWORD)
         if login is not None and password is not None:
@@ -39,7 +40,7 @@ def response_of(mechanism: str, table: Table) -> bytes | None:
 
 
 def table_of_response(mechanism: str, octets: bytes | None) -> Table:
-    """Makes the table of a RESPONSE."""
+    """Builds the table of a RESPONSE."""
     if mechanism == PLAIN and octets is not None and octets.count(b"\0") == 2:
         _, login, password = octets.split(b"\0")
         return {_LOGIN: login, _PASSWORD: password}
@@ -49,10 +50,10 @@ def table_of_response(mechanism: str, octets: bytes | None) -> Table:
 
 
 def challenge_of(table: Table) -> bytes | None:
-    """Reads a mechanism's octets out of a CHALLENGE; None: there are none."""
+    """Returns a mechanism's octets in a CHALLENGE; None: there are none."""
     return _octets(table, _CHALLENGE)
 
 
 def table_of_challenge(octets: bytes) -> Table:
-    """Makes the table of a CHALLENGE that goes on with a mechanism."""
+    """Builds the table of a CHALLENGE."""
     return {_CHALLENGE: octets}

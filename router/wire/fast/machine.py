@@ -1,10 +1,10 @@
-"""A connection of AMQP/Fast: frames, handshake, errors and pings, the same for both sides.
+"""A connection of AMQP/Fast: frames, handshake, errors and pings, the common part of both sides.
 
-Theory of operation. Turns, signs of life, congestion and the end are every connection's
-(``router.wire.machine``). Octets become commands here, message octets with them; phase and command
-look up who takes it (``steps`` of each side), and what is absent is forbidden. A peer's mistake is
-raised as ``PeerError`` where it is found; its level says what is ended (RFC 006 §2.2.10). What came
-before it in the same octets has been taken already.
+Theory of operation. Turns, heartbeats, congestion and the end are common to all protocols
+(``router.wire.machine``). Octets become commands here, with their message octets; phase and command
+select the handler (``steps`` of each side), and others are forbidden. A peer's mistake is raised as
+``PeerError`` where it is found; its level says what is ended (RFC 006 §2.2.10). Earlier commands in
+the same octets have been handled by then.
 
 Phases, and what moves them (C: the client's command, S: the server's)::
 
@@ -15,16 +15,16 @@ Phases, and what moves them (C: the client's command, S: the server's)::
     TUNE       C: tune       -> OPEN           REPLY        S: reply     -> OPENED
     OPEN       C: open       -> OPENED
 
-A fault before OPENED is taken for an attack (§3.2.12): the close is sent and not waited for. In
-CLOSING the peer's close is the answer to ours. Two sentences are not followed: that each command
-behind our close be answered by another close (§3.2.9, §3.3.7) - a client that has a few under way
-would take the second close for one of whatever it opened next - so they are discarded; and that a
-confirmation hold up everything else to the client (§3.2.11), which would stop a client that waits
-for its own message.
+A fault before OPENED counts as an attack (§3.2.12): the close is sent and its answer not awaited.
+In CLOSING the peer's close is the answer to ours. Two rules of the specification are not followed:
+that each command after our close be answered by another close (§3.2.9, §3.3.7), because a client
+with a few commands under way would take the second close for one of whatever it opened next, so
+they are discarded; and that a confirmation hold up everything else to the client (§3.2.11), which
+would block a client that waits for its own message.
 
-Signs of life (§3.2.7). Each side's TUNE says how often it wants to hear something. If nothing was
-sent for half of what the peer wants, a PING is. A peer silent for half of our own idle time is sent
-a PING that asks for an answer, and one silent for all of it is given up.
+Heartbeats (§3.2.7). Each side's TUNE says how often it expects input. If nothing was sent for half
+of the peer's time, a PING is sent. A peer silent for half of our own idle time is sent a PING that
+requests an answer, and one silent for all of it is given up.
 """
 
 import enum
@@ -59,7 +59,7 @@ _NO_FRAGMENT: Final = b""
 
 
 class Opening(enum.Enum):
-    """What the opening of a connection waits for (see the module)."""
+    """The steps of the handshake (see the module)."""
 
     START = "128 1"
     RESPONSE = "CONNECTION RESPONSE"
@@ -74,14 +74,14 @@ class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        frame_max: octets of the largest frame or fragment that the peer takes.
-        frame_limit: octets of the largest one that we take: of CONNECTION CHALLENGE, RESPONSE and
-            TUNE what the document allows (§3.2.3-5), then what was agreed.
+        frame_max: octets of the largest frame or fragment that the peer accepts.
+        frame_limit: octets of the largest one that we accept: for CONNECTION CHALLENGE, RESPONSE
+            and TUNE the specification's limit (§3.2.3-5), then the negotiated one.
         frame_offer: octets of the largest one that we would agree to.
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and command → what handles it; what is absent is forbidden (503)."""
+    """Phase and command → handler; others are forbidden (503)."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
@@ -95,18 +95,18 @@ class Machine(ConnectionMachine):
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets wait for the peer to say how much of a message it has."""
+        """Octets that wait for the peer to say how much of a message it has."""
         return sum(line.octets for line in self.lines())
 
     def lines(self) -> Iterable[Line]:
-        """All lines on which messages go out."""
+        """All lines of outgoing messages."""
         raise NotImplementedError
 
     # --- signs of life (§3.2.7) -------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called, to ask a silent peer first."""
+        """When ``handle_deadline`` is due, also to ping a silent peer."""
         if self.runs.events:
             return -math.inf
         deadline = min(self._beat_at, self.gives_up_at)
@@ -118,11 +118,11 @@ class Machine(ConnectionMachine):
         return None if deadline == math.inf else deadline
 
     def start_beating(self, seconds: float) -> None:
-        """Begins to send signs of life as often as the peer wants them, and to expect some."""
+        """Begins to send heartbeats as often as the peer requires, and to expect some."""
         self.keep_alive(seconds / 2, self.settings.idle_seconds)
 
     def beat(self) -> None:
-        """Asks a silent peer for an answer, and sends a sign of life if one is due."""
+        """Pings a silent peer, and sends a heartbeat if one is due."""
         if self._silence_seconds and self._asked_at < self._received_at:
             if self.now >= self._received_at + self._silence_seconds / 2:
                 self._asked_at = self.now
@@ -130,7 +130,7 @@ class Machine(ConnectionMachine):
         super().beat()
 
     def send_heartbeat(self) -> None:
-        """Sends a PING that asks for nothing."""
+        """Sends a PING without requesting an answer."""
         self.send(c.ConnectionPing())
 
     # --- frames -----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Machine(ConnectionMachine):
             self._input.keep(octets, at, wanted)
 
     def _find_frame(self, octets: bytes, at: int, end: int) -> tuple[int, int] | int:
-        """Finds a frame's command and its end; or how many octets are needed for that."""
+        """Returns a frame's command and its end, or how many octets are needed for that."""
         if end - at < 2:
             return 2
         start = at + 2
@@ -202,7 +202,7 @@ class Machine(ConnectionMachine):
             raise PeerError(Reply.SYNTAX_ERROR, error.rule, Level.CONNECTION) from error
 
     def _fragment_octets(self, command: Command) -> int:
-        """How many message octets follow a command's frame."""
+        """Returns how many message octets follow a command's frame."""
         if isinstance(command, c.HandleSend | c.HandleNotify):
             size = 0 if command.out_of_band else command.fragment_size
         elif isinstance(command, c.HandlePrepare):
@@ -215,15 +215,15 @@ class Machine(ConnectionMachine):
         return size
 
     def read_start(self, octets: bytes) -> int:
-        """Takes the initiation, and returns the offset behind it; 0 if there is none yet."""
+        """Handles the initiation; returns the offset after it, 0 if it is incomplete."""
         raise NotImplementedError
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes the commands that this side sees most, in runs; returns where it stopped."""
+        """Handles this side's most common commands in runs; returns where it stopped."""
         return at
 
     def _take(self, command: Command, fragment: bytes) -> None:
-        """Handles a command, with the message octets behind it."""
+        """Handles a command and its message octets."""
         if isinstance(command, c.ConnectionClose):
             self.take_close(command)
             return
@@ -250,14 +250,14 @@ class Machine(ConnectionMachine):
         self.output.append(frame(command))
 
     def overfull(self) -> PeerError:
-        """Words that more has come than can wait here."""
+        """Returns the error that more has arrived than can wait here."""
         text = "more was sent than can wait here"
         return PeerError(Reply.INSUFFICIENT_RESOURCES, text, Level.CONNECTION)
 
     # --- ends -------------------------------------------------------------------------------------
 
     def fail(self, error: PeerError) -> None:
-        """Closes the connection for a fault of the peer's."""
+        """Closes the connection for a fault of the peer."""
         if self.is_ending:
             return
         condition = condition_of(error.code, error.text)
@@ -270,14 +270,14 @@ class Machine(ConnectionMachine):
         self.over(condition, False)
 
     def close(self, condition: Condition | None) -> None:
-        """Closes the connection on the core's word."""
+        """Closes the connection as ordered by the core."""
         if self.is_ending:
             return
         self.start_close(reply_of(condition), words_of(condition))
         self.tell_end(condition, False)
 
     def start_close(self, code: int, text: str) -> None:
-        """Sends our close, and waits for the answer."""
+        """Sends our close, and awaits the answer."""
         self.flush()
         self.end_channels(None)
         if self.phase is Opening.START:
@@ -287,7 +287,7 @@ class Machine(ConnectionMachine):
         self.send(c.ConnectionClose(code, cut_short(text)))
 
     def take_close(self, close: c.ConnectionClose) -> None:
-        """Handles the peer's close: its wish, or its answer to ours (§3.2.9)."""
+        """Handles the peer's close: its request, or its answer to ours (§3.2.9)."""
         if self.phase is MachinePhase.CLOSING:
             self.over(None, False)
             return
@@ -297,11 +297,11 @@ class Machine(ConnectionMachine):
         self.over(condition_of(close.reply_code, close.reply_text), True)
 
     def cut_off(self) -> None:
-        """Ends all channels: the peer is gone, or at fault."""
+        """Ends all channels: the connection is lost, or the peer at fault."""
         self.end_channels(None)
 
     def end_channels(self, close: c.ConnectionClose | None) -> None:
-        """Ends all channels without a word to the peer.
+        """Ends all channels without sending anything.
 
         Args:
             close: the peer's, if it closed in order; None: it is gone, or at fault.

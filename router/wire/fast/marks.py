@@ -1,10 +1,11 @@
-"""Names under which one protocol carries what only the other has.
+"""Names under which one protocol carries parts that only the other has.
 
-Headers of AMQP/Fast, for what only AMQP 1.0 has, begin with ``x-amqp-``; annotations of AMQP 1.0,
-for what only AMQP/Fast has, with ``x-fast-``. A header table holds four kinds of values, so a
-message whose parts have no exact form there says them twice: once as near as the table can, for
-whoever reads the header, and once exactly, in ``x-amqp-sections``, which holds those parts in
-AMQP 1.0's own encoding and is what the router reads back.
+Headers of AMQP/Fast, for parts that only AMQP 1.0 has, begin with ``x-amqp-``; annotations of AMQP
+1.0, for parts that only AMQP/Fast has, with ``x-fast-``. A header table has four kinds of values,
+so
+a part without an exact form there is written twice: approximately in the table, for readers of the
+header, and exactly in ``x-amqp-sections``, which has those parts in AMQP 1.0's own encoding and
+from which the router restores them.
 """
 
 from typing import Final
@@ -48,14 +49,14 @@ RESERVED: Final = frozenset(
         DELIVERY_COUNT,
     }
 )
-"""Headers that stand for something; an application property of such a name is in ``SECTIONS``."""
+"""Reserved headers; an application property of such a name is in ``SECTIONS``."""
 
 BODY_STRING: Final = b"string"
 BODY_PLAIN_STRING: Final = b"string, text/plain"
 BODY_BINARY: Final = b"binary"
 BODY_SECTIONS: Final = b"sections"
-"""Values of ``BODY``: the body is that of an amqp-value section, a string (whose mime-type the
-second one says to be ours) or a binary; or it is the encoded body sections."""
+"""Values of ``BODY``: the body is that of an amqp-value section, a string (with the second one the
+mime-type is ours) or a binary; or it is the encoded body sections."""
 
 PLAIN_TEXT: Final = "text/plain"
 
@@ -65,6 +66,6 @@ DESTINATION: Final = Symbol("x-fast-destination")
 MIME_TYPE: Final = Symbol("x-fast-mime-type")
 ENCODING: Final = Symbol("x-fast-encoding")
 HEADERS: Final = Symbol("x-fast-headers")
-"""A map: headers of reserved names that do not mean what their names stand for."""
+"""A map: headers of reserved names without their reserved meaning."""
 
 ANNOTATIONS: Final = frozenset({DESTINATION, MIME_TYPE, ENCODING, HEADERS})

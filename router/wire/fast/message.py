@@ -1,17 +1,16 @@
-"""A message and its octets (RFC 006 §3.4.4), on the wire and as a payload.
+"""Messages and their encoding (RFC 006 §3.4.4), on the wire and as a payload.
 
-On the wire a message is its head and its body, and nothing tells where the one ends but the head
-itself::
+On the wire a message is its head and its body; only by decoding the head its end is found::
 
     head:   body-size(4) persistent(1, bit 0) priority(1) expiration(4)
             mime-type(short) encoding(short) identifier(short) headers(table)
 
-What the engine hands on, a *payload* of ``Protocol.AMQP_FAST``, says before that what came beside
-the message in HANDLE SEND or HANDLE NOTIFY::
+A *payload* of ``Protocol.AMQP_FAST``, as handed on by the engine, begins with fields of HANDLE SEND
+or HANDLE NOTIFY::
 
     flags(1) dest-name(short) head body          flags: bit 0, redelivered
 
-``expiration`` is in seconds since 1970; 0 is never (the document does not say; 0.8's sources do).
+``expiration`` is in seconds since 1970; 0 is never (not specified; 0.8's sources have it so).
 """
 
 import struct
@@ -41,18 +40,18 @@ MAX_HEAD_OCTETS: Final = FIXED_OCTETS + 3 * 256 + 2 + 0xFFFF
 """The largest head that its fields allow."""
 
 KNOWN_OCTETS: Final = 1024
-"""Heads up to this size are remembered where that saves work; larger ones are not worth it."""
+"""Heads up to this size are cached."""
 
 KNOWN_LIMIT: Final = 1024
-"""How many of them."""
+"""Most cached heads."""
 
 REDELIVERED: Final = 0x01
 
 TTL: Final = "x-amqp-ttl"
-"""Header: milliseconds to live, which the protocol has no field for."""
+"""Header: ttl in milliseconds, for which the protocol has no field."""
 
 DELIVERY_COUNT: Final = "x-amqp-delivery-count"
-"""Header: earlier attempts, if more than one; the protocol's own bit says no number."""
+"""Header: earlier attempts, if more than one; the protocol's own bit has no number."""
 
 _FIXED: Final = struct.Struct(">IBBI")
 _TTL_OCTETS: Final = TTL.encode()
@@ -61,7 +60,7 @@ _COUNT_OCTETS: Final = DELIVERY_COUNT.encode()
 
 @attrs.define(kw_only=True)
 class Head:
-    """A message's head, but for the size of its body.
+    """A message's head, without the size of its body.
 
     Attributes:
         expiration: seconds since 1970; 0: never.
@@ -77,7 +76,7 @@ class Head:
 
 
 def head_octets(octets: bytes, at: int, end: int) -> int | None:
-    """Measures the head that begins at ``at``; None: it does not end before ``end``."""
+    """Returns the size of the head at ``at``; None: it does not end before ``end``."""
     after = at + FIXED_OCTETS
     for _ in range(3):
         if after >= end:
@@ -90,30 +89,30 @@ def head_octets(octets: bytes, at: int, end: int) -> int | None:
 
 
 def identifier_at(octets: bytes, at: int) -> int:
-    """Finds the identifier, with its size, in the well-formed head that begins at ``at``."""
+    """Returns the offset of the identifier, with its size, in the valid head at ``at``."""
     at += FIXED_OCTETS
     at += 1 + octets[at]
     return at + 1 + octets[at]
 
 
 def body_octets(octets: bytes, at: int) -> int:
-    """Reads the body-size of the head that begins at ``at``."""
+    """Returns the body-size in the head at ``at``."""
     return int.from_bytes(octets[at : at + 4], "big")
 
 
 def decode_head(
     octets: bytes, at: int, end: int, read_short: ReadShort = decode_short
 ) -> tuple[Head, int]:
-    """Reads a head and returns it with the offset behind it.
+    """Decodes a head; returns it with the offset after it.
 
     Args:
-        octets: what holds it.
-        at: where it begins.
-        end: where what holds it ends.
-        read_short: reads its short strings; ``decode_carried`` where they pass as they are.
+        octets: the buffer that holds it.
+        at: the offset where it begins.
+        end: end of the available octets.
+        read_short: reads its short strings; ``decode_carried`` if they are carried.
 
     Raises:
-        DecodeError: it breaks a rule of its fields.
+        DecodeError: it is invalid.
     """
     if at + FIXED_OCTETS > end:
         raise DecodeError(at, "a message ends in its head (§3.4.4)")
@@ -135,7 +134,7 @@ def decode_head(
 
 
 def encode_head(head: Head, size: int) -> bytes:
-    """Writes a head for a body of ``size`` octets.
+    """Encodes a head for a body of ``size`` octets.
 
     Raises:
         MisuseError: a field does not fit.
@@ -155,12 +154,12 @@ def encode_head(head: Head, size: int) -> bytes:
 
 
 def payload_prefix(dest_name: str, *, redelivered: bool = False) -> bytes:
-    """Writes what stands before the head in a payload."""
+    """Encodes the octets before the head in a payload."""
     return bytes((redelivered,)) + encode_carried(dest_name)
 
 
 def head_start(payload: bytes) -> int:
-    """Finds the head in a payload.
+    """Returns the offset of the head in a payload.
 
     Raises:
         DecodeError: the payload ends before it.
@@ -172,11 +171,11 @@ def head_start(payload: bytes) -> int:
 
 @attrs.frozen
 class Layout:
-    """Where the pieces of a payload lie.
+    """The offsets in a payload.
 
     Attributes:
         head_start, body_start: offsets.
-        redelivered: an earlier attempt was made.
+        redelivered: there was an earlier attempt.
     """
 
     head_start: int
@@ -188,7 +187,7 @@ def layout_of(payload: bytes) -> Layout:
     """Finds the pieces of a payload.
 
     Raises:
-        DecodeError: they do not fit together.
+        DecodeError: their sizes do not match.
     """
     start = head_start(payload)
     size = head_octets(payload, start, len(payload))
@@ -200,13 +199,13 @@ def layout_of(payload: bytes) -> Layout:
 
 
 def number_in(headers: Table, name: str) -> int | None:
-    """Reads a header that is a number, not below 0; None: it is not there, or something else."""
+    """Returns a header that is a number, not below 0; None: it is absent, or another value."""
     value: TableValue | None = headers.get(name)
     return value if type(value) is int and value >= 0 else None
 
 
 def ttl_and_count_in(head: bytes) -> tuple[int | None, int]:
-    """Reads ttl (milliseconds) and delivery-count out of a head's octets, which are well formed."""
+    """Reads ttl (milliseconds) and delivery-count from a valid head."""
     if _TTL_OCTETS not in head and _COUNT_OCTETS not in head:
         return None, 0
     headers = decode_head(head, 0, len(head), decode_carried)[0].headers

@@ -1,14 +1,14 @@
 """Addresses of the router, and the destinations of a server that it dials.
 
-An address is a queue's name. A topic, or a peer service, is said by what begins the address::
+An address is a queue's name. A topic, or a peer service, has a prefix::
 
     orders          queue orders
     /queue/orders   queue orders
     /topic/news     topic news
     /peer/clock     peer service clock
 
-The protocol's names hold no "/" (RFC 006 §3.5.2.3 names it among what they exclude), so a name is
-never taken for one of these. A terminus with the capability ``topic`` is a topic as well.
+The protocol's names have no "/" (RFC 006 §3.5.2.3 excludes it), so a name is never mistaken for one
+of these. A terminus with the capability ``topic`` is a topic as well.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ TOPIC: Final = "topic"
 
 @attrs.frozen
 class Destination:
-    """What an address names on a server."""
+    """The destination that an address names on a server."""
 
     service: Service
     name: str

@@ -1,9 +1,9 @@
-"""Makes deliveries ready to leave in the encoding of AMQP/Fast.
+"""Prepares deliveries in the encoding of AMQP/Fast.
 
-A message goes out as it came unless the delivery asks for another ttl or delivery-count. Nothing is
-sent that would cost the connection: a message of another protocol without a form here, a head that
-breaks its format, and one that fits no fragment of the peer's are refused, one message at a time,
-with the field named.
+A message is sent unchanged unless the delivery requires another ttl or delivery-count. Messages
+that
+would end the connection are refused one at a time, with the field named: a message of another
+protocol that cannot be translated, an invalid head, and one that fits no fragment of the peer's.
 """
 
 from typing import Final
@@ -35,7 +35,7 @@ class Ready:
     """A delivery that can be sent.
 
     Attributes:
-        redelivered: an earlier attempt was made.
+        redelivered: there was an earlier attempt.
     """
 
     head: bytes
@@ -44,10 +44,10 @@ class Ready:
 
 
 class Outgoing:
-    """Makes deliveries ready for one connection.
+    """Prepares deliveries for one connection.
 
     Attributes:
-        limit: octets of the largest fragment that the peer takes.
+        limit: octets of the largest fragment that the peer accepts.
     """
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class Outgoing:
         self._known: set[bytes] = set()
 
     def ready(self, delivery: OutgoingDelivery) -> Ready:
-        """Makes a delivery ready.
+        """Prepares a delivery.
 
         Raises:
-            TranslationError: it cannot be sent; the field at fault is named.
+            TranslationError: it cannot be sent; names the field.
         """
         payload = delivery.payload
         if delivery.protocol is not Protocol.AMQP_FAST:
@@ -106,7 +106,7 @@ def _changed(delivery: OutgoingDelivery, octets: bytes, size: int) -> bytes:
 
 
 def with_ttl(payload: bytes, ttl_milliseconds: int) -> bytes:
-    """Makes a payload, whose head was found well formed, tell another time to live."""
+    """Returns a payload, whose head is valid, with another ttl."""
     layout = layout_of(payload)
     octets = payload[layout.head_start : layout.body_start]
     head = decode_head(octets, 0, len(octets), decode_carried)[0]
@@ -116,5 +116,5 @@ def with_ttl(payload: bytes, ttl_milliseconds: int) -> bytes:
 
 
 def refusal(error: TranslationError) -> Rejected:
-    """Words the outcome of a delivery that cannot be sent."""
+    """Returns the outcome of a delivery that cannot be sent."""
     return Rejected(Condition(INVALID_FIELD, str(error)))

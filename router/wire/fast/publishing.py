@@ -1,26 +1,26 @@
-"""What a client sends: links by address, credit, confirmations and transactions (RFC 006 §3.5.3).
+"""A client's messages: links by address, credit, confirmations and transactions (RFC 006 §3.5.3).
 
 Theory of operation. A channel's messages become deliveries on *inlets*, incoming links that are
-made when an address is first sent to, one for each address of a channel. The protocol has no
-credit, so a sender is always ahead: what no inlet has credit for is held here, in one line for the
-whole channel, since a channel is strictly serial (§2.2.5). Reading stops when too much is held
-(``Machine.input_waits``).
+created on the first message to an address, one per address and channel. The protocol has no credit,
+so a
+sender may always exceed it: messages without credit are held here, in one list per channel, since a
+channel is strictly serial (§2.2.5). Reading stops when too much is held (``Machine.input_waits``).
 
-What a sender learns (§3.5.15), if it gave a confirm-tag; without one there is nobody to tell, so
-the delivery is settled, the router's as soon as it has come, and handed on without credit where the
-core takes it ahead of that, or if its handle or channel ends before there is some::
+Replies to the sender (§3.5.15), if it gave a confirm-tag; without one it gets no outcome, so the
+delivery is settled, the router's on arrival, and handed on without credit where the core accepts it
+ahead of credit, or when its handle or channel ends before there is some::
 
     accepted                        HANDLE REPLY 200
     rejected                        HANDLE REPLY with the code of its error, 542 if it has none
     released, modified              HANDLE REPLY 507: it may be sent again
-    no route (link refused so)      HANDLE CLOSE 404, whether or not a confirmation was asked for
-    no right (link refused so)      HANDLE CLOSE 403, likewise
+    no route (link refused)         HANDLE CLOSE 404, whether or not a confirmation was requested
+    no right (link refused)         HANDLE CLOSE 403, likewise
 
-A time to live counts while a message waits here. What has ended is dropped, as soon as the core has
-answered for its address, and answered like what was modified; what goes on has what is left of it.
+A ttl counts while a message is held. Expired messages are dropped, as soon as the core has answered
+for their address, and answered like modified ones; others are handed on with the remaining ttl.
 
 Inside a transaction nothing is handed on before CHANNEL COMMIT, which waits for all outcomes, and
-settles what was acknowledged only then; if one message is not taken the channel is closed (§3.3.8).
+settles acknowledged messages only then; if one message is refused the channel is closed (§3.3.8).
 """
 
 import math
@@ -47,12 +47,12 @@ from router.wire.publishing import Publisher
 
 @attrs.frozen(eq=False)
 class Post:
-    """A message that was sent.
+    """A client's message.
 
     Attributes:
         content: see ``router.wire.fast.message``.
-        ttl_milliseconds: as its head tells; None if it does not.
-        confirm_tag: 0: nobody wants to know.
+        ttl_milliseconds: from its head; None if absent.
+        confirm_tag: 0: no confirmation.
     """
 
     handle: Handle
@@ -64,7 +64,7 @@ class Post:
 
 @attrs.define(eq=False)
 class Commit(publishing.Commit):
-    """A transaction on its way.
+    """A pending transaction.
 
     Attributes:
         confirm_tag: of CHANNEL COMMIT.
@@ -76,11 +76,11 @@ class Commit(publishing.Commit):
 
 
 class Publishing(Publisher[Inlet, Post, Commit]):
-    """What a client sends on one channel.
+    """The messages of one channel.
 
     Attributes:
-        channel: whose it is.
-        held: deliveries that wait for an answer or for credit, oldest first.
+        channel: the channel.
+        held: deliveries that wait for the attach or for credit, oldest first.
     """
 
     def __init__(self, engine: ServerLinks, channel: HandleChannel, *, transacted: bool):
@@ -97,7 +97,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- sending ----------------------------------------------------------------------------------
 
     def submit(self, post: Post) -> None:
-        """Hands a message on, or lets it wait."""
+        """Hands a message on, or holds it."""
         self._check_size(post)
         if self.transaction is not None:
             self.enlist(self.transaction, post)
@@ -160,7 +160,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
 
     def next_number(self) -> int:
-        """Numbers a delivery."""
+        """Returns the number of the next delivery."""
         self._sent += 1
         return self._sent
 
@@ -184,7 +184,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.runs.receive(inlet.link, delivery)
 
     def pump(self) -> None:
-        """Hands on what waits, as far as answers and credit go."""
+        """Hands on held messages as far as attaches and credit allow."""
         while self.held:
             post, delivery = self.held[0]
             inlet = post.inlet
@@ -203,14 +203,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- time -------------------------------------------------------------------------------------
 
     def _watch(self, delivery: ReceivedDelivery) -> None:
-        """Sees to it that a message with a time to live does not wait longer than that."""
+        """Sets the timer for a held message with a ttl."""
         if delivery.ttl_milliseconds is not None:
             ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
             self._ends[delivery.number] = ends_at
             self._engine.wake_at(ends_at)
 
     def _age(self, delivery: ReceivedDelivery) -> None:
-        """Takes off a message's time to live what it has waited."""
+        """Reduces a message's ttl by the time it was held."""
         ends_at = self._ends.pop(delivery.number, None)
         if ends_at is not None:
             left = max(0, round(1000 * (ends_at - self._engine.now)))
@@ -219,10 +219,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
                 delivery.payload = with_ttl(delivery.payload, left)
 
     def on_time(self) -> None:
-        """Drops what has waited too long, and hands on what may go.
+        """Drops expired messages, and hands on those that may be.
 
-        The core has to have answered before anything is dropped, and what may not wait at all goes
-        to whoever is ready for it.
+        The core must have answered before anything is dropped; a message with ttl 0 is sent only to
+        a receiver that is ready.
         """
         now = self._engine.now
         if any(ends_at <= now for ends_at in self._ends.values()):
@@ -233,11 +233,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.wake_at(min((at for at in self._ends.values() if at > now), default=math.inf))
 
     def _drop_ended(self, now: float, *, at_once: bool) -> None:
-        """Drops what has ended where it waits; its sender hears that nobody took it.
+        """Drops expired held messages; their senders get modified.
 
         Args:
-            now: the time that it is.
-            at_once: drops what has a time to live of 0, too.
+            now: the current time.
+            at_once: drops those with a ttl of 0, too.
         """
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         ended: list[DeliveryNumber] = []
@@ -255,11 +255,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._tell(ended, MODIFIED_UNDELIVERABLE)
 
     def is_next(self, address: str) -> bool:
-        """Returns whether the first message that waits is for an address."""
+        """Returns whether the first held message is for an address."""
         return bool(self.held) and self.held[0][0].inlet.address == address
 
     def _refuse(self, post: Post, number: int, condition: Condition) -> None:
-        """Answers a message that the core was never given."""
+        """Answers a message that was not passed to the core."""
         self._awaited.pop(number, None)
         self._ends.pop(number, None)
         code = reply_of(condition)
@@ -277,15 +277,15 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return self._engine
 
     def make_inlet(self, link: LinkId, address: str) -> Inlet:
-        """Makes the link for an address."""
+        """Creates the link for an address."""
         return Inlet(link, address, publishing=self)
 
     def name_of(self, inlet: Inlet) -> str:
-        """Names the link of an inlet."""
+        """Returns the link name of an inlet."""
         return f"{self.channel.id}:{inlet.link}"
 
     def forget_shapes(self) -> None:
-        """Records that what is sent may go by another inlet than it did."""
+        """Records that messages may need another inlet than before."""
         for handle in self.channel.handles.values():
             handle.forget_routes()
 
@@ -296,14 +296,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._engine.pump_later(self.channel, self.on_time)
 
     def hand_on_by(self, inlet: Inlet) -> None:
-        """Hands on what waits, when it is known what time it is if that matters."""
+        """Hands on held messages, with the time of the turn if a ttl needs it."""
         if self._ends and inlet.refusal is None:
             self._engine.pump_later(self.channel, self.on_time)
             return
         self.pump()
 
     def lost(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the end of an inlet that was attached: who sends by it has to know."""
+        """Handles the end of an attached inlet, and reports it to its handles."""
         super().lost(inlet, condition)
         error = PeerError(reply_of(condition), str(condition))
         for handle in list(inlet.handles):
@@ -313,12 +313,12 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
+        """Handles the outcome of deliveries, and settles them."""
         inlet.unsettled -= len(numbers)
         self._tell(numbers, state)
 
     def _tell(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Replies to those who wait for the outcome of messages."""
+        """Replies to senders that wait for the outcome of messages."""
         reply = reply_to_outcome(state)
         for number in numbers:
             awaited = self._awaited.pop(number, None)
@@ -335,11 +335,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- transactions -----------------------------------------------------------------------------
 
     def posted(self, post: Post, is_posted: bool) -> None:
-        """Records that a message has been posted, or is no more."""
+        """Records that a message was posted, or removed."""
         post.inlet.posted += 1 if is_posted else -1
 
     def commit(self, confirm_tag: int) -> None:
-        """Hands on the messages of the transaction; its end is told to the channel."""
+        """Hands on the messages of the transaction; its end is reported to the channel."""
         numbered = [(post, self._number(post, settled=False)) for post in self.take_posts()]
         undecided: set[int] = {delivery.number for _, delivery in numbered}
         self.commits.append(Commit(undecided, confirm_tag=confirm_tag))
@@ -370,11 +370,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that was sent is still to be handed on, or a commit to be decided."""
+        """Whether a message is still to be handed on, or a commit to be decided."""
         return bool(self.held or self.commits)
 
     def drop(self, handle: Handle) -> None:
-        """Forgets what a handle sent to be confirmed and the core was not given."""
+        """Drops a handle's held messages with a confirm-tag."""
         self.hand_over(handle)
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
@@ -388,10 +388,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self.held = kept
 
     def hand_over(self, handle: Handle | None = None) -> None:
-        """Gives the core what waits without a confirm-tag: its sender may leave now.
+        """Passes held messages without a confirm-tag to the core: their sender may leave now.
 
         Args:
-            handle: whose messages; None: all of the channel's.
+            handle: whose messages; None: all of the channel.
         """
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
@@ -406,10 +406,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self.held = kept
 
     def ended(self, *, is_orderly: bool) -> None:
-        """Ends all links; what was to be confirmed and is held is void: no confirmation was sent.
+        """Ends all links; held messages with a confirm-tag are void: they were not confirmed.
 
         Args:
-            is_orderly: the core is to be told of each link; else the connection's end says it all.
+            is_orderly: each link's end is reported to the core; else the connection's end implies
+                it.
         """
         self.hand_over()
         self.end(list(self.inlets.values()), tells=is_orderly)

@@ -1,17 +1,17 @@
-"""What a client receives on one channel: subscriptions, messages, acknowledgements (§3.5.4-12).
+"""A channel's subscriptions, deliveries and acknowledgments (§3.5.4-12).
 
-Theory of operation. Acknowledgements are of the channel: all messages up to a number, of whatever
-handle (§3.3.3). What a handle or channel leaves unacknowledged at its end is given back. Which
-messages CHANNEL COMMIT confirms the document says twice and differently (§3.3.4): those that were
-acknowledged, or all that were sent. Here a client that acknowledges gets the first and one that
-never does the second.
+Theory of operation. Acknowledgments concern the channel: all messages up to a number, of any handle
+(§3.3.3). Messages that are unacknowledged when a handle or channel ends are returned. The
+specification defines twice and differently which messages CHANNEL COMMIT confirms (§3.3.4): the
+acknowledged ones, or all that were sent. Here a client that acknowledges gets the first and one
+that never does the second.
 
-What a router cannot promise it refuses, with the code that says so::
+Requests that a router cannot meet are refused::
 
-    durable subscriptions (identifier), no-local, selectors      540   nothing keeps or reads them
+    durable subscriptions (identifier), no-local, selectors      540   not supported
     HANDLE QUERY of a destination that is not the handle's own   540   a router holds no queue
-    HANDLE BROWSE of a message that is not here                  310   as reply, the handle stays
-    names that are empty                                         404
+    HANDLE BROWSE of an unknown message                          310   as reply, the handle stays
+    empty names                                                  404
 """
 
 import struct
@@ -47,10 +47,10 @@ _MASK: Final = 0xFFFF_FFFF
 
 @attrs.define(eq=False)
 class Unacked:
-    """A message that the client has and has not acknowledged.
+    """A message that the client has received and not acknowledged.
 
     Attributes:
-        number: the core's; None if the core has settled it already.
+        number: the core's number; None if the core has settled it already.
     """
 
     outlet: Outlet
@@ -59,11 +59,11 @@ class Unacked:
 
 @attrs.define(eq=False)
 class Notice:
-    """A message on its way to the client, a ``Parcel``.
+    """A message under way to the client, a ``Parcel``.
 
     Attributes:
-        delivery: what it is of; None for one that is browsed.
-        message_nbr: its number, given when it begins.
+        delivery: its delivery; None for a browsed message.
+        message_nbr: its number, assigned when it begins.
     """
 
     receiving: "Receiving"
@@ -74,12 +74,12 @@ class Notice:
 
     @property
     def handle(self) -> int:
-        """The handle that it goes out by."""
+        """The handle by which it is sent."""
         return self.outlet.handle.id
 
     @property
     def flows(self) -> bool:
-        """It has an end."""
+        """False: it has an end."""
         return False
 
     @property
@@ -101,7 +101,7 @@ class Notice:
         return True
 
     def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
-        """Makes the frame of HANDLE NOTIFY."""
+        """Encodes the frame of HANDLE NOTIFY."""
         tail = b"\x00\xce" if partial else self.outlet.tail
         bits = partial | recovery << 2 | self.ready.redelivered << 4
         if self.delivery is not None:
@@ -111,11 +111,11 @@ class Notice:
 
 
 class Receiving:
-    """What a client receives on one channel.
+    """The receiving part of one channel.
 
     Attributes:
-        line: what goes out.
-        unacked: by message number, rising; numbers are not cut to 32 bits here.
+        line: outgoing messages.
+        unacked: by message number, ascending; numbers are not limited to 32 bits here.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Receiving:
         self._last = 0
         self._has_acked = False
         self._done: dict[int, Unacked] = {}  # acknowledged in the transaction
-        self._back: dict[int, Unacked] = {}  # given back in it
+        self._back: dict[int, Unacked] = {}  # returned in it
         self._committing: list[tuple[dict[int, Unacked], dict[int, Unacked]]] = []
 
     def take(self, command: Any, *arguments: Any) -> None:
@@ -215,12 +215,12 @@ class Receiving:
         self.line.send(Notice(self, outlet, delivery, ready))
 
     def number(self) -> int:
-        """Numbers a message that goes out."""
+        """Returns the number of the next message."""
         self._last += 1
         return self._last
 
     def begun(self, outlet: Outlet, delivery: OutgoingDelivery) -> int:
-        """Numbers a message that goes out, and remembers what has to be acknowledged."""
+        """Numbers a message, and records that it has to be acknowledged."""
         self.number()
         if outlet.is_unreliable or outlet.kind is Kind.ANSWERS:
             outlet.unacknowledged -= 1
@@ -234,17 +234,17 @@ class Receiving:
     # --- browsing ---------------------------------------------------------------------------------
 
     def _in_order(self, own: Outlet, then: Callable[[], None]) -> None:
-        """Goes on when what the channel has sent to a handle's own destination is there (§2.2.5).
+        """Continues when the channel's messages to a handle's own destination are there (§2.2.5).
 
-        The core is asked to drain: to send what it has, and to say so. That is behind the messages
-        in the order of events, so the answer is behind them, too.
+        The core is asked to drain: to send what it has, and to report that. The drain follows the
+        messages in the order of events, so its answer does, too.
         """
         own.asked.append(then)
         if len(own.asked) == 1:
             self._go_on(own)
 
     def _go_on(self, own: Outlet) -> None:
-        """Answers what was asked of a handle's own destination, one by one, in order."""
+        """Answers pending questions about a handle's own destination, one by one, in order."""
         while own.asked:
             if not own.is_attached:  # it has no name yet, or is gone
                 own.follows = _handle_of(own).later is not None
@@ -265,13 +265,13 @@ class Receiving:
             self.engine.guard(then, self.channel, _handle_of(own))
 
     def pumped(self, own: Outlet) -> None:
-        """Records that what was sent to a handle's own destination may have been handed on."""
+        """Records that messages to a handle's own destination may have been handed on."""
         if own.follows:
             own.follows = False
             self._go_on(own)
 
     def drained(self, own: Outlet) -> None:
-        """Records that the core has sent all that it had, and that the credit is used up."""
+        """Records that a drain is complete and the credit used up."""
         own.credit = 0
         own.drains = False
         if own.asked:
@@ -345,7 +345,7 @@ class Receiving:
         self.channel.reply(command.confirm_tag)
 
     def _up_to(self, message_nbr: int) -> dict[int, Unacked]:
-        """Takes out what was sent up to a number, which need not exist (§3.3.3)."""
+        """Removes and returns messages up to a number, which need not exist (§3.3.3)."""
         behind = distance(message_nbr, self._last & _MASK)
         limit = self._last - behind if behind > 0 else self._last
         taken = []
@@ -372,7 +372,7 @@ class Receiving:
         handle.reply(command.confirm_tag)
 
     def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
-        """Tells the core what became of deliveries, and makes room for others."""
+        """Reports the outcome of deliveries to the core, and frees capacity."""
         runs: Runs = self.engine.runs
         outlets: dict[int, Outlet] = {}
         for entry in entries.values():
@@ -402,7 +402,7 @@ class Receiving:
         self._publishing.commit(command.confirm_tag)
 
     def committed(self, confirm_tag: int) -> None:
-        """Records that all messages of the oldest commit were taken."""
+        """Records that all messages of the oldest commit were accepted."""
         done, back = self._committing.pop(0)
         self._settle(done, ACCEPTED)
         self._settle(back, MODIFIED_FAILED)
@@ -420,7 +420,7 @@ class Receiving:
     # --- end --------------------------------------------------------------------------------------
 
     def lose(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         for entries in self._all_unacked():
             for entry in entries.values():
                 if entry.outlet is outlet:
@@ -436,7 +436,7 @@ class Receiving:
         return found
 
     def end_handle(self, handle: Handle) -> None:
-        """Ends a handle's links: what it has not acknowledged is given back."""
+        """Ends a handle's links; its unacknowledged messages are returned."""
         for outlet in handle.all_outlets():
             if outlet.stream is not None:
                 outlet.stream.given_up()
@@ -464,7 +464,7 @@ class Receiving:
             self.engine.runs.update(outlet.link, numbers, RELEASED, True)
 
     def roll_back_all(self) -> None:
-        """Forgets all transactions: what they acknowledged is unacknowledged again."""
+        """Forgets all transactions: their acknowledgments are void."""
         for entries in self._all_unacked()[1:]:
             self.unacked.update(entries)
         self._done, self._back, self._committing = {}, {}, []
@@ -484,7 +484,7 @@ class Receiving:
 
 
 def list_of(numbers: list[int]) -> tuple[bytes, int]:
-    """Writes a message-list, "5,9,15-40,80", and the highest number if not all fit (§3.5.12)."""
+    """Returns a message-list, "5,9,15-40,80", and the highest number if not all fit (§3.5.12)."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
@@ -503,10 +503,10 @@ def list_of(numbers: list[int]) -> tuple[bytes, int]:
 
 
 LIST_OCTETS: Final = 1024
-"""How long a message-list may be: its command must fit any frame."""
+"""Most octets of a message-list: its command must fit any frame."""
 
 
 def _handle_of(own: Outlet) -> Handle:
-    """Returns the handle whose own destination an outlet is."""
+    """Returns the handle with an outlet as its own destination."""
     assert isinstance(own.handle, Handle)
     return own.handle

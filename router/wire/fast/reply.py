@@ -1,9 +1,9 @@
 """Reply codes (RFC 011), and how they map to the error conditions of AMQP 1.0.
 
-What a fault ends is its place in the hierarchy (RFC 006 §2.2.10): a fault of a handle's command
-ends the handle, one of a channel's the channel, and a command that nobody may send here, or that
-cannot be read, the connection (§3.2.10, §3.3.9, §3.5.17). Inside the engine a fault is a Python
-exception, raised where it is found and caught in one place; none leaves it.
+A fault ends what its level names (RFC 006 §2.2.10): a fault in a handle's command ends the handle,
+one in a channel's the channel, and a command that is not allowed here, or cannot be decoded, the
+connection (§3.2.10, §3.3.9, §3.5.17). Inside the engine a fault is a Python exception, raised where
+it is found and caught in one place; none leaves it.
 """
 
 import enum
@@ -101,11 +101,11 @@ _REPLIES: Final[dict[str, Reply]] = {
 
 @attrs.frozen
 class PeerError(RouterError):
-    """What a peer did wrong, or asked for in vain, on its way to a CLOSE.
+    """A peer's fault, or a request that cannot be met, which ends in a CLOSE.
 
     Attributes:
         code: the reply code.
-        text: for people: names the thing and the rule.
+        text: for people: names the object and the rule.
         level: what is ended.
     """
 
@@ -125,14 +125,14 @@ def condition_of(code: int, text: str) -> Condition | None:
 
 
 def reply_of(condition: Condition | None) -> Reply:
-    """Finds the code that says why something ended; None: nothing is wrong."""
+    """Returns the code for the end of something; None: no error."""
     if condition is None:
         return Reply.OK
     return _REPLIES.get(condition.name, Reply.INTERNAL_ERROR)
 
 
 def words_of(condition: Condition | None) -> str:
-    """Words a condition for a reply-text."""
+    """Describes a condition for a reply-text."""
     if condition is None:
         return ""
     return cut_short(condition.description or condition.name)
@@ -142,7 +142,7 @@ def words_of(condition: Condition | None) -> str:
 
 
 def reply_to_outcome(state: DeliveryState | None) -> tuple[Reply, str]:
-    """Narrows the outcome of a delivery to the HANDLE REPLY that its sender gets."""
+    """Returns the HANDLE REPLY to the sender for the outcome of a delivery."""
     match state:
         case Accepted():
             return Reply.OK, ""
@@ -158,7 +158,7 @@ def reply_to_outcome(state: DeliveryState | None) -> tuple[Reply, str]:
 
 
 def outcome_of_reply(code: int, text: str) -> DeliveryState:
-    """Reads a HANDLE REPLY as an outcome."""
+    """Returns the outcome for a HANDLE REPLY."""
     if code == Reply.OK:
         return ACCEPTED
     if code == Reply.FORBIDDEN_NOW:
@@ -170,11 +170,11 @@ def outcome_of_reply(code: int, text: str) -> DeliveryState:
 
 
 def is_acknowledged(state: DeliveryState | None) -> bool:
-    """Narrows an outcome to what a client can tell: CHANNEL ACK, or else HANDLE UNGET.
+    """Returns whether an outcome is sent as CHANNEL ACK, rather than HANDLE UNGET.
 
-    Released, modified and rejected all go back: the protocol has no word for a message that must
-    not come again, and an ACK would call it taken. What is rejected again is the link's to end
-    (``server_receiver``).
+    Released, modified and rejected messages are all returned: the protocol has no word for a
+    message that must not come again, and an ACK would mean accepted. A message that is rejected
+    again is ended by the link (``server_receiver``).
     """
     match state:
         case Released() | Modified() | Rejected():

@@ -1,8 +1,8 @@
-"""What a client sends on one channel: messages, announced ones, streams (RFC 006 §3.5.3, §3.5.13).
+"""A channel's incoming messages: common, announced ones, streams (RFC 006 §3.5.3, §3.5.13).
 
-Theory of operation. Fragments are gathered (``gather``); a whole message is looked at, gets what
-its handle says of all messages, and is handed to ``publishing``. A stream is not gathered
-(``stream``). What needs a name that the core has yet to make waits in its handle.
+Theory of operation. Fragments are reassembled (``gather``); a complete message is validated, gets
+the settings of its handle, and is passed to ``publishing``. A stream is not reassembled
+(``stream``). Messages that need a name that the core has yet to create wait in their handle.
 """
 
 from typing import Any, ClassVar
@@ -32,10 +32,10 @@ from router.wire.machine import Handlers
 
 
 class Sending:
-    """What a client sends on one channel.
+    """The sending part of one channel.
 
     Attributes:
-        stream: the message without end that is being sent, by ``stream_handle``.
+        stream: the current message without end, by ``stream_handle``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Sending:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a whole message may be handed on as it comes."""
+        """Whether a complete message may be handed on at once."""
         return (
             self.channel.is_open
             and self.stream_handle is None
@@ -71,17 +71,17 @@ class Sending:
         )
 
     def is_waited_for(self, handle: Handle | None) -> bool:
-        """Whether a stream has parts to be handed on, by a handle; None: by any."""
+        """Whether a stream of a handle, or of any if None, has parts to be handed on."""
         if self.stream is None or (handle is not None and self.stream_handle is not handle):
             return False
         return self.stream.waits
 
     def end_handle(self, handle: Handle, *, is_orderly: bool) -> None:
-        """Ends what a handle sends.
+        """Ends the messages of a handle.
 
         Args:
-            handle: which.
-            is_orderly: the client's wish; else a stream that it sends is aborted.
+            handle: the handle.
+            is_orderly: the client's request; else its stream is aborted.
         """
         if self.gatherer.handle == handle.id:
             self.gatherer.keep()
@@ -143,7 +143,7 @@ class Sending:
         handle.reply(confirm_tag)
 
     def pump_stream(self) -> None:
-        """Goes on with the message without end, if there is one."""
+        """Continues the message without end, if there is one."""
         if self.stream is not None:
             self.stream.pump()
 
@@ -169,10 +169,10 @@ class Sending:
             self.engine.send(c.HandleReady(handle.id, size))
 
     def found(self, octets: bytes) -> None:
-        """Answers a prepare when other workers have been asked for parts.
+        """Answers a prepare when other workers have answered.
 
         Args:
-            octets: of the key that they were asked for.
+            octets: of the key of the request.
         """
         if self._sought is None or self._sought[1].encode() != octets:
             return
@@ -182,10 +182,10 @@ class Sending:
             self.engine.send(c.HandleReady(handle.id, size))
 
     def take_message(self, handle: Handle, name: str, confirm_tag: int, message: bytes) -> None:
-        """Handles a whole message.
+        """Handles a complete message.
 
         Raises:
-            PeerError: it is broken, or names no destination.
+            PeerError: it is invalid, or names no destination.
         """
         if handle.later is not None:
             handle.later.append(lambda: self._post(handle, name, confirm_tag, message))
@@ -224,7 +224,7 @@ class Sending:
         return route
 
     def _completed(self, handle: Handle, message: bytes, size: int) -> bytes:
-        """Puts in what the handle says of all its messages (§3.4.4)."""
+        """Adds the handle's settings for all its messages (§3.4.4)."""
         head = decode_head(message, 0, size)[0]
         head.mime_type = head.mime_type or handle.command.mime_type
         head.encoding = head.encoding or handle.command.encoding

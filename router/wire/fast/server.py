@@ -1,9 +1,9 @@
-"""The side that clients dial: channels, handles, links, and the core's commands.
+"""The serving side: channels, handles, links, and the core's commands.
 
-Theory of operation. What a client says becomes events of links: what it sends is of *inlets*
-(``publishing``), what it receives of *outlets* (``consuming``). What the core says is handed to
-whoever owns the link; its answers to attaches make handles go on, so a command can bring about
-events and output, and may find the client at fault as a frame would.
+Theory of operation. A client's commands become events of links: its messages of *inlets*
+(``publishing``), its subscriptions of *outlets* (``consuming``). The core's commands are passed to
+the owner of the link; its answers to attaches let handles continue, so a command can cause events
+and output, and may find the client at fault as a frame would.
 """
 
 import math
@@ -39,7 +39,7 @@ _OnHandle = (
 
 
 class ServerEngine(ServerLinks):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
+    """One connection that a client dialed; implements ``router.wire.engine.Engine``.
 
     Attributes:
         channels: by number.
@@ -52,11 +52,11 @@ class ServerEngine(ServerLinks):
         self._lane = SendLane(self)
 
     def lines(self) -> Iterator[Line]:
-        """All lines on which messages go out."""
+        """All lines of outgoing messages."""
         return (channel.receiving.line for channel in self.channels.values())
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes messages that are sent as most are."""
+        """Handles runs of common messages."""
         if self.phase is not MachinePhase.OPENED:
             return at
         while True:
@@ -68,7 +68,7 @@ class ServerEngine(ServerLinks):
     # --- the client's commands --------------------------------------------------------------------
 
     def opened(self) -> None:
-        """Takes note that the handshake is over."""
+        """Records that the handshake is over."""
         super().opened()
         self.outgoing.limit = self.frame_max
 
@@ -170,7 +170,7 @@ class ServerEngine(ServerLinks):
             self.lost(outlet, condition)
 
     def lost(self, outlet: Outlet, condition: Condition) -> None:
-        """Handles the end of an outlet, on the core's word."""
+        """Handles the end of an outlet, as ordered by the core."""
         outlet.handle.channel.refused(outlet, condition)
 
     def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
@@ -184,7 +184,7 @@ class ServerEngine(ServerLinks):
             outlet.go_on(command.number, command.payload, command.more)
 
     def found(self, command: MemoryFound) -> None:
-        """Handles what siblings have kept of a message."""
+        """Handles parts of a message that siblings have kept."""
         for channel in list(self.channels.values()):
             self.guard(partial(channel.sending.found, command.key), channel, None)
 
@@ -192,7 +192,7 @@ class ServerEngine(ServerLinks):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         if self._reviews or self._pumps:
             return -math.inf
         own = super().deadline
@@ -201,7 +201,7 @@ class ServerEngine(ServerLinks):
         return self._wakes_at if own is None else min(own, self._wakes_at)
 
     def on_time(self, now: float) -> None:
-        """Looks at what waits to be handed on, and may have waited for too long."""
+        """Drops expired messages, and hands on those that may be."""
         super().on_time(now)
         if now >= self._wakes_at:
             self._wakes_at = math.inf
@@ -210,7 +210,7 @@ class ServerEngine(ServerLinks):
                     self.pump_later(channel, channel.publishing.on_time)
 
     def end_turn(self) -> None:
-        """Hands on what waits, and grants what there is room for now."""
+        """Hands on held messages, and grants credit as far as there is capacity."""
         pumps, self._pumps = self._pumps, {}
         for channel, pump in pumps.items():
             self.guard(pump, channel, None)
@@ -222,7 +222,7 @@ class ServerEngine(ServerLinks):
     # --- ends -------------------------------------------------------------------------------------
 
     def take_close(self, close: c.ConnectionClose) -> None:
-        """Takes the client's close, when what it sent before is handed on."""
+        """Handles the client's close, after its earlier messages are handed on."""
         if self.phase is MachinePhase.OPENED and self._is_busy():
             self._closing = close
             self.await_drained()
@@ -233,14 +233,14 @@ class ServerEngine(ServerLinks):
         return any(channel.is_busy for channel in self.channels.values())
 
     def drained(self) -> None:
-        """Takes note that something that was waited for is done."""
+        """Records that a wait is over."""
         close = self._closing
         if close is not None and not self._is_busy():
             self._closing = None
             super().take_close(close)
 
     def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, our close, or a client's that was put off."""
+        """Ends overdue waits: the handshake, our close, or a client's deferred close."""
         if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
@@ -257,14 +257,14 @@ class ServerEngine(ServerLinks):
                 channel.finish_close()
 
     def free_channel(self, channel: HandleChannel) -> None:
-        """Takes note that a channel's number, and its handles', may be used again."""
+        """Records that the numbers of a channel, and of its handles, are free."""
         self.channels.pop(channel.id, None)
         for number in channel.handles:
             self.handles.pop(number, None)
         channel.handles.clear()
 
     def end_channels(self, close: c.ConnectionClose | None) -> None:
-        """Ends all channels; in order, what the client had not acknowledged is given back."""
+        """Ends all channels; an orderly end returns unacknowledged messages."""
         for channel in list(self.channels.values()):
             if close is not None:
                 channel.sending.end_stream(is_orderly=close.reply_code == Reply.OK)

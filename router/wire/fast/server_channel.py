@@ -1,16 +1,16 @@
-"""A channel of a client that dialed us, and its handles.
+"""A client's channel on the serving side, and its handles.
 
-Theory of operation. A channel takes its commands in order; nothing waits but the close of a handle
-or channel, for what was sent before, and CHANNEL COMMIT's answer. What depends on the routing table
-is asked of the core by attaching, and answered when the core has; the client may go on meanwhile,
-as the protocol wants it (§2.2.10).
+Theory of operation. A channel handles its commands in order; only the close of a handle or channel
+waits, for earlier messages, and CHANNEL COMMIT's answer. Questions to the routing table are
+attaches, answered when the core has; the client may continue meanwhile, as the protocol requires
+(§2.2.10).
 
-What a router cannot promise it refuses, with the code that says so::
+Requests that a router cannot meet are refused::
 
-    temporary destinations under a name of the client's   403   it could not be kept for it
+    temporary destinations with a name of the client's    403   it could not be kept for the client
     a topic that is not multicast, a queue that is        401
     other services than the three                         401
-    names that no route takes                             404
+    names without a route                                 404
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ class ServerChannel(HandleChannel):
         """Opens a handle (§3.5.2).
 
         Raises:
-            PeerError: it cannot be opened as asked for.
+            PeerError: it cannot be opened as requested.
         """
         command = handle.command
         try:
@@ -88,8 +88,8 @@ class ServerChannel(HandleChannel):
 
         Args:
             outlet: the link.
-            address: the name of a node that it made.
-            mode: ``copy`` or ``move``, how it shares messages out; None: it does not say.
+            address: the name of a node created by it.
+            mode: ``copy`` or ``move``, its distribution mode; None: unknown.
         """
         handle = outlet.handle
         assert isinstance(handle, Handle)
@@ -134,13 +134,13 @@ class ServerChannel(HandleChannel):
         self.engine.fault(error, self, handle)
 
     def close_handle(self, handle: Handle, error: PeerError) -> None:
-        """Closes a handle for a fault, or a wish, of ours; the client's close is awaited."""
+        """Closes a handle, for a fault or on our own initiative; awaits the client's close."""
         self._end_handle(handle, is_orderly=error.code == Reply.OK)
         handle.state = HandleState.CLOSING
         self.engine.send(c.HandleClose(handle.id, error.code, str(error)))
 
     def take_handle_close(self, handle: Handle) -> None:
-        """Handles the client's close of a handle: its wish, or its answer to ours (§3.5.16)."""
+        """Handles the client's close of a handle: its request, or its answer to ours (§3.5.16)."""
         if handle.state is HandleState.OPEN:
             handle.state = HandleState.LEAVING
             if self._is_waited_for(handle):
@@ -176,7 +176,7 @@ class ServerChannel(HandleChannel):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that the client sent is still to be handed on."""
+        """Whether the client's messages are still to be handed on."""
         if self.publishing.is_busy or self.sending.is_waited_for(None):
             return True
         return any(
@@ -185,7 +185,7 @@ class ServerChannel(HandleChannel):
         )
 
     def take_close(self) -> None:
-        """Handles the client's close, when what it sent before is handed on (§3.3.7)."""
+        """Handles the client's close, after its earlier messages are handed on (§3.3.7)."""
         if self.is_closing:
             self.engine.free_channel(self)
         elif not self.has_left:
@@ -196,16 +196,16 @@ class ServerChannel(HandleChannel):
                 self.finish_close()
 
     def pumped(self) -> None:
-        """Goes on with a stream when messages that waited may have been handed on."""
+        """Continues a stream when held messages may have been handed on."""
         self.sending.pump_stream()
         self.drained()
 
     def committed(self, confirm_tag: int) -> None:
-        """Settles what the transaction has acknowledged: its messages are all decided."""
+        """Settles the transaction's acknowledgments: its messages are all decided."""
         self.receiving.committed(confirm_tag)
 
     def drained(self) -> None:
-        """Records that something that was waited for is done."""
+        """Records that a wait is over."""
         for handle in list(self.handles.values()):
             if handle.own is not None:
                 self.receiving.pumped(handle.own)
@@ -226,7 +226,7 @@ class ServerChannel(HandleChannel):
         self.engine.free_channel(self)
 
     def close(self, error: PeerError) -> None:
-        """Closes the channel for a fault, or a wish, of ours; the client's close is awaited."""
+        """Closes the channel, for a fault or on our own initiative; awaits the client's close."""
         self.ended(is_orderly=True)
         self.is_closing = True
         for handle in self.handles.values():
@@ -234,10 +234,11 @@ class ServerChannel(HandleChannel):
         self.engine.send(c.ChannelClose(self.id, error.code, str(error)))
 
     def ended(self, *, is_orderly: bool) -> None:
-        """Ends what lives on the channel; what the client had not acknowledged is given back.
+        """Ends everything on the channel; unacknowledged messages are returned.
 
         Args:
-            is_orderly: the core is to be told of each link; else the connection's end says it all.
+            is_orderly: each link's end is reported to the core; else the connection's end implies
+                it.
         """
         self.sending.gatherer.keep()
         if is_orderly:

@@ -1,11 +1,11 @@
-"""How a client's connection opens (RFC 006 §3.2), seen from the side that is dialed.
+"""The handshake of a client's connection (RFC 006 §3.2), on the serving side.
 
-The steps are those of ``router.wire.fast.machine``; SASL is carried between the client and
+The steps are those of ``router.wire.fast.machine``; SASL is passed between the client and
 ``settings.sasl_server`` (``login``). A client of a higher version is answered with ours, which it
-may take or leave; one of version 0 is no client (§3.2.2).
+may accept or not; version 0 is invalid (§3.2.2).
 
-A client-name is active on one connection at a time (§3.2.6): a second one is refused (320). That
-is known within this process, not between workers.
+A client-name is active on one connection at a time (§3.2.6): a second one is refused (320). That is
+checked within this process, not between workers.
 """
 
 from typing import ClassVar, Final
@@ -30,13 +30,13 @@ MAX_SHORT: Final = 0xFFFF
 
 
 class ServerHandshake(Machine):
-    """The opening of a connection that a client dialed.
+    """The handshake of a connection that a client dialed.
 
     Attributes:
         user: the client's authenticated name; None if it is anonymous.
-        owner: whose partly received messages are kept; None: nobody's.
-        channel_max, handle_max: how many the client may have open.
-        area: keeps what was received in part.
+        owner: the owner of incomplete received messages; None: they are not kept.
+        channel_max, handle_max: most channels and handles of the client.
+        area: keeps incomplete messages.
     """
 
     peer = Sender.CLIENT
@@ -52,7 +52,7 @@ class ServerHandshake(Machine):
         self._mechanism = ""
 
     def read_start(self, octets: bytes) -> int:
-        """Takes 128 and a version, and answers with a challenge (§3.2.2)."""
+        """Handles 128 and a version, and answers with a challenge (§3.2.2)."""
         if (octets[:1] and octets[0] != PROTOCOL_ID) or octets[1:2] == b"\0":
             shown = octets[: len(START)].hex(" ")
             self.over(Condition(conditions.NOT_IMPLEMENTED, f"the first octets are {shown}"), False)
@@ -164,7 +164,7 @@ class ServerHandshake(Machine):
 
 
 def _agreed(name: str, asked: int, most: int) -> int:
-    """Takes a limit of the client's, which may not be above ours (§3.2.5)."""
+    """Handles a limit of the client's, which may not be above ours (§3.2.5)."""
     if not 0 < asked <= most:
         raise PeerError(Reply.SYNTAX_ERROR, f"{name} {asked}; 1 to {most}", Level.CONNECTION)
     return asked

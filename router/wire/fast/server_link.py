@@ -1,15 +1,15 @@
-"""A link of the core's to a server that we dialed: a channel and a handle of its own.
+"""A link to a server that we dialed: a channel and a handle of its own.
 
-Theory of operation. Each link has a channel, since acknowledgements are the channel's (§3.3.3), and
-on it one handle of the same number, so that what a server objects to ends one link and no other.
-Both are opened in one go, and the confirmation of the second makes the link::
+Theory of operation. Each link has a channel, since acknowledgments concern the channel (§3.3.3),
+and on it one handle of the same number, so that an error of the server ends one link and no other.
+Both are opened together, and the confirmation of the second attaches the link::
 
     AttachLink -> CHANNEL OPEN, HANDLE OPEN -> HANDLE REPLY 200      -> LinkAttached
                                              \\-> CLOSE of either    -> LinkAttached without
                                                                         terminus, LinkDetached
 
-Channels are opened restartable: large messages go on where they broke off, if the server keeps
-what it has of them.
+Channels are opened restartable: large messages are continued after an interruption, if the server
+keeps its part.
 """
 
 import enum
@@ -29,11 +29,11 @@ from router.wire.fast.types import fits_short
 from router.wire.machine import Handlers
 
 CHANNEL_TAG, HANDLE_TAG, FLOW_TAG, CONSUME_TAG = 1, 2, 3, 4
-"""Confirm-tags of commands that are not HANDLE SEND."""
+"""Confirm-tags of commands other than HANDLE SEND."""
 
 
 class ServerLinkState(enum.Enum):
-    """How far a link is."""
+    """The state of a link."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -44,10 +44,10 @@ class ServerLink:
     """One link of the core's.
 
     Attributes:
-        command: the attach that asked for it.
-        link: its identity.
+        command: the attach that requested it.
+        link: the link's identity.
         number: of its channel, and of its handle.
-        made: the name that the server gave a temporary destination.
+        made: the name of a temporary destination, from the server.
     """
 
     is_producer: ClassVar[bool]
@@ -66,30 +66,30 @@ class ServerLink:
 
     @property
     def terminus(self) -> Source | Target | None:
-        """What the link is attached to at the server."""
+        """The terminus of the link at the server."""
         command = self.command
         found = command.target if command.role is Role.SENDER else command.source
         return None if isinstance(found, Coordinator) else found
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the server is to make the destination."""
+        """Whether the server is to create the destination."""
         return self.terminus is not None and self.terminus.dynamic
 
     @property
     def where(self) -> Destination:
-        """What the link's address names at the server."""
+        """The destination of the link's address at the server."""
         terminus = self.terminus
         return self.destination("" if terminus is None else terminus.address or "")
 
     def destination(self, address: str) -> Destination:
-        """Reads an address as the server's."""
+        """Returns an address's destination at the server."""
         terminus = self.terminus
         return destination(address, () if terminus is None else terminus.capabilities)
 
     @property
     def is_possible(self) -> bool:
-        """Whether the address is a name that can be said."""
+        """Whether the address fits the protocol's names."""
         terminus = self.terminus
         return terminus is None or fits_short(terminus.address or "")
 
@@ -114,7 +114,7 @@ class ServerLink:
         """Handles a command of the server's.
 
         Raises:
-            PeerError: it may not come here.
+            PeerError: it is not allowed here.
         """
         handler = self.handlers.get(type(command))
         if handler is None:
@@ -168,7 +168,7 @@ class ServerLink:
     # --- end --------------------------------------------------------------------------------------
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
-        """Ends the link on the core's word."""
+        """Ends the link as ordered by the core."""
         if self.state is ServerLinkState.CLOSING:
             return
         self.give_back()
@@ -176,7 +176,7 @@ class ServerLink:
         self._start_close(reply_of(condition), words_of(condition))
 
     def end(self, condition: Condition | None) -> None:
-        """Ends the link for a fault that was found."""
+        """Ends the link for a fault."""
         self.detach(True, condition or Condition(DETACH_FORCED, "the server closed the handle"))
 
     def _start_close(self, code: Reply, text: str) -> None:
@@ -186,7 +186,7 @@ class ServerLink:
         self.engine.send(c.ChannelClose(self.number, code, text))
 
     def take_handle_close(self, command: c.HandleClose) -> None:
-        """Handles the server's close of the handle; the channel is of no use without it."""
+        """Handles the server's close of the handle; the channel is closed as well."""
         if self.state is ServerLinkState.CLOSING:
             return
         self.engine.send(c.HandleClose(self.number, Reply.OK))
@@ -194,7 +194,7 @@ class ServerLink:
         self.detach(True, condition)
 
     def take_channel_close(self, command: c.ChannelClose) -> None:
-        """Handles the server's close of the channel: its wish, or its answer to ours."""
+        """Handles the server's close of the channel: its request, or its answer to ours."""
         if self.state is not ServerLinkState.CLOSING:
             self.give_back()
             self._tell_end(True, condition_of(command.reply_code, command.reply_text))
@@ -203,7 +203,7 @@ class ServerLink:
         self.engine.free(self.number)
 
     def connection_over(self, *, is_orderly: bool) -> None:
-        """Records that the connection is over, which says it all."""
+        """Records that the connection is over, which implies the end of the link."""
         if is_orderly:
             self.give_back()
         self.gatherer.keep()
@@ -215,7 +215,7 @@ class ServerLink:
         self.engine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
-        """Gives back to the core what was not sent."""
+        """Returns unsent deliveries to the core."""
 
     handlers: ClassVar[Handlers] = {
         c.ChannelReply: take_channel_reply,

@@ -1,4 +1,4 @@
-"""What a client's connection has: handles, links, and what their credit waits for."""
+"""The shared state of a client's connection: handles, links, and pending reviews of credit."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from router.wire.serving import ServingMachine
 
 
 class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
-    """What the channels of one connection share.
+    """The shared state of one connection's channels.
 
     Attributes:
         channels, handles: by number; handles are numbered over all channels (§3.5.2).
-        outgoing: makes deliveries ready.
-        budget: counts what is gathered.
-        heads: looks at the heads of messages.
+        outgoing: prepares deliveries.
+        budget: counts octets of incomplete messages.
+        heads: validates heads of messages.
     """
 
     spoken = "AMQP/Fast"
@@ -46,11 +46,11 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         self._browsed = 0
 
     def drained(self) -> None:
-        """Records that something that was waited for is done."""
+        """Records that a wait is over."""
         raise NotImplementedError
 
     def free_channel(self, channel: HandleChannel) -> None:
-        """Records that a channel's number, and its handles', may be used again."""
+        """Records that the numbers of a channel, and of its handles, are free."""
         raise NotImplementedError
 
     # --- faults -----------------------------------------------------------------------------------
@@ -58,14 +58,14 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     def guard(
         self, action: Callable[[], None], channel: HandleChannel, handle: Handle | None
     ) -> None:
-        """Does what may find the client at fault."""
+        """Runs code that may find the client at fault."""
         try:
             action()
         except PeerError as error:
             self.fault(error, channel, handle)
 
     def fault(self, error: PeerError, channel: HandleChannel, handle: Handle | None) -> None:
-        """Ends what a fault concerns, and no more (§2.2.10)."""
+        """Ends the handle, channel or connection that a fault concerns (§2.2.10)."""
         if error.level is Level.CONNECTION:
             self.fail(error)
         elif error.level is Level.CHANNEL or handle is None:
@@ -77,7 +77,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     # --- links ------------------------------------------------------------------------------------
 
     def next_browsed(self) -> int:
-        """Numbers a message that may be browsed; 0 stands for none (§3.5.8)."""
+        """Returns the number of the next message for browsing; 0 means none (§3.5.8)."""
         self._browsed = self._browsed % 0xFFFF_FFFF + 1
         return self._browsed
 
@@ -109,13 +109,13 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
             self.runs.add(LinkDetached(outlet.link, closed=True))
 
     def review(self, outlet: Outlet) -> None:
-        """Looks at a link's credit when the turn ends."""
+        """Reviews a link's credit at the end of the turn."""
         self._reviews[id(outlet)] = outlet
 
     def wake_at(self, at: float) -> None:
-        """Looks at what waits to be handed on at a time or before."""
+        """Schedules a check of held messages for this time."""
         self._wakes_at = min(self._wakes_at, at)
 
     def pump_later(self, channel: HandleChannel, pump: Callable[[], None]) -> None:
-        """Hands on what waits in a channel when the turn ends, by the time that it is then."""
+        """Hands on a channel's held messages at the end of the turn, with the time of the turn."""
         self._pumps[channel] = pump

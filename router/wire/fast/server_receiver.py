@@ -1,29 +1,29 @@
-"""A link on which a server sends to us: HANDLE CONSUME, NOTIFY, and acknowledgements.
+"""A receiving link from a server: HANDLE CONSUME, NOTIFY, and acknowledgments.
 
 Theory of operation. The protocol has no credit but a prefetch: how many messages may be
-unacknowledged. The subscription is made with the first credit and the credit is its prefetch, at
-least ``LEAST_PREFETCH``: it cannot be changed later. So the server may be ahead of the credit by
-what is within the prefetch; such messages are *held* here until they are granted.
+unacknowledged. The subscription is made with the first credit, which becomes its prefetch, at least
+``LEAST_PREFETCH``: it cannot be changed later. So the server may exceed the credit within the
+prefetch; such messages are *held* here until credit is granted.
 
     IDLE      credit             -> ACTIVE     HANDLE CONSUME
     ACTIVE    no credit, drain   -> PAUSING    HANDLE FLOW, to be confirmed
-    PAUSING   confirmed          -> PAUSED     held messages go back; a drain is answered
+    PAUSING   confirmed          -> PAUSED     held messages are returned; a drain is answered
     PAUSED    credit             -> ACTIVE     HANDLE FLOW
 
-What is sent before the confirmation of HANDLE FLOW has come before it, so a drain is exact.
+Messages sent before the confirmation of HANDLE FLOW arrive before it, so a drain is exact.
 
-Outcomes. CHANNEL ACK is cumulative: it goes out when everything up to it is decided. What is given
-back is ungot before that (§3.5.7)::
+Outcomes. CHANNEL ACK is cumulative: it is sent when all messages up to it are decided. Returned
+messages are ungot before that (§3.5.7)::
 
     accepted                          CHANNEL ACK
     released, modified                HANDLE UNGET, for queues
     rejected                          HANDLE UNGET, for queues; CHANNEL ACK if it was redelivered
-    any of these, for topics          CHANNEL ACK: there is nobody to give it back to
+    any of these, for topics          CHANNEL ACK: it cannot be returned
 
-The protocol has no word for a rejected message. It goes back once, since an ACK would lose it, and
-the server may give it to somebody else. One that is rejected although the server says that it has
-been delivered before would come for ever; the ACK ends it, as a broker without a dead-letter
-exchange ends what is rejected.
+The protocol has no word for a rejected message. It is returned once, since an ACK would lose it,
+and the server may deliver it to another client. One that is rejected although the server says that
+it was delivered before would come for ever; the ACK ends it, as a broker without a dead-letter
+exchange drops rejected messages.
 """
 
 import enum
@@ -52,7 +52,7 @@ MAX_PREFETCH: Final = 0xFFFF
 
 
 class Consuming(enum.Enum):
-    """Where the subscription stands (see the module)."""
+    """The state of the subscription (see the module)."""
 
     IDLE = "idle"
     ACTIVE = "active"
@@ -61,7 +61,7 @@ class Consuming(enum.Enum):
 
 
 class ServerReceiver(ServerLink):
-    """A link on which we consume."""
+    """A receiving link from a server."""
 
     is_producer = False
 
@@ -73,8 +73,8 @@ class ServerReceiver(ServerLink):
         self._is_draining = False
         self._is_held = False
         self._held: deque[ReceivedDelivery] = deque()
-        self._open: dict[int, bool] = {}  # message number → is decided; rising
-        self._redelivered: set[int] = set()  # those of them that were delivered before
+        self._open: dict[int, bool] = {}  # message number → is decided; ascending
+        self._redelivered: set[int] = set()  # those of them that were redelivered
 
     # --- the subscription -------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class ServerReceiver(ServerLink):
         self._follow()
 
     def grant(self, credit: int, drain: bool) -> None:
-        """Takes credit from the core; 0 stops the server."""
+        """Handles credit from the core; 0 stops the server."""
         self._credit = credit
         self._is_draining = drain
         if self.state is ServerLinkState.OPEN:
@@ -91,12 +91,12 @@ class ServerReceiver(ServerLink):
             self._follow()
 
     def hold(self, held: bool) -> None:
-        """Stops or resumes reporting; the prefetch bounds what comes meanwhile."""
+        """Stops or resumes reporting; the prefetch bounds messages meanwhile."""
         self._is_held = held
         self._report_held()
 
     def _follow(self) -> None:
-        """Does the next thing that credit and drain ask for."""
+        """Takes the next step that credit and drain require."""
         wants = self._credit > 0 and not self._is_draining
         match self._consuming:
             case Consuming.IDLE if wants:
@@ -181,7 +181,7 @@ class ServerReceiver(ServerLink):
             self._report(self._held.popleft())
 
     def _give_held_back(self) -> None:
-        """Lets the server have again what was never reported."""
+        """Returns held messages to the server; they were never reported."""
         held, self._held = self._held, deque()
         for delivery in held:
             self._unget(delivery.number)
@@ -189,7 +189,7 @@ class ServerReceiver(ServerLink):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
-        """Takes outcomes; they are told when everything before them is decided."""
+        """Handles outcomes; they are sent when all earlier messages are decided."""
         is_taken, is_rejected = is_acknowledged(state), isinstance(state, Rejected)
         for number in numbers:
             if is_taken or (is_rejected and number in self._redelivered):
@@ -208,7 +208,7 @@ class ServerReceiver(ServerLink):
         self.engine.settling[self.number] = self
 
     def flush(self) -> None:
-        """Writes the acknowledgement that is due."""
+        """Writes the gathered acknowledgment."""
         if self.state is not ServerLinkState.OPEN:
             return
         last = None
@@ -228,7 +228,7 @@ class ServerReceiver(ServerLink):
     # --- end --------------------------------------------------------------------------------------
 
     def give_back(self) -> None:
-        """Tells what is decided; the server takes back the rest when the channel ends."""
+        """Sends the decided outcomes; the server requeues the others when the channel ends."""
         if self.state is ServerLinkState.OPEN:
             self.flush()
 

@@ -1,11 +1,11 @@
-"""A link on which we send to a server: HANDLE SEND with a confirm-tag each.
+"""A sending link to a server: HANDLE SEND with a confirm-tag each.
 
-Theory of operation. Every delivery whose outcome matters is sent with a confirm-tag of its own, and
-the HANDLE REPLY that bears it is its outcome (``reply.outcome_of_reply``). Credit is what may be
-unconfirmed at a time (``WINDOW``).
+Theory of operation. Every delivery with an outcome is sent with a confirm-tag of its own, and the
+HANDLE REPLY with that tag is its outcome (``reply.outcome_of_reply``). Credit is the number of
+messages that may be unconfirmed (``WINDOW``).
 
 A link without an address is the anonymous terminus: its handle is opened with the empty name, and
-each HANDLE SEND says where it goes (§3.5.2.3).
+each HANDLE SEND names its destination (§3.5.2.3).
 """
 
 import struct
@@ -33,17 +33,17 @@ WINDOW: Final = 2000
 
 _SEND: Final = struct.Struct(">HBHHIB").pack
 _FIRST_TAG: Final = 16
-"""Confirm-tags below are those of other commands."""
+"""Lower confirm-tags are those of other commands."""
 _LAST_TAG: Final = 0xFFFF
 
 
 @attrs.define(eq=False)
 class Shipment:
-    """A message on its way to the server, a ``Parcel``.
+    """A message under way to the server, a ``Parcel``.
 
     Attributes:
-        confirm_tag: 0: its outcome does not matter.
-        name: destination, and the end octet behind it.
+        confirm_tag: 0: it has no outcome.
+        name: destination, and the end octet after it.
     """
 
     sender: "ServerSender"
@@ -54,12 +54,12 @@ class Shipment:
 
     @property
     def handle(self) -> int:
-        """The handle that it goes out by."""
+        """The handle by which it is sent."""
         return self.sender.number
 
     @property
     def flows(self) -> bool:
-        """It has an end."""
+        """False: it has an end."""
         return False
 
     @property
@@ -78,7 +78,7 @@ class Shipment:
         return self.sender.state is ServerLinkState.OPEN
 
     def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
-        """Makes the frame of HANDLE SEND."""
+        """Encodes the frame of HANDLE SEND."""
         tail = b"\x00\xce" if partial else self.name
         bits = partial | recovery << 2
         size_of_frame = 10 + len(tail)
@@ -86,7 +86,7 @@ class Shipment:
 
 
 class ServerSender(ServerLink):
-    """A link on which we send.
+    """A sending link to a server.
 
     Attributes:
         unsent: deliveries that wait for an earlier one to be ready.
@@ -115,7 +115,7 @@ class ServerSender(ServerLink):
         return gain > 0 and (self._credit <= 0 or 2 * gain >= WINDOW)
 
     def review(self) -> None:
-        """Grants what there is room for."""
+        """Grants credit as far as there is capacity."""
         if self.needs_review and self.state is ServerLinkState.OPEN:
             self._credit = WINDOW - len(self._unconfirmed)
             self.engine.runs.add(CreditGranted(self.link, self._credit))
@@ -123,7 +123,7 @@ class ServerSender(ServerLink):
     # --- sending ----------------------------------------------------------------------------------
 
     def send_deliveries(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Sends, or refuses what cannot be sent."""
+        """Sends deliveries; refuses those that cannot be sent."""
         for delivery in deliveries:
             self._credit -= 1
             try:
@@ -180,7 +180,7 @@ class ServerSender(ServerLink):
         self.engine.runs.update(self.link, numbers, state, True)
 
     def give_back(self) -> None:
-        """Gives back what was never sent."""
+        """Returns unsent deliveries to the core."""
         unsent = [number for number, settled in self.unsent.items() if not settled]
         self.unsent.clear()
         if unsent and self.state is ServerLinkState.OPEN:

@@ -1,13 +1,13 @@
 """Messages without a known end, which clients send to peer services (RFC 006 §3.5.3.1).
 
-Theory of operation. A stream is one delivery that is handed on part by part: its first fragment
-holds the head, whose body-size is 0, and every fragment is a further part of the body. It ends when
-the client closes handle or channel, and is aborted when the connection is lost or at fault. Parts
-are handed on as sections of AMQP 1.0, each fragment a data section, because a part of a message of
-this protocol could not be translated by itself.
+Theory of operation. A stream is one delivery that is handed on part by part: its first fragment has
+the head, whose body-size is 0, and every fragment is a further part of the body. It ends when the
+client closes handle or channel, and is aborted when the connection is lost or at fault. Parts are
+handed on as sections of AMQP 1.0, each fragment a data section, because a part of a message of this
+protocol cannot be translated by itself.
 
     state      input                       becomes
-    WAITING    credit                      FLOWING    what has come is handed on
+    WAITING    credit                      FLOWING    arrived parts are handed on
     WAITING    fragment                    WAITING    held
     FLOWING    fragment                    FLOWING    handed on; held while the window is
     any        close in order              ENDED      the delivery's last part, an empty one
@@ -40,7 +40,7 @@ def first_part(prefix: bytes, fragment: bytes) -> tuple[bytes, bytes]:
         fragment: head, and perhaps some body.
 
     Raises:
-        PeerError: the head is not whole, is broken, or names a size.
+        PeerError: the head is incomplete, is invalid, or has a size.
     """
     size = head_octets(fragment, 0, len(fragment))
     if size is None:
@@ -58,7 +58,7 @@ def first_part(prefix: bytes, fragment: bytes) -> tuple[bytes, bytes]:
 
 
 class Stream:
-    """A message without end, on its way to the core."""
+    """A message without end, under way to the core."""
 
     def __init__(self, engine: ServerLinks, inlet: Inlet, number: int, head: bytes) -> None:
         self.inlet = inlet
@@ -70,17 +70,17 @@ class Stream:
 
     @property
     def waits(self) -> bool:
-        """Whether something that has come is still to be handed on."""
+        """Whether arrived parts are still to be handed on."""
         return bool(self._held)
 
     def push(self, body: bytes) -> None:
-        """Takes a fragment's part of the body."""
+        """Handles a fragment's part of the body."""
         self._held.append(body)
         self._engine.hold_octets(len(body))
         self.pump()
 
     def pump(self) -> None:
-        """Hands on what has come, if it may go."""
+        """Hands on arrived parts, if allowed."""
         inlet = self.inlet
         if inlet.reserve is not None or not (self._is_flowing or inlet.credit > 0):
             return

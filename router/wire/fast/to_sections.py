@@ -1,7 +1,6 @@
 """From AMQP/Fast to AMQP 1.0: head and body become message sections (1.0 §3.2).
 
-Every message whose octets keep to their format has a translation; docs/translation-fast.md is the
-table for people.
+Every valid message has a translation; docs/translation-fast.md is the table for people.
 """
 
 from typing import Any, Final
@@ -20,10 +19,10 @@ _NO_PROPERTIES: Final = sections.Properties()
 
 
 def to_message(payload: bytes) -> AnnotatedMessage:
-    """Translates a payload, as ``router.wire.fast.message`` draws it, into sections.
+    """Translates a payload, in the format of ``router.wire.fast.message``, into sections.
 
     Raises:
-        TranslationError: the payload breaks its format, with the part named.
+        TranslationError: the payload is invalid; names the part.
     """
     try:
         layout = layout_of(payload)
@@ -62,7 +61,7 @@ class _ToSections:
     # --- headers ----------------------------------------------------------------------------------
 
     def place_headers(self) -> None:
-        """Sends each header to its section."""
+        """Maps each header to its section."""
         for name, value in self._head.headers.items():
             if name not in marks.RESERVED:
                 self._application_properties[name] = to_v1_0(value)
@@ -70,7 +69,7 @@ class _ToSections:
                 self._odd[name] = to_v1_0(value)
 
     def _read_mark(self, name: str, value: TableValue) -> bool:
-        """Reads a reserved header; returns whether it means what its name stands for."""
+        """Reads a reserved header; returns whether it has its reserved meaning."""
         if isinstance(value, bytes):
             return self._read_octets(name, value)
         if name == marks.CREATION_TIME and isinstance(value, Seconds):
@@ -96,7 +95,7 @@ class _ToSections:
             return self._read_sections(value)
         if name == marks.BODY:
             self._body = value
-            return True  # ``place_body`` looks whether it is true
+            return True  # ``place_body`` checks whether it is true
         text = to_v1_0(value)
         if type(text) is not str:
             return False
@@ -120,7 +119,7 @@ class _ToSections:
     # --- body -------------------------------------------------------------------------------------
 
     def place_body(self, body: bytes) -> None:
-        """Makes the body's sections; a header may say of what kind they are."""
+        """Sets the body's sections; a header may name their kind."""
         if self._body is not None and not self._place_marked(self._body, body):
             self._odd[marks.BODY] = to_v1_0(self._body)
             self._body = None
@@ -152,7 +151,7 @@ class _ToSections:
     # --- the whole --------------------------------------------------------------------------------
 
     def message(self) -> AnnotatedMessage:
-        """Puts the pieces together; what was said exactly counts."""
+        """Returns the message; exact parts take precedence."""
         message, exact = self._message, self._exact
         head = self._head
         message.header = sections.Header(

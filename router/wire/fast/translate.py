@@ -1,9 +1,9 @@
-"""How this protocol meets AMQP 1.0: the functions that ``router.wire.hub`` looks for.
+"""Translation between this protocol and AMQP 1.0: the functions used by ``router.wire.hub``.
 
-What goes where: docs/translation-fast.md. The quick ways do nothing of their own: a stream of
-messages alike differs in its bodies and identifiers alone, so what stands before the body is
-translated once, but for the identifier, and remembered. That is the first of AMQP 1.0's properties
-(§3.2.4), and put in its place there.
+What goes where: docs/translation-fast.md. The quick functions have no rules of their own: similar
+messages differ only in bodies and identifiers, so everything before the body is translated once,
+without the identifier, and cached. The identifier is the first of AMQP 1.0's properties (§3.2.4),
+and is inserted there.
 """
 
 from typing import Final
@@ -29,18 +29,18 @@ _DATA: Final = b"\x00\x53\x75"
 _PROPERTIES: Final = b"\x00\x53\x73"
 
 _STAND_IN: Final = b"\x01x"
-"""An identifier, with its size, in place of any other."""
+"""A placeholder identifier, with its size."""
 
 
 @attrs.frozen
 class _Before:
-    """What stands before a body's section, with the identifier taken out.
+    """Everything before a body's section, without the identifier.
 
     Attributes:
         front: sections before the properties.
         count: fields of the properties; 0: the message has no identifier, and all is ``front``.
-        fields: the properties behind the message-id.
-        rest: sections behind the properties.
+        fields: the properties after the message-id.
+        rest: sections after the properties.
     """
 
     front: bytes
@@ -49,7 +49,7 @@ class _Before:
     rest: bytes = b""
 
     def octets(self, identifier: bytes) -> bytes:
-        """Puts an identifier, which has its size before it, in its place."""
+        """Inserts an identifier, which has its size before it."""
         if not self.count:
             return self.front
         properties = compound(0xC0, self.count, b"\xa1" + identifier + self.fields)
@@ -61,7 +61,7 @@ _downs: dict[bytes, tuple[bytes, bytes]] = {}
 
 
 def quick_to_sections(payload: bytes) -> bytes | None:
-    """Translates a payload whose body is plain data; None: somebody else has to look.
+    """Translates a payload whose body is data; None: it needs the general translation.
 
     Raises:
         TranslationError: as ``to_sections``.
@@ -93,7 +93,7 @@ def quick_to_sections(payload: bytes) -> bytes | None:
 
 
 def _without_identifier(made: bytes) -> _Before:
-    """Removes the message-id that stands in for others from encoded sections."""
+    """Removes the placeholder message-id from encoded sections."""
     [found] = [each for each in sections.walk(made) if each.code == sections.PROPERTIES]
     is_short = made[found.body_start] == 0xC0
     fields_at = found.body_start + (3 if is_short else 9)
@@ -107,7 +107,7 @@ def _without_identifier(made: bytes) -> _Before:
 
 
 def quick_from_sections(payload: bytes) -> bytes | None:
-    """Translates sections that end in one of data; None: somebody else has to look.
+    """Translates sections that end in one of data; None: they need the general translation.
 
     Raises:
         TranslationError: as ``from_sections``.
@@ -134,7 +134,7 @@ def quick_from_sections(payload: bytes) -> bytes | None:
 
 
 def _data_at(payload: bytes) -> int | None:
-    """Finds the data section of a payload that ends with it and has no other."""
+    """Returns the offset of the data section, if it is the only one and at the end."""
     try:
         for section in sections.walk(payload):
             if section.code >= sections.DATA:

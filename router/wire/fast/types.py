@@ -1,21 +1,21 @@
 """Strings and field tables (RFC 006 §3.1.1).
 
-A short string has a length of one octet, holds UTF-8 and no zero octet; a long string has a length
-of *two* octets and holds anything. A field table is a long string of entries::
+A short string has a length of one octet, is UTF-8 and has no zero octet; a long string has a length
+of *two* octets and any content. A field table is a long string of entries::
 
     table:  octets(2)  { name: size(1) octets | letter(1) value }*
 
-The document of 0.7c0 leaves a table's inside open; this is what its next revision, 0.7d0, says,
-and so it is *inferred* here. Its letters, with their Python forms::
+The specification of 0.7c0 leaves a table's content open; the next revision, 0.7d0, defines it, so
+it is *inferred* here. Its letters, with their Python forms::
 
     S long string    bytes        I signed, 32 bits     int
     D decimal        TableDecimal T seconds, 32 bits    Seconds
 
-Of two entries of one name the first one counts (0.8a2).
+Of two entries of one name the first one is kept (0.8a2).
 
 Short strings of commands are names (``router.model.text``); in the head of a message they are
-carried, and in what a server that we dialed says of a message. What may never happen: octets make a
-decoder raise anything but ``DecodeError``.
+carried, and in a server's text about a message. What may never happen: octets make a decoder raise
+anything but ``DecodeError``.
 """
 
 import struct
@@ -28,7 +28,7 @@ from router.errors import DecodeError, MisuseError
 from router.model.text import decode_name, decode_text, encode_text, words
 
 MAX_LONG_OCTETS: Final = 0xFFFF
-"""A long string's, and so a table's, largest size."""
+"""Largest size of a long string, and so of a table."""
 
 
 class Seconds(int):
@@ -54,7 +54,7 @@ TableValue: TypeAlias = bytes | int | TableDecimal | Seconds
 Table: TypeAlias = dict[str, TableValue]
 
 ReadShort: TypeAlias = Callable[[bytes, int, int], tuple[str, int]]
-"""Reads a short string and returns it with the offset behind it."""
+"""Reads a short string and returns it with the offset after it."""
 
 _DECIMAL: Final = struct.Struct(">Bi")
 _INT: Final = struct.Struct(">i")
@@ -65,10 +65,10 @@ def _cut(at: int) -> DecodeError:
 
 
 def decode_short(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string and returns it with the offset behind it.
+    """Reads a short string and returns it with the offset after it.
 
     Raises:
-        DecodeError: it ends beyond ``end``, is no UTF-8, or holds a zero octet.
+        DecodeError: it ends beyond ``end``, is not UTF-8, or has a zero octet.
     """
     after = _end_of_short(octets, at, end)
     text = decode_name(octets[at + 1 : after], at + 1)
@@ -78,7 +78,7 @@ def decode_short(octets: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def decode_carried(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string whatever it holds, and returns it with the offset behind it.
+    """Reads a short string with any content, and returns it with the offset after it.
 
     Raises:
         DecodeError: it ends beyond ``end``.
@@ -88,7 +88,7 @@ def decode_carried(octets: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def decode_words(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string for people, and returns it with the offset behind it.
+    """Reads a short string for people, and returns it with the offset after it.
 
     Raises:
         DecodeError: it ends beyond ``end``.
@@ -107,7 +107,7 @@ def _end_of_short(octets: bytes, at: int, end: int) -> int:
 
 
 def fits_short(text: str) -> bool:
-    """Returns whether a text can be a short string."""
+    """Returns whether a text fits a short string."""
     if "\0" in text:
         return False
     if len(text) <= 63:
@@ -119,7 +119,7 @@ def encode_short(text: str) -> bytes:
     """Writes a short string.
 
     Raises:
-        MisuseError: it cannot be one.
+        MisuseError: it does not fit.
     """
     octets = encode_text(text)
     if len(octets) > 255 or b"\0" in octets:
@@ -134,12 +134,12 @@ def encode_carried(text: str) -> bytes:
 
 
 def cut_short(text: str) -> str:
-    """Cuts a text for people to what a short string holds."""
+    """Shortens a text for people to fit a short string."""
     return words(text).replace("\0", " ").encode()[:255].decode("utf-8", "ignore")
 
 
 def decode_long(octets: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Reads a long string and returns it with the offset behind it.
+    """Reads a long string and returns it with the offset after it.
 
     Raises:
         DecodeError: it ends beyond ``end``.
@@ -166,12 +166,12 @@ def encode_long(octets: bytes) -> bytes:
 def decode_table(
     octets: bytes, at: int, end: int, read_name: ReadShort = decode_short
 ) -> tuple[Table, int]:
-    """Reads a field table and returns it with the offset behind it.
+    """Reads a field table and returns it with the offset after it.
 
     Args:
-        octets: what holds it.
-        at: where it begins.
-        end: where what holds it ends.
+        octets: the buffer that holds it.
+        at: the offset where it begins.
+        end: end of the available octets.
         read_name: reads the names of its entries.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Values of headers between field tables and AMQP 1.0's type system, both ways."""
+"""Conversion of header values between field tables and AMQP 1.0's type system."""
 
 import uuid
 from typing import Any, Final
@@ -11,7 +11,7 @@ _DIGITS: Final = (1 << 53) - 1
 
 
 def to_v1_0(value: TableValue) -> Any:
-    """Turns a table's value into AMQP 1.0's form; every value has one."""
+    """Converts a table's value to AMQP 1.0's form; every value has one."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -44,10 +44,10 @@ def _from_decimal64(value: Decimal64) -> TableDecimal | None:
 
 
 def from_v1_0(value: Any) -> tuple[TableValue | None, bool]:
-    """Turns a value of AMQP 1.0 into a table's.
+    """Converts a value of AMQP 1.0 to a table's.
 
     Returns:
-        the nearest value, None if there is none; and whether ``to_v1_0`` gives the same back.
+        the nearest value, None if there is none; and whether ``to_v1_0`` restores the original.
     """
     kind = type(value)
     if kind is str:
@@ -68,7 +68,7 @@ def from_v1_0(value: Any) -> tuple[TableValue | None, bool]:
 
 
 def _near(value: Any) -> TableValue | None:
-    """Finds what says nearly the same, for people and for programs that read text."""
+    """Returns an approximate value, for people and for programs that read text."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, int):
