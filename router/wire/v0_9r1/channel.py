@@ -1,16 +1,16 @@
-"""Channels of the draft: structured contents, and methods that it words otherwise.
+"""Channels of the draft: structured contents, and methods that differ from 0-9-1's.
 
-Theory of operation. What is due on a channel is the table of ``router.wire.v0_9_1.channel``; here
-a content may have others inside. ``_parts`` are the contents that have begun, the root first::
+Theory of operation. The table of ``router.wire.v0_9_1.channel`` decides what is expected on a
+channel; here a content may contain others. ``_parts`` are the incomplete contents, the root first::
 
     METHOD  publish, deliver …            HEADER
-    HEADER  header with weight            HEADER   its first child is due
+    HEADER  header with weight            HEADER   its first child is expected
             header without, with a body   BODY
-            header without either         what the content around it still lacks; METHOD at the end
+            header without either         the rest of the enclosing content; METHOD at the end
     BODY    body, not all of it           BODY
-            body, the last of it          as behind a header without either
+            body, the last of it          as after a header without either
 
-Whatever is not due is incomplete content, or a weight that does not match: 501, which ends the
+Any other frame is incomplete content, or a weight that does not match: 501, which ends the
 connection.
 """
 
@@ -35,11 +35,11 @@ from router.wire.v0_9r1.framing import FrameType
 
 @attrs.define(eq=False)
 class _Part:
-    """A content that has begun.
+    """An incomplete content.
 
     Attributes:
-        children: those that are complete.
-        missing_children, missing_octets: what is to come yet.
+        children: the complete ones.
+        missing_children, missing_octets: still to arrive.
     """
 
     header: bytes
@@ -50,7 +50,7 @@ class _Part:
 
 
 class DraftChannel(Channel):
-    """What channels of both sides have in common."""
+    """The common part of both sides' channels."""
 
     misplaced = Reply.FRAME_ERROR
 
@@ -81,12 +81,12 @@ class DraftChannel(Channel):
         self._go_on()
 
     def check_other_content(self, weight: int, body_octets: int) -> None:
-        """Refuses a content of another class than basic that cannot be taken."""
+        """Refuses a content of a class other than basic that is not supported."""
         if weight:
             raise PeerError(Reply.NOT_IMPLEMENTED, "child contents in another class than basic")
 
     def _count(self, header_octets: int, body_octets: int) -> None:
-        """Refuses a content that is too large to be gathered, with all its children."""
+        """Refuses a content that is too large, with all its children."""
         self._gathered += header_octets + body_octets
         if self._gathered > MAX_BODY_OCTETS:
             self.check_body(self._gathered)
@@ -104,7 +104,7 @@ class DraftChannel(Channel):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Works out what is due next; closes what is complete."""
+        """Sets what is expected next; completes contents."""
         while self._parts:
             part = self._parts[-1]
             if part.missing_children:
@@ -137,7 +137,7 @@ class DraftChannel(Channel):
             raise self.blame(error, spec) from None
 
     def drop_content(self) -> None:
-        """Forgets a content that has begun."""
+        """Discards an incomplete content."""
         super().drop_content()
         self._parts.clear()
         self._gathered = 0
@@ -145,7 +145,7 @@ class DraftChannel(Channel):
     # --- output -----------------------------------------------------------------------------------
 
     def send(self, method: m.Method) -> None:
-        """Sends a method, in the draft's words."""
+        """Sends a method in the draft's form."""
         if isinstance(method, m.ChannelFlowOk):
             return  # flow has no answer here
         super().send(method)

@@ -1,18 +1,19 @@
 """The side that dials brokers of the draft.
 
 Theory of operation. Links are channels, as in 0-9-1 (``router.wire.v0_9_1.client``). The draft has
-no confirms, so a link whose outcomes matter is transactional: each publish is ``mandatory`` and a
-transaction of its own, and nobody waits for an answer before publishing more::
+no
+confirms, so a link whose deliveries have outcomes is transactional: each publish is ``mandatory``
+and a transaction of its own, and the answer is not awaited before the next publish::
 
-    commit-ok                       accepted, unless it came back before
+    commit-ok                       accepted, unless it was returned before
     basic.return 312, 404           rejected, amqp:not-found
     basic.return 310, 313           released
     basic.return, others            rejected
-    channel.close                   the link is detached; what is open stays in doubt
+    channel.close                   the link is detached; open deliveries stay in doubt
 
-Answers come in order, so an outcome is heard when all earlier ones have been.
+Answers arrive in order, so an outcome is known when all earlier ones are.
 
-Consumers bring their prefetch; the broker names them.
+Consumers have their prefetch; the broker names them.
 """
 
 from collections import deque
@@ -55,7 +56,7 @@ _ANSWERS: Final[MethodHandlers] = dict.fromkeys(
 
 
 class DraftSender(DraftChannel, BrokerSender):
-    """A link on which we publish."""
+    """A sending link to a broker."""
 
     passes_on = False
     ends_with_queue = False
@@ -67,7 +68,7 @@ class DraftSender(DraftChannel, BrokerSender):
         self._commits: deque[int] = deque()  # the publish of each
 
     def ask_for_outcomes(self) -> tuple[m.Method, type]:
-        """What makes the broker tell of publishes, and its answer's type."""
+        """The request for outcomes of publishes, and the type of its answer."""
         return m.TxSelect(), m.TxSelectOk
 
     def _publish(self, delivery: OutgoingDelivery, ready: Ready) -> None:
@@ -82,7 +83,7 @@ class DraftSender(DraftChannel, BrokerSender):
         self._decide(self._commits.popleft(), True, ACCEPTED)
 
     def returned(self, method: m.BasicReturn) -> DeliveryState:
-        """Reads the outcome of a publish that came back."""
+        """Returns the outcome of a returned publish."""
         if method.reply_code in _UNROUTABLE:
             return super().returned(method)
         if method.reply_code in _GIVEN_BACK:
@@ -98,22 +99,22 @@ class DraftSender(DraftChannel, BrokerSender):
 
 
 class DraftReceiver(DraftChannel, BrokerReceiver):
-    """A link on which we consume."""
+    """A receiving link from a broker."""
 
     def __init__(self, engine: "DraftClient", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._tag = 0
 
     def start_consumer(self, queue: str, prefetch: int) -> None:
-        """Asks for a consumer."""
+        """Requests a consumer."""
         self.ask(d.BasicConsume(queue=queue, prefetch_count=prefetch), d.BasicConsumeOk)
 
     def stop_consumer(self) -> None:
-        """Asks for its end."""
+        """Requests its end."""
         self.ask(d.BasicCancel(self._tag), d.BasicCancelOk)
 
     def answered(self, method: m.Method) -> None:
-        """Moves the consumer on."""
+        """Moves the consumer to its next state."""
         if isinstance(method, d.BasicConsumeOk):
             self._tag = method.consumer_tag
             method = m.BasicConsumeOk()
@@ -133,7 +134,7 @@ class DraftReceiver(DraftChannel, BrokerReceiver):
 
 
 class DraftClient(DraftMachine, ClientEngine):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that we dialed; implements ``router.wire.engine.Engine``."""
 
     header = PROTOCOL_HEADER
     version = VERSION

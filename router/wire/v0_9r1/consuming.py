@@ -1,14 +1,14 @@
 """Consumers of files and streams.
 
-Theory of operation. A consumer of a stream acknowledges nothing; what it is sent is accepted at
-once. If it names a rate, octets a second, the next packet goes out when the ones before have had
-their time::
+Theory of operation. A consumer of a stream acknowledges nothing; sent packets count as accepted. If
+it names a rate, in octets per second, the next packet is sent when the earlier ones have had their
+time::
 
-    capacity, nothing due     -> a packet goes out; the next one is due octets / rate seconds later
+    capacity, nothing due     -> a packet is sent; the next one is due octets / rate seconds later
     capacity, not yet due     -> waits; ``DraftServer`` wakes the consumer when it is due
 
-A consumer of files takes few at a time, since each is whole in memory until it is staged at the
-client (``router.wire.v0_9r1.files``).
+A consumer of files accepts few at a time, since each is completely in memory until it is staged at
+the client (``router.wire.v0_9r1.files``).
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ PACKETS_AHEAD: Final = 16
 """Packets that a consumer with a rate is granted beyond the one that is due."""
 
 FILES_AHEAD: Final = 4
-"""Files that are on their way to one consumer: each is in memory."""
+"""Files under way to one consumer: each is in memory."""
 
 
 @attrs.define(eq=False)
@@ -29,8 +29,8 @@ class StreamConsumer(Consumer):
     """A consumer of class stream.
 
     Attributes:
-        rate: octets a second; 0: as fast as they come.
-        due_at: when the next packet may go out.
+        rate: octets per second; 0: unlimited.
+        due_at: when the next packet may be sent.
     """
 
     rate: int = 0
@@ -38,7 +38,7 @@ class StreamConsumer(Consumer):
 
     @property
     def capacity(self) -> int:
-        """How many packets it takes now."""
+        """Number of packets that the consumer accepts now."""
         if not self.rate:
             return super().capacity
         if self.channel.is_paused or self.channel.machine.now < self.due_at:
@@ -46,7 +46,7 @@ class StreamConsumer(Consumer):
         return PACKETS_AHEAD
 
     def spend(self, octets: int, now: float) -> None:
-        """Counts a packet that has gone out."""
+        """Counts a sent packet."""
         if self.rate:
             self.due_at = max(self.due_at, now) + octets / self.rate
 
@@ -56,17 +56,17 @@ class FileConsumer(Consumer):
     """A consumer of class file.
 
     Attributes:
-        under_way: files that are not at the client yet.
+        under_way: files that have not arrived at the client yet.
     """
 
     under_way: int = attrs.field(default=0, init=False)
 
     @property
     def capacity(self) -> int:
-        """How many files it takes now."""
+        """Number of files that the consumer accepts now."""
         return min(super().capacity - (0 if self.no_ack else self.under_way), self.left)
 
     @property
     def left(self) -> int:
-        """How many more may be on their way."""
+        """Number of further files that may be under way."""
         return FILES_AHEAD - self.under_way

@@ -4,20 +4,19 @@ A content header, in its frame::
 
     class(2)=6 weight(2) body-size(8) flags(2) properties
 
-``weight`` is the number of child contents, each of which is a content of its own; they come behind
-the header and before the body, to any depth::
+``weight`` is the number of child contents, each of which is a content of its own; they follow the
+header and precede the body, to any depth::
 
     [header weight=2] [header weight=0 [body]] [header weight=1 [header weight=0]] [body]
 
-Between engines a message has 0-9-1's form (``router.wire.v0_9_1.content``), its header's class and
-weight written as 0-9-1 writes them. The properties of class basic are the same but for the last,
-which the draft lacks. Child contents become one string among the headers, ``$children``, so that
-they pass through every protocol that carries headers, and are frames again at the next peer of
-this one::
+Between engines a message has 0-9-1's form (``router.wire.v0_9_1.content``), with its header's class
+and weight as in 0-9-1. The properties of class basic are the same except the last, which the draft
+lacks. Child contents become one string among the headers, ``$children``, so that they pass through
+every protocol with headers, and are frames again at the next peer of this one::
 
     children:  { octets(4) header children body }*
 
-where ``header`` says, by weight and body-size, how many children and how much of a body follow.
+where ``header`` gives, by weight and body-size, how many children and how much of a body follow.
 """
 
 import struct
@@ -34,7 +33,7 @@ from router.wire.v0_9r1.methods import BASIC_CLASS
 from router.wire.v0_9r1.tables import CHILDREN, decode_fields, encode_table, narrow, widen
 
 MAX_DEPTH: Final = 16
-"""Contents inside each other; the document sets no bound, our stack does."""
+"""Most nested contents; the specification sets no bound, our stack does."""
 
 HEAD: Final = struct.Struct(">HHQ")
 """Class, weight and body size."""
@@ -49,7 +48,7 @@ _MARK: Final = CHILDREN.encode()
 
 @attrs.frozen
 class Content:
-    """A content as it is on the wire.
+    """A content as on the wire.
 
     Attributes:
         header: the payload of its header frame.
@@ -64,10 +63,10 @@ class Content:
 
 
 def read_properties(header: bytes) -> Properties:
-    """Decodes the properties of a header, with what richer tables have sent beside them.
+    """Decodes the properties of a header, with the exact values of richer tables.
 
     Raises:
-        DecodeError: naming the property at fault.
+        DecodeError: names the invalid property.
     """
     found = contents.decode_properties(header, 12, len(header), decode_fields)
     if found.cluster_id is not None:
@@ -78,7 +77,7 @@ def read_properties(header: bytes) -> Properties:
 
 
 def write_properties(properties: Properties) -> bytes:
-    """Encodes properties; what the draft has no form for goes along in a form that it has.
+    """Encodes properties; values without a form in the draft are added in another form.
 
     Raises:
         MisuseError: a property does not fit its type.
@@ -90,7 +89,7 @@ def write_properties(properties: Properties) -> bytes:
 
 
 def is_plain(header: bytes) -> bool:
-    """Returns whether a header has nothing that 0-9-1 and the draft would write differently."""
+    """Returns whether 0-9-1 and the draft would encode a header alike."""
     return not (header[12] << 8 | header[13]) & (_HEADERS | _CLUSTER_ID)
 
 
@@ -98,10 +97,10 @@ def is_plain(header: bytes) -> bool:
 
 
 def fold(root: Content) -> bytes:
-    """Makes the header of a message between engines, children included.
+    """Builds the header of a message between engines, children included.
 
     Raises:
-        DecodeError: the properties of a content with children, or of one of these, are broken.
+        DecodeError: the properties of a content with children, or of one of these, are invalid.
     """
     _, weight, body_octets = HEAD.unpack_from(root.header)
     if not weight:
@@ -118,14 +117,14 @@ def fold(root: Content) -> bytes:
 
 
 def _check(content: Content) -> None:
-    """Checks that the properties of a content, and of those in it, keep to their format."""
+    """Checks that the properties of a content, and of those in it, are valid."""
     contents.decode_properties(content.header, 12, len(content.header), decode_fields)
     for child in content.children:
         _check(child)
 
 
 def unfold(header: bytes, body: bytes) -> Content:
-    """Removes the children from a message's header; what only looks like some stays there."""
+    """Extracts the children from a message's header; invalid ones stay there."""
     properties = header[12:]
     children: tuple[Content, ...] = ()
     if _MARK in properties:
@@ -153,10 +152,10 @@ def _pack(content: Content) -> bytes:
 
 
 def unpack(octets: bytes) -> tuple[Content, ...]:
-    """Reads children as they travel between engines.
+    """Decodes children as encoded between engines.
 
     Raises:
-        DecodeError: they are none, or nested too deep.
+        DecodeError: they are invalid, or nested too deep.
     """
     found = []
     at = 0
@@ -195,7 +194,7 @@ def _unpack(octets: bytes, at: int, depth: int) -> tuple[Content, int]:
 
 
 def frames(channel: int, content: Content, frame_max: int) -> bytes:
-    """Makes the frames of a content, in chunks that fit ``frame_max``."""
+    """Encodes the frames of a content, in chunks that fit ``frame_max``."""
     if not content.children:
         return FRAMING.content_frames(channel, content.header, content.body, frame_max)
     parts = [FRAMING.frame(FrameType.HEADER, channel, content.header)]
@@ -205,5 +204,5 @@ def frames(channel: int, content: Content, frame_max: int) -> bytes:
 
 
 def largest_header(content: Content) -> int:
-    """Returns how large the largest header of a content and its children is."""
+    """Returns the size of the largest header of a content and its children."""
     return max(len(content.header), *(largest_header(child) for child in content.children), 0)

@@ -6,5 +6,5 @@ from router.wire.v0_9r1.server import DraftServer
 
 
 def make_engine(settings: EngineSettings) -> DraftServer | DraftClient:
-    """Makes the engine of one connection, by who dialed it."""
+    """Creates the engine of one connection, for the side that dialed or for the other."""
     return DraftServer(settings) if settings.is_server else DraftClient(settings)

@@ -1,10 +1,11 @@
-"""Class file on one channel of a client; what goes to and fro is drawn in ``router.wire.staging``.
+"""Class file on one channel of a client; the exchange of files is drawn in ``router.wire.staging``.
 
-Theory of operation. A published file goes to the core as a delivery of class basic would. Those
-that are staged and not published are the connection's: any of its channels may publish them.
+Theory of operation. A published file is passed to the core like a delivery of class basic. Staged
+and
+unpublished files belong to the connection: any of its channels may publish them.
 
-A file whose consumer leaves goes back; if it is opened already it is staged all the same, because
-an open wants that, and not delivered.
+A file whose consumer leaves is returned; if it is opened already it is staged all the same, because
+an open requires that, and not delivered.
 """
 
 from collections import deque
@@ -33,11 +34,11 @@ from router.wire.v0_9r1.server_links import DraftLinks
 
 @attrs.define(eq=False)
 class Parcel:
-    """A file on its way to the client.
+    """A file under way to the client.
 
     Attributes:
-        number: the core's; None if the core has settled it, or has had it back.
-        is_void: it is not to be delivered any more.
+        number: the core's number; None if the core has settled it, or it was returned.
+        is_void: it is no longer to be delivered.
     """
 
     consumer: FileConsumer
@@ -50,7 +51,7 @@ class Parcel:
 
 
 class FilesChannel(Interface):
-    """What files ask of the channel that they go over."""
+    """The part of a channel that files use."""
 
     number: int
     is_paused: bool
@@ -62,17 +63,17 @@ class FilesChannel(Interface):
 
     @property
     def publishing(self) -> DraftPublishing:
-        """What the client publishes on the channel."""
+        """The client's publishes on the channel."""
 
     @property
     def acknowledging(self) -> Acknowledging:
-        """What the client has and has not acknowledged."""
+        """The client's unacknowledged deliveries."""
 
     def send(self, method: m.Method) -> None:
         """Sends a method."""
 
     def next_tag(self) -> int:
-        """Numbers a delivery to the client."""
+        """Returns the next delivery tag."""
 
     def route_of(self, ready: Ready, outlet: Outlet) -> tuple[str, str]:
         """Returns exchange and routing key of a delivery; its link's if it has none."""
@@ -90,7 +91,7 @@ class Files:
     # --- from the client --------------------------------------------------------------------------
 
     def open(self, method: o.FileOpen) -> None:
-        """Handles ``open``: tells how much is here."""
+        """Handles ``open``: answers how much of the file is here."""
         engine = self._channel.machine
         self.keep(())
         if method.content_size > FILE_OCTETS:
@@ -112,7 +113,7 @@ class Files:
         self._channel.send(o.FileOpenOk(len(found.body)))
 
     def check_stage(self, body_octets: int) -> None:
-        """Checks the header of what is staged."""
+        """Checks the header of a staged content."""
         upload = self._upload
         if upload is None:
             raise PeerError(Reply.COMMAND_INVALID, "file.stage where no file was opened", 7, 7)
@@ -121,7 +122,7 @@ class Files:
             raise PeerError(Reply.SYNTAX_ERROR, text, 7, 7)
 
     def stage(self, header: bytes, body: bytes) -> None:
-        """Handles the rest of the file that was opened."""
+        """Handles the remainder of the file that was opened."""
         upload, engine = self._upload, self._channel.machine
         assert upload is not None
         header = kinds.to_basic(FILE, header)
@@ -134,7 +135,7 @@ class Files:
         engine.uploads[upload.key] = upload
 
     def publish(self, method: o.FilePublish) -> None:
-        """Handles ``publish``: the file goes on."""
+        """Handles ``publish``: hands the file on."""
         engine = self._channel.machine
         key = FileKey(engine.user, engine.vhost, method.identifier)
         upload = engine.uploads.get(key)
@@ -151,10 +152,10 @@ class Files:
         self._channel.publishing.publish_file(publish, upload.header, upload.body)
 
     def keep(self, parts: Sequence[bytes]) -> None:
-        """Ends the upload that has begun; what has come is kept for whoever goes on with it.
+        """Ends the current upload; its incomplete file is kept for a later attempt.
 
         Args:
-            parts: of the body, as far as it came behind ``stage``.
+            parts: of the body, received after ``stage``.
         """
         upload, self._upload = self._upload, None
         if upload is not None:
@@ -169,7 +170,7 @@ class Files:
     def send(
         self, consumer: FileConsumer, outlet: Outlet, delivery: OutgoingDelivery, ready: Ready
     ) -> None:
-        """Sends a file, when those before it are staged."""
+        """Sends a file, after earlier ones are staged."""
         number = None if delivery.settled else delivery.number
         consumer.under_way += 1
         identifier = identifier_of(ready.header, ready.body)
@@ -177,13 +178,13 @@ class Files:
         self.go_on()
 
     def go_on(self) -> None:
-        """Opens the next file, if none is being staged and the client takes any."""
+        """Opens the next file, if none is being staged and the client accepts one."""
         if self._opened is None and self._line and not self._channel.is_paused:
             parcel = self._opened = self._line.popleft()
             self._channel.send(o.FileOpen(parcel.identifier, len(parcel.ready.body)))
 
     def open_ok(self, method: o.FileOpenOk) -> None:
-        """Handles ``open-ok``: stages what is missing, and delivers."""
+        """Handles ``open-ok``: stages the missing part, and delivers."""
         parcel = self._opened
         if parcel is None:
             raise PeerError(Reply.COMMAND_INVALID, "file.open-ok where nothing was opened")
@@ -230,17 +231,17 @@ class Files:
     # --- ends -------------------------------------------------------------------------------------
 
     def _all(self) -> list[Parcel]:
-        """Gives what the client does not have yet, the last one first, to be put back in order."""
+        """Returns files that the client does not have yet, the last one first."""
         return [*reversed(self._line), *(() if self._opened is None else (self._opened,))]
 
     def drop(self, consumer: FileConsumer) -> None:
-        """Gives back what is on its way to a consumer that leaves."""
+        """Returns files under way to a consumer that leaves."""
         for parcel in self._all():
             if parcel.consumer is consumer:
                 self._void(parcel)
 
     def lose(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         for parcel in self._all():
             if parcel.outlet is outlet:
                 parcel.number = None
@@ -263,7 +264,7 @@ class Files:
         """Ends everything on the channel.
 
         Args:
-            tells: the core is to be given back what the client does not have.
+            tells: undelivered files are returned to the core.
         """
         for parcel in self._all() if tells else ():
             self._void(parcel)

@@ -1,16 +1,16 @@
 """The classes whose methods carry messages: basic, file and stream, and their properties.
 
 Each class has properties of its own, in an order of its own. Between engines a message has the
-header of class basic (``router.wire.v0_9r1.content``), so whoever publishes a file is heard by
-whoever consumes with class basic, and the other way round. What basic has no property for, a
-file's name, is a header there, ``$filename``; what a class has none for its consumers are not told.
+header of class basic (``router.wire.v0_9r1.content``), so that a published file can be received by
+consumers of class basic, and the reverse. A property that basic lacks, a file's name, is a header
+there, ``$filename``; properties that a class lacks are not sent to its consumers.
 
     basic   content-type content-encoding headers delivery-mode priority correlation-id reply-to
             expiration message-id timestamp type user-id app-id
     file    content-type content-encoding headers priority reply-to message-id filename timestamp
     stream  content-type content-encoding headers priority timestamp
 
-Properties are moved as octets; only a file's name needs the table of headers to be opened.
+Properties are moved as octets; only a file's name requires decoding the table of headers.
 """
 
 from typing import Final
@@ -26,22 +26,22 @@ from router.wire.v0_9r1.methods import BASIC_CLASS
 from router.wire.v0_9r1.tables import decode_fields
 
 FILENAME: Final = "$filename"
-"""Header that stands for a file's name in class basic."""
+"""Header for a file's name in class basic."""
 
 _FILENAME_FIELD: Final = encode_shortstr(FILENAME) + b"S"
 _MARK: Final = FILENAME.encode()
 
 _FIXED: Final = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
-"""Octets of the properties that are neither short strings nor the table."""
+"""Size of the properties that are neither short strings nor the table."""
 
 
 @attrs.frozen
 class Kind:
-    """One such class.
+    """One of these classes.
 
     Attributes:
         class_id: its number.
-        mark: bits of a content's marks (``router.wire.v0_9_1.content``) that say it came by it.
+        mark: bits of a content's marks (``router.wire.v0_9_1.content``) for this class.
         properties: in the order of their flags, the highest bit first.
     """
 
@@ -76,7 +76,7 @@ _MARKS: Final = FILE.mark | STREAM.mark
 
 
 def kind_of(content: bytes) -> Kind:
-    """Tells by which class a content was published."""
+    """Returns the class with which a content was published."""
     return _OF_MARK[content[0] & _MARKS]
 
 
@@ -87,7 +87,7 @@ def _split(kind: Kind, properties: bytes) -> dict[str, bytes]:
     """Returns each property's octets, by name.
 
     Raises:
-        DecodeError: flags or properties are broken.
+        DecodeError: flags or properties are invalid.
     """
     flags, at = contents.flags_of(properties, 0, len(properties))
     if flags & ((1 << (16 - len(kind.properties))) - 1):
@@ -128,35 +128,35 @@ def _join(kind: Kind, found: dict[str, bytes]) -> bytes:
 
 
 def to_basic(kind: Kind, header: bytes) -> bytes:
-    """Makes the header that a content of a class has between engines.
+    """Returns the header of a content of a class as encoded between engines.
 
     Args:
         kind: the class.
-        header: of a content without children, as the wire has it.
+        header: of a content without children, as on the wire.
 
     Raises:
-        DecodeError: its properties are broken.
+        DecodeError: its properties are invalid.
     """
     found = _split(kind, header[12:])
     filename = found.pop("filename", None)
     if filename is not None:
         field = _FILENAME_FIELD + encode_longstr(filename[1:])
-        fields = field + found.get("headers", bytes(4))[4:]  # of two, the first counts
+        fields = field + found.get("headers", bytes(4))[4:]  # of two, the first one is kept
         found["headers"] = encode_longstr(fields)
     body_octets = HEAD.unpack_from(header)[2]
     return contents.encode_content_header(body_octets, _join(BASIC, found))
 
 
 def from_basic(kind: Kind, header: bytes, body_octets: int) -> bytes:
-    """Makes the header of a content that goes out by a class.
+    """Returns the header of a content for a class.
 
     Args:
         kind: the class.
-        header: as it is between engines.
-        body_octets: how much of the body follows.
+        header: as encoded between engines.
+        body_octets: size of the body.
 
     Raises:
-        DecodeError: its properties are broken.
+        DecodeError: its properties are invalid.
     """
     found = _split(BASIC, header[12:])
     if kind is FILE and _MARK in found.get("headers", b""):
@@ -165,7 +165,7 @@ def from_basic(kind: Kind, header: bytes, body_octets: int) -> bytes:
 
 
 def _take_filename(found: dict[str, bytes]) -> None:
-    """Makes a property of the header that stands for a file's name, if it can be one."""
+    """Converts the header for a file's name to a property, if it fits."""
     octets = found["headers"]
     headers, _ = decode_fields(octets, 0, len(octets))
     name = headers.pop(FILENAME, None)

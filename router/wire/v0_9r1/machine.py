@@ -1,9 +1,10 @@
-"""What both sides of a connection of the draft have in common, beside 0-9-1's machine.
+"""The common part of both sides of a connection of the draft, in addition to 0-9-1's machine.
 
-Out-of-band frames need a transport that ``channel.open`` would have named: none is agreed, so they
-are refused (540). A trace frame finds no handler here and is dropped; on a channel it is an error
-(501), as a heartbeat is. An unknown frame type, or a frame that does not end in 0xCE, ends the
-connection without a further octet: what stands behind it cannot be trusted.
+Out-of-band frames need a transport that ``channel.open`` would have named: none is supported, so
+they are refused (540). A trace frame has no handler here and is dropped; on a channel it is an
+error (501), as a heartbeat is. An unknown frame type, or a frame that does not end in 0xCE, ends
+the
+connection at once: the following octets cannot be trusted.
 """
 
 from typing import Any, Final
@@ -18,7 +19,7 @@ from router.wire.v0_9r1.framing import FRAMING, OUT_OF_BAND, FrameType
 
 _METHODS_LIMIT: Final = 256
 _LONGEST_METHOD: Final = 512
-"""Methods that a connection remembers, so that the same octets are decoded once, and their size."""
+"""Most cached methods of a connection, and their largest size."""
 
 
 class DraftMachine(Machine):
@@ -33,10 +34,10 @@ class DraftMachine(Machine):
         self.known_methods: dict[bytes, tuple[Spec, Any]] = {}
 
     def decode_method(self, octets: bytes, start: int, end: int) -> tuple[Spec, Any]:
-        """Decodes a method that the peer may send; most have come before, octet by octet.
+        """Decodes a method that the peer may send; repeated octets are cached.
 
         Raises:
-            PeerError: it is none, is broken, or is for the other side to send.
+            PeerError: it is unknown, invalid, or only the other side may send it.
         """
         payload = octets[start:end]
         found = self.known_methods.get(payload)
@@ -49,7 +50,7 @@ class DraftMachine(Machine):
         return found
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Leaves every frame to the general way."""
+        """Leaves every frame to the general path."""
         return at
 
     def take_other_frame(self, kind: int, number: int, size: int) -> None:
@@ -65,16 +66,16 @@ class DraftMachine(Machine):
             raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame with {size} octets of payload")
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
-        """Returns class and method of a fault; shared rooms name them by 0-9-1's numbers."""
+        """Returns class and method of a fault; shared modules name them by 0-9-1's numbers."""
         index = error.class_id, error.method_id
         return d.INDEXES.get(index, index)
 
     def content_frames(self, number: int, header: bytes, body: bytes) -> bytes:
-        """Makes the frames of a content and its children, as they are sent on a channel."""
+        """Encodes the frames of a content and its children for a channel."""
         return frames(number, unfold(header, body), self.frame_max)
 
     def ack_frame(self, number: int, tag: int, multiple: bool) -> bytes:
-        """Makes the frame of ``basic.ack`` on a channel."""
+        """Encodes the frame of ``basic.ack`` on a channel."""
         return FRAMING.frame(
             FrameType.METHOD, number, d.ACK_HEAD + tag.to_bytes(8, "big") + bytes((multiple,))
         )

@@ -3,7 +3,7 @@
 Classes and methods are numbered in the order of their declaration, from 1. Fields and numbers of
 access, exchange, queue, basic and tx are those that were published with this protocol header in
 December 2005. Most methods have the fields of their namesakes in 0-9-1, and are the same records
-here; a *ticket* stands where 0-9-1 has its first reserved field.
+here; a *ticket* is in the place of 0-9-1's first reserved field.
 
 INFERRED. Classes connection and channel were not published with this header. Their numbers are
 those of July 2005, the nearest that were: connection 1 to 11 in the order start, secure, tune,
@@ -12,8 +12,8 @@ an answer, close 4 and 5. Their fields are those of 0-8, the next version that w
 for ``channel.open-ok``, which has none; class and method numbers in ``close`` are of 16 bits, as
 ids are since July 2005.
 
-Classes that a server may have are in ``optional``. Class dtx (10) has no rows: what comes of it is
-refused with 540, for a router keeps nothing that a transaction manager could ask for after a crash.
+Optional classes are in ``optional``. Class dtx (10) has no rows: its methods are refused with 540,
+because a router stores nothing that a transaction manager could ask for after a crash.
 """
 
 from typing import Final
@@ -43,26 +43,26 @@ class BasicConsume(OtherMethod):
 
 @attrs.frozen
 class BasicConsumeOk(OtherMethod):
-    """The consumer is there, with the tag that the server chose."""
+    """The consumer is started; with the tag that the server chose."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class BasicCancel(OtherMethod):
-    """Ends a consumer."""
+    """Cancels a consumer."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class BasicCancelOk(OtherMethod):
-    """The consumer has ended."""
+    """The consumer is cancelled."""
 
 
 @attrs.frozen(kw_only=True)
 class BasicDeliver(OtherMethod):
-    """A message for a consumer; content follows."""
+    """Delivers a message to a consumer; content follows."""
 
     consumer_tag: Short = 0
     delivery_tag: LongLong = 0
@@ -130,7 +130,7 @@ SPECS: Final = (
     Spec(9, 5, m.TxRollback, _C),
     Spec(9, 6, m.TxRollbackOk, _S),
 )
-"""Every method that is served."""
+"""Every supported method."""
 
 BASIC_CLASS: Final = 6
 
@@ -139,7 +139,7 @@ CODEC: Final = MethodCodec(SPECS, TABLES, has_booleans=False)
 DELIVER_HEAD: Final = b"\x00\x06\x00\x07"
 GET_OK_HEAD: Final = b"\x00\x06\x00\x09"
 ACK_HEAD: Final = b"\x00\x06\x00\x0b"
-"""Class and method of what is written without the codec."""
+"""Class and method of a frame that is encoded without the codec."""
 
 _NAMESAKES: Final[dict[type, type]] = {
     m.BasicConsume: BasicConsume,
@@ -163,4 +163,4 @@ def _indexes() -> dict[tuple[int, int], tuple[int, int]]:
 
 
 INDEXES: Final = _indexes()
-"""Class and method in 0-9-1 → the same method's here: faults name methods by 0-9-1's."""
+"""Class and method in 0-9-1 → the same method's here: faults use 0-9-1's."""

@@ -1,7 +1,7 @@
 """The methods of the draft's optional classes: file (7), stream (8) and test (11).
 
-Fields and numbers are those that were published with this protocol header in December 2005. What
-the operations of class test are is INFERRED: the tables name the field alone, 0-8 says 1 is the
+Fields and numbers are those that were published with this protocol header in December 2005. The
+meaning of class test's operations is INFERRED: the tables have the field alone, 0-8 says 1 is the
 sum, 2 the least, 3 the greatest; of strings: all of them, the shortest, the longest.
 """
 
@@ -46,26 +46,26 @@ class FileConsume(OtherMethod):
 
 @attrs.frozen
 class FileConsumeOk(OtherMethod):
-    """The consumer is there, with the tag that the server chose."""
+    """The consumer is started; with the tag that the server chose."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class FileCancel(OtherMethod):
-    """Ends a consumer of files."""
+    """Cancels a consumer of files."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class FileCancelOk(OtherMethod):
-    """The consumer has ended."""
+    """The consumer is cancelled."""
 
 
 @attrs.frozen
 class FileOpen(OtherMethod):
-    """Asks how much of a content the other side has of an earlier attempt."""
+    """Asks how much of a content the other side has from an earlier attempt."""
 
     identifier: ShortStr = ""
     content_size: LongLong = 0
@@ -73,19 +73,19 @@ class FileOpen(OtherMethod):
 
 @attrs.frozen
 class FileOpenOk(OtherMethod):
-    """So many octets of the content are here already."""
+    """How many octets of the content are present."""
 
     staged_size: LongLong = 0
 
 
 @attrs.frozen
 class FileStage(OtherMethod):
-    """The rest of the content that was opened; content follows."""
+    """The remainder of the content that was opened; content follows."""
 
 
 @attrs.frozen(kw_only=True)
 class FilePublish(OtherMethod):
-    """Publishes what was staged."""
+    """Publishes the staged content."""
 
     ticket: Short = 0
     exchange: ShortStr = ""
@@ -97,7 +97,7 @@ class FilePublish(OtherMethod):
 
 @attrs.frozen(kw_only=True)
 class FileReturn(OtherMethod):
-    """A file that could not be delivered comes back; content follows."""
+    """Returns a file that could not be delivered; content follows."""
 
     reply_code: Short = 0
     reply_text: Words = ""
@@ -107,7 +107,7 @@ class FileReturn(OtherMethod):
 
 @attrs.frozen(kw_only=True)
 class FileDeliver(OtherMethod):
-    """What was staged is for a consumer."""
+    """Delivers the staged content to a consumer."""
 
     consumer_tag: Short = 0
     delivery_tag: LongLong = 0
@@ -119,7 +119,7 @@ class FileDeliver(OtherMethod):
 
 @attrs.frozen
 class FileAck(OtherMethod):
-    """Files were processed."""
+    """Acknowledges files."""
 
     delivery_tag: LongLong = 0
     multiple: Bit = False
@@ -127,7 +127,7 @@ class FileAck(OtherMethod):
 
 @attrs.frozen
 class FileReject(OtherMethod):
-    """A file cannot be processed."""
+    """Rejects a file."""
 
     delivery_tag: LongLong = 0
     requeue: Bit = False
@@ -138,7 +138,7 @@ class FileReject(OtherMethod):
 
 @attrs.frozen(kw_only=True)
 class StreamConsume(OtherMethod):
-    """Starts a consumer of a stream, with the octets a second that it wants at most."""
+    """Starts a consumer of a stream, with its limit in octets per second."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -151,21 +151,21 @@ class StreamConsume(OtherMethod):
 
 @attrs.frozen
 class StreamConsumeOk(OtherMethod):
-    """The consumer is there, with the tag that the server chose."""
+    """The consumer is started; with the tag that the server chose."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class StreamCancel(OtherMethod):
-    """Ends a consumer of a stream."""
+    """Cancels a consumer of a stream."""
 
     consumer_tag: Short = 0
 
 
 @attrs.frozen
 class StreamCancelOk(OtherMethod):
-    """The consumer has ended."""
+    """The consumer is cancelled."""
 
 
 @attrs.frozen(kw_only=True)
@@ -181,7 +181,7 @@ class StreamPublish(OtherMethod):
 
 @attrs.frozen(kw_only=True)
 class StreamReturn(OtherMethod):
-    """A packet that could not be delivered comes back; content follows."""
+    """Returns a packet that could not be delivered; content follows."""
 
     reply_code: Short = 0
     reply_text: Words = ""
@@ -191,7 +191,7 @@ class StreamReturn(OtherMethod):
 
 @attrs.frozen(kw_only=True)
 class StreamDeliver(OtherMethod):
-    """A packet for who consumes the queue; content follows."""
+    """Delivers a packet to a consumer of the queue; content follows."""
 
     delivery_tag: LongLong = 0
     exchange: ShortStr = ""
@@ -203,7 +203,7 @@ class StreamDeliver(OtherMethod):
 
 @attrs.frozen
 class TestInteger(OtherMethod):
-    """Asks for a sum, the least or the greatest of integers of all widths."""
+    """Requests a sum, the least or the greatest of integers of all widths."""
 
     integer_1: Octet = 0
     integer_2: Short = 0
@@ -214,14 +214,14 @@ class TestInteger(OtherMethod):
 
 @attrs.frozen
 class TestIntegerOk(OtherMethod):
-    """The integer that was asked for."""
+    """The requested integer."""
 
     result: LongLong = 0
 
 
 @attrs.frozen
 class TestString(OtherMethod):
-    """Asks for two strings joined, the shorter or the longer."""
+    """Requests two strings joined, the shorter or the longer."""
 
     string_1: ShortStr = ""
     string_2: LongStr = b""
@@ -230,14 +230,14 @@ class TestString(OtherMethod):
 
 @attrs.frozen
 class TestStringOk(OtherMethod):
-    """The string that was asked for."""
+    """The requested string."""
 
     result: LongStr = b""
 
 
 @attrs.frozen
 class TestTable(OtherMethod):
-    """Asks the same of all integers and of all strings of a table."""
+    """Requests the same of all integers and of all strings of a table."""
 
     table: FieldTable = attrs.field(factory=dict)
     integer_op: Octet = 0
@@ -246,7 +246,7 @@ class TestTable(OtherMethod):
 
 @attrs.frozen
 class TestTableOk(OtherMethod):
-    """What was asked of a table."""
+    """The results for a table."""
 
     integer_result: LongLong = 0
     string_result: LongStr = b""
@@ -254,7 +254,7 @@ class TestTableOk(OtherMethod):
 
 @attrs.frozen
 class TestContent(OtherMethod):
-    """Asks for the checksum of the content that follows."""
+    """Requests the checksum of the content that follows."""
 
 
 @attrs.frozen

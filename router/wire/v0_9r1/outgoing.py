@@ -1,4 +1,4 @@
-"""Makes deliveries ready to leave in the draft's encoding."""
+"""Prepares deliveries in the draft's encoding."""
 
 from typing import Final
 
@@ -19,22 +19,21 @@ from router.wire.v0_9r1.tables import CHILDREN
 _MARK: Final = CHILDREN.encode()
 
 _KNOWN_LIMIT: Final = 1024
-"""Words of properties that were found well formed and are remembered, so that a stream of messages
-alike is looked at once."""
+"""Cached words of valid properties, so that a stream of similar messages is checked once."""
 
 
 class DraftOutgoing(Outgoing):
-    """Makes deliveries ready for one connection."""
+    """Prepares deliveries for one connection."""
 
     def __init__(self) -> None:
         super().__init__(Protocol.AMQP_0_9R1)
         self._known: set[bytes] = set()
 
     def ready(self, delivery: OutgoingDelivery) -> Ready:
-        """Makes a delivery ready; children stand where they will when a peer sends it back.
+        """Prepares a delivery, with its children where the draft expects them.
 
         Raises:
-            TranslationError: it cannot be sent; the field at fault is named.
+            TranslationError: it cannot be sent; names the field.
         """
         made = super().ready(delivery)
         if _MARK in made.header:
@@ -45,10 +44,10 @@ class DraftOutgoing(Outgoing):
         return made
 
     def check_properties(self, header: bytes) -> None:
-        """Checks that properties keep to the draft's format.
+        """Checks that properties are valid in the draft.
 
         Raises:
-            DecodeError: naming the property at fault.
+            DecodeError: names the invalid property.
         """
         octets = header[12:]
         if octets in self._known:
@@ -59,7 +58,7 @@ class DraftOutgoing(Outgoing):
         self._known.add(octets)
 
     def header_octets(self, header: bytes) -> int:
-        """Returns how large the largest header frame of a content will be."""
+        """Returns the size of the largest header frame of a content."""
         return largest_header(unfold(header, b"")) if _MARK in header else len(header)
 
     def read_properties(self, header: bytes) -> Properties:

@@ -1,9 +1,9 @@
-"""What a client of the draft publishes, and what it learns.
+"""A client's publishes in the draft, and the answers to it.
 
-What a stream carries is unacknowledged and in no transaction; a ``mandatory`` packet comes back all
-the same when no route takes it.
+Packets of a stream are unacknowledged and in no transaction; a ``mandatory`` packet is returned all
+the same when there is no route.
 
-What a publisher learns, by the outcome of its delivery. ``basic.return`` comes for a mandatory
+Answers to the publisher, by the outcome of the delivery. ``basic.return`` is sent for a mandatory
 publish, in a transaction before its ``commit-ok``::
 
     accepted                        nothing; in a transaction commit-ok
@@ -11,9 +11,9 @@ publish, in a transaction before its ``commit-ok``::
     released, modified              return 310; or channel.close 310 if it was not mandatory
     rejected                        return 403; likewise
 
-Only a transaction or ``mandatory`` makes an outcome matter: other publishes are settled when they
-come. Commits do not wait for each other, so that transactions can be under way one behind the
-other; their answers come in order.
+Only in a transaction or with ``mandatory`` a publish has an outcome: others are settled on arrival.
+Commits do not wait for each other, so that several transactions can be under way; their answers are
+sent in order.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ class DraftPublishing(Publishing):
     refused_commit = Reply.NOT_DELIVERED
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
-        """Returns what was not taken and may be returned; returns those that this does not tell."""
+        """Sends back refused publishes that may be returned; returns the others."""
         code, text = _return_of(state)
         left = [number for number in numbers if not self.send_return(number, code, text)]
         return () if code is Reply.NOT_FOUND else left
 
     def publish_file(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Handles a file that was staged."""
+        """Handles a staged file."""
         inlet, content = self.understand(method, header, body)
         self.submit(inlet, _marked(FILE, content), method.mandatory)
 
@@ -52,7 +52,7 @@ class DraftPublishing(Publishing):
         self.submit_now(inlet, _marked(STREAM, content), method.mandatory)
 
     def return_frames(self, method: m.BasicReturn, content: bytes) -> bytes:
-        """Makes the frames of a publish that is sent back, in the class that it came by."""
+        """Encodes the frames of a returned publish, in its class."""
         kind = kinds.kind_of(content)
         if kind is BASIC:
             return super().return_frames(method, content)
@@ -73,12 +73,12 @@ class DraftPublishing(Publishing):
 
 
 def _marked(kind: kinds.Kind, content: bytes) -> bytes:
-    """Writes into a content by which class it came."""
+    """Records in a content with which class it was published."""
     return bytes((kind.mark,)) + content[1:]
 
 
 def _return_of(state: DeliveryState | None) -> tuple[Reply, str]:
-    """Words an outcome that is not accepted as a ``basic.return``."""
+    """Returns the code and text with which an outcome is returned."""
     if not isinstance(state, Rejected):
         return Reply.NOT_DELIVERED, "nobody has taken it"
     error = state.error

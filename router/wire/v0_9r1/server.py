@@ -1,9 +1,9 @@
-"""The side that clients of the draft dial.
+"""The serving side of the draft.
 
-Theory of operation. Everything is 0-9-1's (``router.wire.v0_9_1.server``) but for what the draft
-says otherwise: a consumer brings its own prefetch and gets a number for a tag; there are no
-confirms, no qos, no nack, no recover and no ``no-wait``; ``channel.flow`` has no answer.
-Other classes are served beside basic: file (``files``), stream (``consuming``), test (``trials``).
+Theory of operation. Everything is as in 0-9-1 (``router.wire.v0_9_1.server``) unless the draft
+differs: a consumer has its own prefetch and a number as its tag; there are no confirms, no qos, no
+nack, no recover and no ``no-wait``; ``channel.flow`` has no answer. Other classes are supported
+beside basic: file (``files``), stream (``consuming``), test (``trials``).
 """
 
 import struct
@@ -31,7 +31,7 @@ _head: Final = FRAMING.head.pack
 
 
 class DraftServer(DraftLinks, ServerEngine):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that a client dialed; implements ``router.wire.engine.Engine``."""
 
     header = PROTOCOL_HEADER
     versions: ClassVar[dict[bytes, tuple[int, int]]] = {PROTOCOL_HEADER: VERSION}
@@ -48,14 +48,14 @@ class DraftServer(DraftLinks, ServerEngine):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         deadline = super().deadline
         for consumer in self.paced:
             deadline = consumer.due_at if deadline is None else min(deadline, consumer.due_at)
         return deadline
 
     def on_time(self, now: float) -> None:
-        """Lets consumers of streams have what is due."""
+        """Sends packets that are due to consumers of streams."""
         super().on_time(now)
         for consumer in [each for each in self.paced if each.due_at <= now]:
             del self.paced[consumer]
@@ -63,7 +63,7 @@ class DraftServer(DraftLinks, ServerEngine):
             self.review(consumer.queue)
 
     def end_channels(self, reason: End | None = None) -> None:
-        """Ends all channels; what has come of files is kept for whoever comes back."""
+        """Ends all channels; incomplete uploads are kept for clients that reconnect."""
         super().end_channels(reason)
         self.paced.clear()
         uploads, self.uploads = self.uploads, {}
@@ -72,7 +72,7 @@ class DraftServer(DraftLinks, ServerEngine):
             self.shelf.keep(upload)
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Handles publishes as most are: a method that has come before, a header, and one body."""
+        """Handles common publishes: a known method, a header, and one body."""
         after = at
         while after >= 0 and self.phase is MachinePhase.OPENED:
             at = after
@@ -80,7 +80,7 @@ class DraftServer(DraftLinks, ServerEngine):
         return max(at, after)
 
     def _take_publish(self, octets: bytes, at: int, end: int) -> int:
-        """Takes a publish; returns where it ends, -1: it is left to the general way."""
+        """Handles a publish; returns where it ends, -1: it is left to the general path."""
         head = FRAMING.head_octets
         method_end = at + head + int.from_bytes(octets[at + 4 : at + head], "big")
         found = self.known_methods.get(octets[at + head : method_end])
@@ -114,7 +114,7 @@ class DraftServer(DraftLinks, ServerEngine):
         return after
 
     def check_open(self, method: m.ChannelOpen) -> None:
-        """Refuses a channel whose payload is to travel elsewhere."""
+        """Refuses a channel with out-of-band transport."""
         if method.reserved_1:
             raise PeerError(Reply.NOT_IMPLEMENTED, f"out-of-band {method.reserved_1!r}", 20, 10)
 

@@ -1,8 +1,8 @@
-"""A channel of a client of the draft: classes basic, file, stream and test.
+"""A client's channel of the draft: classes basic, file, stream and test.
 
-Theory of operation. Everything is 0-9-1's (``router.wire.v0_9_1.server_channel``) but for what the
-draft words otherwise (``router.wire.v0_9r1.server``). A consumer gets everything in the class that
-it consumes by, whichever it was published by.
+Theory of operation. Everything is as in 0-9-1 (``router.wire.v0_9_1.server_channel``) unless the
+draft differs (``router.wire.v0_9r1.server``). A consumer gets every message in the class that it
+consumes with, whichever it was published with.
 """
 
 from typing import ClassVar, Final
@@ -32,10 +32,10 @@ from router.wire.v0_9r1.publishing import DraftPublishing
 from router.wire.v0_9r1.server_links import DraftLinks
 
 MAX_CONSUMERS: Final = 0xFFFF
-"""On a channel: a consumer tag is a number of 16 bits, and 0 is none."""
+"""Most consumers of a channel: a consumer tag is a number of 16 bits, and 0 is none."""
 
 MAX_TEST_OCTETS: Final = 1 << 20
-"""Of the content whose checksum ``test.content`` asks for: adding it up takes 10 ms."""
+"""Largest content for ``test.content``: its checksum takes 10 ms."""
 
 _Consume = d.BasicConsume | o.FileConsume | o.StreamConsume
 _Cancel = d.BasicCancel | o.FileCancel | o.StreamCancel
@@ -51,7 +51,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     """One channel of a client.
 
     Attributes:
-        files: what of class file goes over it.
+        files: the files of the channel.
     """
 
     publishing_type = DraftPublishing
@@ -89,7 +89,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         )
 
     def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
-        """Makes a consumer of the class that was asked for."""
+        """Creates a consumer of the requested class."""
         asked, tag, no_ack = self._asked, method.consumer_tag, method.no_ack
         window = Window(self._prefetch)
         if isinstance(asked, o.StreamConsume):
@@ -98,7 +98,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         return kind(tag, self, queue, no_ack, window)
 
     def consume_ok(self, consumer: Consumer) -> m.Method:
-        """Makes the answer to whoever asked for a consumer."""
+        """Returns the answer to a consume."""
         tag = int(consumer.tag)
         match consumer:
             case FileConsumer():
@@ -110,14 +110,14 @@ class DraftServerChannel(DraftChannel, ServerChannel):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a publish may begin now, and is taken up at once."""
+        """Whether a publish may begin now, and is handled at once."""
         return self.expect is Expect.METHOD and self.phase is ChannelPhase.OPEN and not self.waits
 
     def take_publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Handles a whole publish.
+        """Handles a complete publish.
 
         Raises:
-            PeerError: it may not come, or cannot be taken.
+            PeerError: it is not allowed, or cannot be handled.
         """
         self._publish(method, header, body)
 
@@ -135,7 +135,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             self.machine.paced.pop(consumer, None)
 
     def cancelled(self, consumer: Consumer, condition: Condition | None) -> None:
-        """Records that a consumer's queue is gone; the client hears by the channel's end."""
+        """Records that a consumer's queue is gone; the client is notified by the channel's end."""
         self._let_go(consumer)
         super().cancelled(consumer, condition)
 
@@ -147,7 +147,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         """Sends a delivery to a consumer, in its class.
 
         Raises:
-            TranslationError: it cannot be sent; nothing was.
+            TranslationError: it cannot be sent, and was not.
         """
         match consumer:
             case FileConsumer():
@@ -177,19 +177,19 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             engine.paced[consumer] = None
 
     def _send_other(self, method: m.Method, header: bytes, body: bytes) -> None:
-        """Sends a content of another class than basic."""
+        """Sends a content of a class other than basic."""
         engine = self.machine
         self.send(method)
         engine.output.append(FRAMING.content_frames(self.number, header, body, engine.frame_max))
 
     def next_tag(self) -> int:
-        """Numbers a delivery to the client."""
+        """Returns the next delivery tag."""
         self._delivered += 1
         return self._delivered
 
     @staticmethod
     def route_of(ready: Ready, outlet: Outlet) -> tuple[str, str]:
-        """Returns exchange and routing key that a delivery tells; its link's if it has none."""
+        """Returns exchange and routing key of a delivery; its link's if it has none."""
         route = ready.route if ready.route != b"\x00\x00" else outlet.route
         key_at = 1 + route[0]
         return decode_text(route[1:key_at]), decode_text(route[key_at + 1 :])
@@ -197,7 +197,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     # --- files and streams ------------------------------------------------------------------------
 
     def check_other_content(self, weight: int, body_octets: int) -> None:
-        """Refuses a content of another class than basic that cannot be taken."""
+        """Refuses a content of a class other than basic that is not supported."""
         super().check_other_content(weight, body_octets)
         if isinstance(self._method, o.FileStage):
             self.files.check_stage(body_octets)
@@ -244,12 +244,12 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     # --- ends -------------------------------------------------------------------------------------
 
     def lost(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         super().lost(outlet)
         self.files.lose(outlet)
 
     def ended(self, reason: End | None) -> None:
-        """Ends what lives on the channel; what has come of a file is kept."""
+        """Ends everything on the channel; incomplete uploads are kept."""
         is_staging = isinstance(self._method, o.FileStage) and self._parts
         self.files.keep(self._parts[-1].body if is_staging else ())
         self.files.ended(tells=reason is not None)
@@ -259,7 +259,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         super().ended(reason)
 
     def deliver_head(self, tag: str) -> bytes:
-        """Encodes what the deliveries to a consumer begin with: class, method, consumer tag."""
+        """Encodes the first octets of deliveries to a consumer: class, method, consumer tag."""
         return d.DELIVER_HEAD + int(tag).to_bytes(2, "big")
 
     handlers: ClassVar[MethodHandlers] = {

@@ -1,4 +1,4 @@
-"""What a connection of a client of the draft has beside 0-9-1's: files, and streams with a rate."""
+"""The shared state of a client's connection in the draft: files, and streams with a rate."""
 
 from router.wire.engine import EngineSettings
 from router.wire.staging import FileKey, Upload, shelf_of
@@ -8,13 +8,13 @@ from router.wire.v0_9r1.machine import DraftMachine
 
 
 class DraftLinks(DraftMachine, ServerLinks):
-    """What the channels of one connection share.
+    """The shared state of one connection's channels.
 
     Attributes:
-        vhost: the virtual host that the client asked for.
-        uploads: files that are staged, or were once, and are not published.
-        files_octets: of those, and of files that are being staged, when they are whole.
-        shelf: what of files outlives the connection.
+        vhost: the virtual host that the client requested.
+        uploads: files that are, or were, being staged, and are not published.
+        files_octets: their size when they are complete.
+        shelf: keeps incomplete files beyond the connection.
         paced: consumers of streams whose next packet is due at a time.
     """
 

@@ -1,16 +1,17 @@
-"""Field tables (draft 0.9r1, "Field Tables"), and how richer ones are carried in them.
+"""Field tables (draft 0.9r1, "Field Tables"), and how they carry richer ones.
 
-The draft knows five types: ``S`` octets, ``I`` int32, ``D`` decimal, ``T`` seconds, ``F`` table. A
-name begins with a letter, ``$`` or ``#``, goes on with these, digits and underlines, and has at
-most 128 characters. Of two fields with one name the first counts.
+The draft has five types: ``S`` octets, ``I`` int32, ``D`` decimal, ``T`` seconds, ``F`` table. A
+name begins with a letter, ``$`` or ``#``, continues with these, digits and underlines, and has at
+most 128 characters. Of two fields with one name the first is kept.
 
-Theory of operation. Between engines a table has 0-9-1's forms (``router.wire.v0_9_1.types``). What
-has none here is sent twice: under its own name in the nearest type that programs can read, and
-exactly, with everything that has no such form or no lawful name, in one string under ``$router``,
-a field table of 0-9-1. Read back, an exact value counts as long as its readable twin is still what
-was sent; so whoever changes a header changes it.
+Theory of operation. Between engines a table has 0-9-1's forms (``router.wire.v0_9_1.types``). A
+value
+without a form here is sent twice: under its own name in the nearest type that programs can read,
+and exactly, with all others that have no such form or no valid name, in one string under
+``$router``, a field table of 0-9-1. When restored, an exact value is used as long as its readable
+twin is unchanged; so a peer that changes a header changes it.
 
-    on the way down                          on the way up
+    when sent                                when received
     {n: True, x-y: 1, s: "a"}      ->        {n: I 1, s: S a, $router: S <n: t 1, x-y: l 1>}
 """
 
@@ -24,27 +25,27 @@ from router.wire.v0_9_1.types import Seconds, Table, TableDecimal, TableFormat, 
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ushort
 
 EXACT: Final = "$router"
-"""Field with what the others cannot hold."""
+"""Field with the values that the others cannot hold."""
 
 CHILDREN: Final = "$children"
-"""Header that stands for child contents between engines (``router.wire.v0_9r1.content``)."""
+"""Header for child contents between engines (``router.wire.v0_9r1.content``)."""
 
 _NAME: Final = re.compile(r"[A-Za-z$#][A-Za-z0-9_$#]{0,127}")
 
 _INTEGERS: Final = (bool, Byte, Ubyte, Short, Ushort, Uint, int)
 
 _NOTHING: Final = object()
-"""Stands for a value without a readable form."""
+"""Marks a value without a readable form."""
 
 decode_fields: Final = table_decoder("SIDTF", first_wins=True)
-"""Reads a field table, whatever its names are."""
+"""Reads a field table with any names."""
 
 
 def decode_table(octets: bytes, at: int, end: int) -> tuple[Table, int]:
-    """Reads a field table of a method and returns it with the offset behind it.
+    """Reads a field table of a method and returns it with the offset after it.
 
     Raises:
-        DecodeError: the octets are no field table, or a name in it is unlawful.
+        DecodeError: the octets are not a field table, or a name in it is invalid.
     """
     table, after = decode_fields(octets, at, end)
     name = _unlawful(table)
@@ -67,7 +68,7 @@ def encode_table(table: Table) -> bytes:
     """Writes a field table whose values have the five types' forms.
 
     Raises:
-        MisuseError: it has others, or an unlawful name.
+        MisuseError: it has others, or an invalid name.
     """
     _check(table)
     return types.encode_table(table)
@@ -90,7 +91,7 @@ TABLES: Final = TableFormat(decode_table, encode_table)
 
 
 def narrow(table: Table) -> Table:
-    """Makes a table that can be sent out of one in 0-9-1's forms."""
+    """Converts a table in 0-9-1's forms to one that can be sent."""
     made: Table = {}
     exact: Table = {}
     for name, value in table.items():
@@ -106,7 +107,7 @@ def narrow(table: Table) -> Table:
 
 
 def widen(table: Table) -> Table:
-    """Takes back what ``narrow`` did, to a table that came from a peer."""
+    """Reverses ``narrow`` for a table from a peer."""
     exact = _exact(table.get(EXACT))
     if exact is None:
         return table

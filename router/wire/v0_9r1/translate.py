@@ -1,7 +1,7 @@
-"""How this protocol meets AMQP 1.0: the functions that ``router.wire.hub`` looks for.
+"""Translation between this protocol and AMQP 1.0: the functions used by ``router.wire.hub``.
 
-A message goes through 0-9-1's form, with which the draft shares its properties; what differs, the
-table of headers, is ``router.wire.v0_9r1.tables``. What goes where: docs/translation-0-9r1.md.
+A message passes through 0-9-1's form, which has the same properties; the difference, the table of
+headers, is ``router.wire.v0_9r1.tables``. What goes where: docs/translation-0-9r1.md.
 """
 
 import attrs
@@ -21,7 +21,7 @@ def to_sections(content: bytes) -> AnnotatedMessage:
     """Translates a content into sections.
 
     Raises:
-        TranslationError: the content breaks its format, with the property named.
+        TranslationError: the content is invalid; names the property.
     """
     return basic.to_sections(_to_0_9_1(content))
 
@@ -30,18 +30,18 @@ def from_sections(message: AnnotatedMessage) -> bytes:
     """Translates sections into a content.
 
     Raises:
-        TranslationError: a part of the message has no form; the part is named.
+        TranslationError: a part of the message cannot be expressed; names the part.
     """
     return _from_0_9_1(basic.from_sections(message))
 
 
 def quick_to_sections(content: bytes) -> bytes | None:
-    """Translates a content without headers as 0-9-1 does; None if it has any, or is odd."""
+    """Translates a content without headers as 0-9-1 does; None: it is not one."""
     return basic.quick_to_sections(content) if _is_plain(content) else None
 
 
 def quick_from_sections(payload: bytes) -> bytes | None:
-    """Translates sections that leave no headers as 0-9-1 does; None if they would."""
+    """Translates sections without headers as 0-9-1 does; None: they have some."""
     content = basic.quick_from_sections(payload)
     return content if content is not None and _is_plain(content) else None
 

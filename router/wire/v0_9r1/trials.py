@@ -1,6 +1,6 @@
-"""Class test: one side tries whether the other one's codec is right (see ``optional``).
+"""Class test: checks of the other side's codec (see ``optional``).
 
-What is asked of strings and tables is told in octets, so nothing depends on their encoding.
+Strings and tables are processed as octets, so nothing depends on their encoding.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def _apply(
 
 
 def integer(method: o.TestInteger) -> o.TestIntegerOk:
-    """Answers ``test.integer``; a sum that needs more than 64 bits loses the highest."""
+    """Answers ``test.integer``; of a sum above 64 bits the highest bits are lost."""
     values = [method.integer_1, method.integer_2, method.integer_3, method.integer_4]
     return o.TestIntegerOk(_apply(_INTEGER, method.operation, values, 0) & _U64)
 
@@ -59,5 +59,5 @@ def table(method: o.TestTable) -> o.TestTableOk:
 
 
 def checksum(body: bytes) -> int:
-    """Adds the octets of a content up, in 32 bits."""
+    """Returns the sum of a content's octets, in 32 bits."""
     return sum(body) & 0xFFFF_FFFF
