@@ -2,9 +2,8 @@
 
 Theory of operation. Every link is one that the engine requested: an *inlet* for the client's
 publishes to an address (``inlets``), an *outlet* for what it receives from one. So the core's
-commands are
-passed to the object of the link: for an inlet its owner (``publishing``), for an outlet itself.
-``dialing`` is the counterpart for connections that we dialed.
+commands are passed to the object of the link: for an inlet its owner (``publishing``), for an
+outlet itself. ``dialing`` is the counterpart for connections that we dialed.
 
 The answer to an attach may be what the client waits for, so a command can cause events and output.
 It can also find the client at fault, as a frame of the client's would: it publishes to an address

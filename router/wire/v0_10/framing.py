@@ -1,5 +1,6 @@
-"""Protocol header, frames, segments and assemblies (0-10 §4; no public text has the frame header,
-so its layout is that of Qpid's brokers and clients, which agree).
+"""Protocol header, frames, segments and assemblies (0-10 §4).
+
+No public text has the frame header; its layout is that of Qpid's brokers and clients, which agree.
 
 A frame::
 

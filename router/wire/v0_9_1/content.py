@@ -134,8 +134,7 @@ def _present(flags: int, at: int) -> tuple[tuple[str, _Reader], ...]:
 
 
 def flags_of(octets: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads all words of flags (0-9-1 §4.2.6.1); returns the first one, and the offset of the
-    values.
+    """Reads all words of flags (0-9-1 §4.2.6.1); returns the first, and the offset of the values.
 
     Raises:
         DecodeError: they do not end, or a further one announces a property.

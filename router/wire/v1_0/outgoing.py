@@ -372,8 +372,7 @@ class Outgoing:
         return unsent
 
     def give_up(self, link: OutgoingLink, number: DeliveryNumber) -> bool:
-        """Aborts a delivery that is under way: drops its waiting part, aborts the sent one
-        (§2.7.5).
+        """Aborts a delivery that is under way: drops its waiting part, aborts the rest (§2.7.5).
 
         Returns:
             whether nothing of it was sent, so that its credit is still available.

@@ -174,7 +174,7 @@ cdef inline bint is_named(const Text *name, const char *octets, int size) noexce
 
 
 cdef bint is_own(const Text *name) except -1:
-    """Tells whether a name stands for itself, as ``marks`` knows."""
+    """Returns whether a name stands for itself, as ``marks`` knows."""
     cdef bytes key
     if not (
         (name.size >= 2 and memcmp(name.at, b"x-", 2) == 0)

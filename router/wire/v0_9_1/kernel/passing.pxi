@@ -59,7 +59,7 @@ cdef bint skip_nested(Reader *r, int depth, bint has_names) noexcept nogil:
 
 
 cdef bint are_sound(int flags, Reader *r) noexcept nogil:
-    """Tells whether properties, flags apart, keep to their format."""
+    """Returns whether properties, flags apart, keep to their format."""
     cdef int flag = CONTENT_TYPE
     if flags & NO_PROPERTY:
         return False
@@ -81,7 +81,7 @@ cdef bint are_sound(int flags, Reader *r) noexcept nogil:
 
 
 def is_sound(bytes header not None):
-    """Tells whether the properties of a content header keep to their format.
+    """Returns whether the properties of a content header keep to their format.
 
     The reference is ``passing.is_sound``.
     """
@@ -96,7 +96,7 @@ def is_sound(bytes header not None):
 def pass_on(
     bytes content not None, *, bytes method not None, Py_ssize_t max_payload_octets, int refused
 ):
-    """Makes the frames of a content that leaves as it is; None: it cannot.
+    """Encodes the frame of a content that leaves as it is; None: it cannot.
 
     The reference is ``passing.pass_on``.
     """

@@ -42,7 +42,7 @@ cdef bint read_content(const uint8_t *at, const uint8_t *end, int channel, uint3
 
 
 cdef bint asks_directly(const Content *c) noexcept nogil:
-    """Tells whether reply-to may be the name that stands for the channel (``replying``)."""
+    """Returns whether reply-to may be the name that stands for the channel (``replying``)."""
     cdef const uint8_t *at = c.header + HEADER_OCTETS
     cdef const uint8_t *end = c.header + c.header_octets
     if not c.flags & REPLY_TO:

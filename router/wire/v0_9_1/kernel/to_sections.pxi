@@ -130,7 +130,7 @@ cdef inline bint begins_with(const Text *text, const char *octets, int size) noe
 cdef uint8_t *put_head(Reader *r, uint8_t *out) noexcept nogil:
     """Writes all that stands before the data section; NULL: it is not plain.
 
-    ``r`` reads marks, route and content header, less the body's size, which has been looked at.
+    ``r`` reads marks, route and content header, less the body's size, which has been examined.
     """
     cdef Text exchange, key
     cdef Text content_type, content_encoding, correlation_id, reply_to, expiration
