@@ -1,19 +1,20 @@
 # cython: language_level=3
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 # cython: nonecheck=False, infer_types=False
-"""What handles every message of 0-9-1, compiled; each function has a twin in Python.
+"""Compiled functions for every message of 0-9-1; each has a twin in Python.
 
-``quick_to_sections`` and ``quick_from_sections`` translate to AMQP 1.0 and back, octet for octet as their
-twins. Nothing is remembered, for nothing takes long: what stands before the body is read once and
-written anew into a scratch buffer, without a Python object for any part of it. What is not plain,
-or uncommonly large, is left to the twin, which also judges it. ``scan_publishes`` and
-``scan_deliveries`` read runs of contents; ``pass_on`` makes the frames of one that leaves as it
-came.
+``quick_to_sections`` and ``quick_from_sections`` translate to AMQP 1.0 and back, with the same
+octets as
+their twins. Nothing is cached, because everything is fast: the octets before the body are read once
+and written anew into a scratch buffer, without Python objects for their parts. A message that does
+not map directly, or is uncommonly large, is left to the twin, which also judges it.
+``scan_publishes`` and ``scan_deliveries`` read runs of contents; ``pass_on`` encodes the frames of
+an unchanged one.
 
-Rooms. It is one extension; what it consists of lies in ``kernel/``.
+Structure. It is one extension; its parts are the files of ``kernel/``.
 
-Safety. A ``Reader`` never goes beyond its end. What is written is at most so many times what was
-read, and ``LEAD_OCTETS`` bounds that.
+Safety. A ``Reader`` never goes beyond its end. The size of the output is bounded by a multiple of
+the input, and ``LEAD_OCTETS`` limits the input.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

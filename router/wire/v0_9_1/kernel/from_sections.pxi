@@ -9,12 +9,12 @@ cdef struct Map:         # an encoded list or map
     uint32_t count
 
 
-cdef struct Names:       # of entries that were read, each behind its size
+cdef struct Names:       # names of entries that were read, each after its size
     const uint8_t *at[MAX_ENTRIES]
     int count
 
 
-cdef struct Down:        # what a message has come to so far
+cdef struct Down:        # the parts of the content
     Text exchange
     Text key
     Text app_id
@@ -27,11 +27,11 @@ cdef struct Down:        # what a message has come to so far
     uint64_t milliseconds
     Text ttl
     Names names
-    uint8_t *table       # where the next entry of the headers goes
+    uint8_t *table       # where the next entry of the headers is written
 
 
 cdef bint open_section(Reader *r, uint8_t narrow, Map *m) noexcept nogil:
-    """Enters a section's list or map, and leaves it behind; false: it is neither, or not whole."""
+    """Reads a section's list or map head, and skips the items; False: neither, or incomplete."""
     cdef uint32_t size
     cdef const uint8_t *at = r.at + 3
     if at >= r.end:
@@ -65,7 +65,7 @@ cdef inline bint is_at(Reader *r, uint8_t code) noexcept nogil:
 
 
 cdef bint take_text(Reader *r, uint8_t code, uint8_t other, Text *text) noexcept nogil:
-    """Reads a short string or symbol of ASCII, of either constructor."""
+    """Reads a short ASCII string or symbol, with either constructor."""
     if r.at >= r.end or (r.at[0] != code and r.at[0] != other):
         return False
     r.at += 1
@@ -73,7 +73,7 @@ cdef bint take_text(Reader *r, uint8_t code, uint8_t other, Text *text) noexcept
 
 
 cdef int put_digits(uint8_t *out, uint64_t number) noexcept nogil:
-    """Writes a number in decimal; returns how many digits it has."""
+    """Writes a number in decimal; returns the number of digits."""
     cdef uint8_t found[20]
     cdef int count = 0
     cdef int i
@@ -98,7 +98,7 @@ cdef inline uint8_t *put_long_text(uint8_t *out, uint8_t letter, const uint8_t *
 
 
 cdef uint8_t *put_fill(uint8_t *out, uint8_t letter, int width, uint8_t octet, bint is_signed) noexcept nogil:
-    """Writes a number that came in one octet."""
+    """Writes a number that was received as one octet."""
     out[0] = letter
     memset(out + 1, 0xFF if is_signed and octet > 127 else 0, width - 1)
     out[width] = octet
@@ -106,7 +106,7 @@ cdef uint8_t *put_fill(uint8_t *out, uint8_t letter, int width, uint8_t octet, b
 
 
 cdef uint8_t *put_field(Reader *r, uint8_t *out) noexcept nogil:
-    """Cuts a simple value out and writes it as one of a table; NULL: it is not plain."""
+    """Converts a simple value to one of a table; NULL: it does not map directly."""
     cdef uint8_t code, letter = 0
     cdef const uint8_t *at
     cdef Py_ssize_t left
@@ -174,7 +174,7 @@ cdef inline bint is_named(const Text *name, const char *octets, int size) noexce
 
 
 cdef bint is_own(const Text *name) except -1:
-    """Returns whether a name stands for itself, as ``marks`` knows."""
+    """Returns whether a name is unknown to ``marks``."""
     cdef bytes key
     if not (
         (name.size >= 2 and memcmp(name.at, b"x-", 2) == 0)
@@ -192,7 +192,7 @@ cdef bint is_own(const Text *name) except -1:
 
 
 cdef bint put_entry(Reader *r, const Text *name, Down *d) except -1:
-    """Adds an entry to the headers; false: it is not plain, or its name is there already."""
+    """Adds an entry to the headers; False: it does not map directly, or its name is repeated."""
     cdef int i
     cdef uint8_t *out
     if d.names.count == MAX_ENTRIES or not is_own(name):
@@ -378,7 +378,7 @@ cdef inline uint8_t *put_named(uint8_t *out, const char *name, int size) noexcep
 
 
 cdef void tell(Down *d) noexcept nogil:
-    """Adds headers that stand for what properties of 0-9-1 cannot say, in ``from_sections``'s order."""
+    """Adds headers for properties that 0-9-1 lacks, in the order of ``from_sections``."""
     cdef uint8_t *out = d.table
     if d.id_numbers & 1:
         out = put_long_text(put_named(out, b"x-message-id-type", 17), c"S", <const uint8_t *> b"ulong", 5)
@@ -452,7 +452,7 @@ cdef uint8_t *put_content_header(uint8_t *out, Down *d, const uint8_t *table, ui
 
 
 def quick_from_sections(bytes payload not None):
-    """Translates the octets of sections into a content; None if they are not plain.
+    """Translates sections into a content; None: they need the general translation.
 
     The reference is ``quick_from_sections.quick_from_sections``.
     """
@@ -498,7 +498,7 @@ def quick_from_sections(bytes payload not None):
     tell(&d)
     scratch[0] = 0
     if d.exchange.at == NULL:
-        d.exchange.at = octets  # empty, all the same there
+        d.exchange.at = octets  # empty, also in the content
     if d.key.at == NULL:
         d.key.at = octets
     end = put_short(put_short(scratch + 1, &d.exchange), &d.key)

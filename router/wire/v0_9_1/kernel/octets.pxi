@@ -1,13 +1,13 @@
-# Constants of the protocol, and the smallest steps of reading and writing.
+# Constants of the protocol, and primitives of reading and writing.
 
 cdef enum:
-    LEAD_OCTETS = 4096   # of a content before its body; what is longer is not usual
+    LEAD_OCTETS = 4096   # of a content before its body; more is uncommon
     SCRATCH_OCTETS = 2 * LEAD_OCTETS + 512
     MAX_ENTRIES = 64     # of a table of headers
     MAX_NESTED = 56      # tables and arrays, as types.MAX_DEPTH has it
     FRAME_HEAD = 7       # type, channel, size
     END_OCTET = 0xCE
-    HEADER_OCTETS = 14   # of a content header, up to and with its flags
+    HEADER_OCTETS = 14   # of a content header, up to its flags, inclusive
 
 cdef enum:  # flags of properties, as content.FLAGS has them
     CONTENT_TYPE = 1 << 15

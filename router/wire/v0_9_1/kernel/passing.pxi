@@ -1,4 +1,4 @@
-# ``is_sound`` and ``pass_on``: contents that leave as they came.
+# ``is_sound`` and ``pass_on``: contents passed on unchanged.
 
 cdef inline bint skip(Reader *r, uint64_t octets) noexcept nogil:
     if <uint64_t> (r.end - r.at) < octets:
@@ -16,7 +16,7 @@ cdef inline bint skip_long(Reader *r) noexcept nogil:
 
 
 cdef bint skip_value(Reader *r, int depth) noexcept nogil:
-    """Skips a value of a table, its letter first; false: it breaks its format."""
+    """Skips a value of a table, its letter first; False: it is invalid."""
     cdef uint8_t letter
     if r.at >= r.end:
         return False
@@ -59,7 +59,7 @@ cdef bint skip_nested(Reader *r, int depth, bint has_names) noexcept nogil:
 
 
 cdef bint are_sound(int flags, Reader *r) noexcept nogil:
-    """Returns whether properties, flags apart, keep to their format."""
+    """Returns whether properties, flags apart, are valid."""
     cdef int flag = CONTENT_TYPE
     if flags & NO_PROPERTY:
         return False
@@ -81,7 +81,7 @@ cdef bint are_sound(int flags, Reader *r) noexcept nogil:
 
 
 def is_sound(bytes header not None):
-    """Returns whether the properties of a content header keep to their format.
+    """Returns whether the properties of a content header are valid.
 
     The reference is ``passing.is_sound``.
     """
@@ -96,7 +96,7 @@ def is_sound(bytes header not None):
 def pass_on(
     bytes content not None, *, bytes method not None, Py_ssize_t max_payload_octets, int refused
 ):
-    """Encodes the frame of a content that leaves as it is; None: it cannot.
+    """Encodes the frames of an unchanged content; None: it needs a change.
 
     The reference is ``passing.pass_on``.
     """
@@ -140,7 +140,7 @@ def pass_on(
 
 
 cdef inline uint8_t *put_frame(uint8_t *out, uint8_t kind, const uint8_t *method, const uint8_t *payload, Py_ssize_t size) noexcept nogil:
-    """Writes a frame on the channel of a method's."""
+    """Writes a frame on the channel of a method frame."""
     out[0], out[1], out[2] = kind, method[1], method[2]
     out = put(put_u32(out + 3, <uint32_t> size), payload, size)
     out[0] = END_OCTET

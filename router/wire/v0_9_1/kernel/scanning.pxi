@@ -1,16 +1,16 @@
 # ``scan_publishes`` and ``scan_deliveries``: runs of contents.
 
-cdef struct Content:     # frames behind a method's
+cdef struct Content:     # the frames after a method's
     const uint8_t *header
     Py_ssize_t header_octets
     const uint8_t *body
     Py_ssize_t body_octets
     int flags
-    const uint8_t *end   # behind its last frame
+    const uint8_t *end   # after its last frame
 
 
 cdef bint read_content(const uint8_t *at, const uint8_t *end, int channel, uint32_t limit, uint32_t body_limit, Content *c) noexcept nogil:
-    """Reads a content header's frame and at most one body frame; false: it is not that."""
+    """Reads a content header's frame and at most one body frame; False: they are others."""
     cdef uint64_t body
     cdef uint32_t size
     if end - at <= FRAME_HEAD + HEADER_OCTETS or at[0] != 2 or (at[1] << 8 | at[2]) != channel:
@@ -42,7 +42,7 @@ cdef bint read_content(const uint8_t *at, const uint8_t *end, int channel, uint3
 
 
 cdef bint asks_directly(const Content *c) noexcept nogil:
-    """Returns whether reply-to may be the name that stands for the channel (``replying``)."""
+    """Returns whether reply-to may be the name for direct replies (``replying``)."""
     cdef const uint8_t *at = c.header + HEADER_OCTETS
     cdef const uint8_t *end = c.header + c.header_octets
     if not c.flags & REPLY_TO:
@@ -58,7 +58,7 @@ cdef bint asks_directly(const Content *c) noexcept nogil:
 
 
 cdef inline bytes join(int marks, const uint8_t *route, Py_ssize_t route_octets, const Content *c):
-    """Makes a content; its marks and the route may be in one piece (marks -1)."""
+    """Builds a content; its marks and the route may be in one piece (marks -1)."""
     cdef Py_ssize_t before = route_octets + (marks >= 0)
     cdef bytes made = PyBytes_FromStringAndSize(NULL, before + c.header_octets + c.body_octets)
     cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(made)
@@ -74,7 +74,7 @@ def scan_publishes(
     bytes octets not None, Py_ssize_t at, Py_ssize_t end, *, bytes method not None,
     bytes prefix not None, uint32_t limit, uint32_t body_limit,
 ):
-    """Reads publishes that all have the same method frame, and properties that nobody looks at.
+    """Reads publishes with the same method frame, and without properties that must be read.
 
     The reference is ``scan.scan_publishes``.
     """
@@ -84,7 +84,7 @@ def scan_publishes(
     cdef Py_ssize_t method_octets = PyBytes_GET_SIZE(method)
     cdef Py_ssize_t prefix_octets = PyBytes_GET_SIZE(prefix)
     cdef Content c
-    cdef const uint8_t *sound = NULL  # properties that were found so; the next ones are often equal
+    cdef const uint8_t *sound = NULL  # valid properties; the next ones are often equal
     cdef Py_ssize_t sound_octets = 0
     cdef Reader r
     cdef list found = []

@@ -1,7 +1,7 @@
 # ``quick_to_sections``: from 0-9-1 to AMQP 1.0.
 
 cdef uint8_t *close_up(uint8_t *section, uint8_t *items, uint8_t *end, uint8_t narrow, int count) noexcept nogil:
-    """Ends a section whose items begin 12 octets behind its own begin, the room of a wide head."""
+    """Completes a section whose items are 12 octets after its start, the space for a wide head."""
     cdef size_t size = end - items
     if size < 255 and count < 256:
         section[3], section[4], section[5] = narrow, size + 1, count
@@ -18,7 +18,7 @@ cdef inline uint8_t *begin(uint8_t *section, uint8_t code) noexcept nogil:
 
 
 cdef uint8_t *put_value(Reader *r, uint8_t *out) noexcept nogil:
-    """Cuts a header's value out and writes it in its shortest form; NULL: it is not plain."""
+    """Converts a header's value to its shortest form; NULL: it does not map directly."""
     cdef uint8_t letter = r.at[0]
     cdef const uint8_t *at = r.at + 1
     cdef Py_ssize_t left = r.end - at
@@ -85,7 +85,7 @@ cdef uint8_t *put_value(Reader *r, uint8_t *out) noexcept nogil:
 
 
 cdef uint8_t *put_headers(Reader *r, uint8_t *out, int *count) noexcept nogil:
-    """Cuts the entries of a table out and writes those of a map; NULL: they are not all plain."""
+    """Converts the entries of a table to those of a map; NULL: they do not all map directly."""
     cdef const uint8_t *names[MAX_ENTRIES]
     cdef Text name
     cdef int entries = 0
@@ -95,7 +95,7 @@ cdef uint8_t *put_headers(Reader *r, uint8_t *out, int *count) noexcept nogil:
             return NULL
         if name.size >= 2 and memcmp(name.at, b"x-", 2) == 0:
             return NULL
-        if name.size >= 4 and memcmp(name.at, b"JMSX", 4) == 0:  # ``marks`` knows of no other
+        if name.size >= 4 and memcmp(name.at, b"JMSX", 4) == 0:  # the only such names of ``marks``
             return NULL
         for i in range(entries):
             if names[i][0] == name.size and memcmp(names[i] + 1, name.at, name.size) == 0:
@@ -128,9 +128,9 @@ cdef inline bint begins_with(const Text *text, const char *octets, int size) noe
 
 
 cdef uint8_t *put_head(Reader *r, uint8_t *out) noexcept nogil:
-    """Writes all that stands before the data section; NULL: it is not plain.
+    """Writes everything before the data section; NULL: it does not map directly.
 
-    ``r`` reads marks, route and content header, less the body's size, which has been examined.
+    ``r`` reads marks, route and content header, without the body's size, which was read before.
     """
     cdef Text exchange, key
     cdef Text content_type, content_encoding, correlation_id, reply_to, expiration
@@ -279,7 +279,7 @@ cdef uint8_t *put_head(Reader *r, uint8_t *out) noexcept nogil:
 
 
 def quick_to_sections(bytes content not None):
-    """Translates a content into the octets of sections; None if it is not plain.
+    """Translates a content into sections; None: it needs the general translation.
 
     The reference is ``quick_to_sections.quick_to_sections``.
     """
