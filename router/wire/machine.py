@@ -102,7 +102,7 @@ class ConnectionMachine:
         self._silence_seconds = 0.0
         self._received_at = 0.0
         self._is_timed = False
-        self._has_told_end = False
+        self._has_reported_end = False
         self._is_congested = False
         self._held = 0
         self._is_full = False
@@ -357,10 +357,10 @@ class ConnectionMachine:
         self.phase = MachinePhase.CLOSED
         self._silence_seconds = 0.0
         self._beat_at = self.gives_up_at = math.inf
-        self.tell_end(condition, by_peer)
+        self.report_end(condition, by_peer)
 
-    def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
+    def report_end(self, condition: Condition | None, by_peer: bool) -> None:
         """Reports the end of the connection to the core, once."""
-        if not self._has_told_end:
-            self._has_told_end = True
+        if not self._has_reported_end:
+            self._has_reported_end = True
             self.runs.add(ConnectionClosed(condition, by_peer))

@@ -28,7 +28,7 @@ ROOT_VHOST: Final = "/"
 
 
 @attrs.frozen(kw_only=True)
-class Spoken:
+class ProtocolRow:
     """A row of the table.
 
     Attributes:
@@ -40,12 +40,12 @@ class Spoken:
     vhost: str | None = ROOT_VHOST
 
 
-PROTOCOLS: Final[Mapping[Protocol, Spoken]] = {
-    Protocol.AMQP_1_0: Spoken(make=Engine10, vhost=None),
-    Protocol.AMQP_0_9_1: Spoken(make=lambda settings, express: make_0_9_1(settings)),
-    Protocol.AMQP_0_9R1: Spoken(make=lambda settings, express: make_0_9r1(settings)),
-    Protocol.AMQP_0_10: Spoken(make=lambda settings, express: make_0_10(settings)),
-    Protocol.AMQP_FAST: Spoken(make=lambda settings, express: make_fast(settings)),
+PROTOCOLS: Final[Mapping[Protocol, ProtocolRow]] = {
+    Protocol.AMQP_1_0: ProtocolRow(make=Engine10, vhost=None),
+    Protocol.AMQP_0_9_1: ProtocolRow(make=lambda settings, express: make_0_9_1(settings)),
+    Protocol.AMQP_0_9R1: ProtocolRow(make=lambda settings, express: make_0_9r1(settings)),
+    Protocol.AMQP_0_10: ProtocolRow(make=lambda settings, express: make_0_10(settings)),
+    Protocol.AMQP_FAST: ProtocolRow(make=lambda settings, express: make_fast(settings)),
 }
 """The supported protocols, in the order in which they are shown to people."""
 

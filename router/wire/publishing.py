@@ -150,7 +150,7 @@ class Keeper(Sender[InletT]):
         inlet = self.make_inlet(self.serving.next_link(), address)
         inlet.refusal = self.refusal_of(address)
         if inlet.refusal is None:
-            self.end(take_surplus(self.inlets), tells=True)
+            self.end(take_surplus(self.inlets), reports=True)
             self.inlets[address] = inlet
             self.ask(inlet, self.name_of(inlet))
         return inlet
@@ -164,16 +164,16 @@ class Keeper(Sender[InletT]):
         super().forget(inlet)
         self.inlets.pop(inlet.address, None)
 
-    def end(self, inlets: Sequence[InletT], *, tells: bool) -> None:
+    def end(self, inlets: Sequence[InletT], *, reports: bool) -> None:
         """Ends inlets.
 
         Args:
             inlets: those that are not needed any more.
-            tells: report it to the core; else the end of the connection implies it.
+            reports: report it to the core; else the end of the connection implies it.
         """
         for inlet in inlets:
             self._remove(inlet)
-            if tells:
+            if reports:
                 self.serving.runs.add(LinkDetached(inlet.link, closed=True))
         if inlets:
             self.forget_shapes()

@@ -24,7 +24,7 @@ from router.service.config import ConfigError, RouterConfig, Secret, read
 from router.service.users import UserFileError, WrittenUsers, hash_password, write_users
 from router.wire.detect import AmbiguousHeader, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
-from router.wire.protocols import PROTOCOLS, Spoken
+from router.wire.protocols import PROTOCOLS, ProtocolRow
 from router.wire.sasl import SaslServer, Success
 from router.wire.v0_9_1.client import ClientEngine
 from router.wire.v1_0.express import Express
@@ -58,7 +58,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineSettings]:
         settings.append(of)
         return PlainEngine()
 
-    monkeypatch.setattr(assembly, "PROTOCOLS", {Protocol.AMQP_1_0: Spoken(make=make, vhost=None)})
+    monkeypatch.setattr(
+        assembly, "PROTOCOLS", {Protocol.AMQP_1_0: ProtocolRow(make=make, vhost=None)}
+    )
     return settings
 
 

@@ -157,7 +157,7 @@ def test_congestion_is_told_once_when_it_begins_and_once_when_it_ends(
 
 def test_the_end_is_told_once_when_it_begins(machine: Plain) -> None:
     machine.await_close()
-    machine.tell_end(None, False)
+    machine.report_end(None, False)
     assert machine.is_ending
     assert machine.receive_data(b"x", 1001.0) == [ConnectionClosed(None, False)]
     assert _due(machine) == 1000.0 + CLOSE_SECONDS

@@ -56,7 +56,7 @@ class Outlet:
         backlog: waiting deliveries, each with its number for browsing.
         stream: the current answer without a known end.
         tail: the destination's name and the end octet, the end of HANDLE NOTIFY.
-        may_fall: the next review may reduce credit.
+        may_reduce: the next review may reduce credit.
         asked: answers to HANDLE QUERY and BROWSE of a handle's own destination, in order; the first
             waits for its channel's earlier messages there (``Receiving``).
         follows: it waits until the channel has handed those on.
@@ -73,7 +73,7 @@ class Outlet:
     credit: int = 0
     unacknowledged: int = 0
     is_attached: bool = False
-    may_fall: bool = False
+    may_reduce: bool = False
     backlog: deque[tuple[int, OutgoingDelivery]] = attrs.field(factory=deque)
     stream: "OutletStream | None" = None
     tail: bytes = b""
@@ -159,10 +159,10 @@ class Outlet:
         if not self.is_attached or self.drains:
             return
         capacity = self.capacity
-        if self._is_due(capacity) or (self.may_fall and capacity < self.credit):
+        if self._is_due(capacity) or (self.may_reduce and capacity < self.credit):
             self.credit = capacity
             self.handle.channel.engine.runs.add(CreditGranted(self.link, capacity))
-        self.may_fall = False
+        self.may_reduce = False
 
 
 class OutletStream(Interface):

@@ -203,9 +203,9 @@ class _FromSections:
         self.destination = _short_in(found.get(marks.DESTINATION))
         made.mime_type = made.mime_type or _short_in(found.get(marks.MIME_TYPE))
         made.encoding = made.encoding or _short_in(found.get(marks.ENCODING))
-        odd = found.get(marks.HEADERS)
-        if isinstance(odd, dict | Pairs):
-            for name, value in odd.items():
+        other_headers = found.get(marks.HEADERS)
+        if isinstance(other_headers, dict | Pairs):
+            for name, value in other_headers.items():
                 if type(name) is str and fits_short(name) and name not in self._headers:
                     near, _ = from_v1_0(value)
                     if near is not None:

@@ -58,7 +58,7 @@ class Budget:
 
 
 @attrs.define(eq=False)
-class Coming:
+class Incomplete:
     """An incomplete message.
 
     Attributes:
@@ -94,21 +94,21 @@ class Gatherer:
         self._budget = budget
         self._area = area
         self._owner = owner
-        self._coming: Coming | None = None
+        self._incomplete: Incomplete | None = None
 
     @property
     def lacks(self) -> PartKey | None:
         """The key of the prepared message, if it is incomplete and nothing of it was kept here."""
-        coming = self._coming
-        if coming is None or not coming.is_prepared or coming.was_kept:
+        incomplete = self._incomplete
+        if incomplete is None or not incomplete.is_prepared or incomplete.was_kept:
             return None
-        whole = len(coming.head) + body_octets(coming.head, 0)
-        return self._key(coming) if coming.octets < whole else None
+        whole = len(incomplete.head) + body_octets(incomplete.head, 0)
+        return self._key(incomplete) if incomplete.octets < whole else None
 
     @property
     def handle(self) -> int | None:
         """The handle of the incomplete message; None if there is none."""
-        return None if self._coming is None else self._coming.handle
+        return None if self._incomplete is None else self._incomplete.handle
 
     def prepare(self, handle: int, fragment: bytes, announced: str) -> int:
         """Handles HANDLE PREPARE; returns how many octets of the body are here.
@@ -119,7 +119,7 @@ class Gatherer:
         if not self.is_restartable:
             text = "the channel is not restartable"
             raise PeerError(Reply.NOT_VALID_NOW, f"HANDLE PREPARE: {text}", Level.CHANNEL)
-        if self._coming is not None and not self._coming.is_prepared:
+        if self._incomplete is not None and not self._incomplete.is_prepared:
             text = "HANDLE PREPARE between the fragments of a message"
             raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
         self.keep()
@@ -128,17 +128,17 @@ class Gatherer:
             raise PeerError(Reply.SYNTAX_ERROR, "HANDLE PREPARE does not hold a whole head")
         self._check_size(fragment, Level.CHANNEL)
         head, body = fragment[:size], fragment[size:]
-        coming = Coming(handle, [head], 0, head, announced, True)
-        key = self._key(coming)
+        incomplete = Incomplete(handle, [head], 0, head, announced, True)
+        key = self._key(incomplete)
         kept = b"" if key is None else self._area.fetch(key)
         if len(kept) > len(body):
             body = kept
         if len(body) > body_octets(head, 0):
             raise PeerError(Reply.CONTENTS_INVALID, "more body than body-size says")
-        coming.was_kept = bool(kept)
-        coming.parts.append(body)
-        self._coming = coming
-        self._count(coming, size + len(body))
+        incomplete.was_kept = bool(kept)
+        incomplete.parts.append(body)
+        self._incomplete = incomplete
+        self._count(incomplete, size + len(body))
         return len(body)
 
     def refill(self) -> int:
@@ -147,15 +147,15 @@ class Gatherer:
         Raises:
             PeerError: it is too much.
         """
-        coming = self._coming
-        assert coming is not None
-        head, body = coming.parts
-        key = self._key(coming)
+        incomplete = self._incomplete
+        assert incomplete is not None
+        head, body = incomplete.parts
+        key = self._key(incomplete)
         kept = b"" if key is None else self._area.fetch(key)
         if len(body) < len(kept) <= body_octets(head, 0):
-            coming.parts = [head, kept]
-            self._count(coming, len(kept) - len(body))
-        return len(coming.parts[1])
+            incomplete.parts = [head, kept]
+            self._count(incomplete, len(kept) - len(body))
+        return len(incomplete.parts[1])
 
     def take(self, handle: int, fragment: bytes, *, partial: bool, recovery: bool) -> bytes | None:
         """Handles a fragment; returns the complete message, head and body, or None.
@@ -163,27 +163,27 @@ class Gatherer:
         Raises:
             PeerError: it is not allowed now, or the message is too large or invalid.
         """
-        coming = self._coming
-        if coming is not None and not coming.is_prepared and coming.handle != handle:
+        incomplete = self._incomplete
+        if incomplete is not None and not incomplete.is_prepared and incomplete.handle != handle:
             text = "fragments of two messages are mixed on a channel"
             raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
-        if recovery and (coming is None or coming.handle != handle):
+        if recovery and (incomplete is None or incomplete.handle != handle):
             raise PeerError(Reply.NOT_VALID_NOW, "recovery of what was not prepared")
-        if coming is not None and coming.is_prepared and not recovery:
+        if incomplete is not None and incomplete.is_prepared and not recovery:
             self.keep()
-            coming = None
-        if coming is None:
+            incomplete = None
+        if incomplete is None:
             self._check_size(fragment, Level.HANDLE)
             if not partial:
                 return fragment
-            coming = self._coming = Coming(handle, [], 0)
-        coming.is_prepared = False
-        coming.parts.append(fragment)
-        self._count(coming, len(fragment))
+            incomplete = self._incomplete = Incomplete(handle, [], 0)
+        incomplete.is_prepared = False
+        incomplete.parts.append(fragment)
+        self._count(incomplete, len(fragment))
         if partial:
             return None
         self.forget()
-        return self._whole(coming)
+        return self._whole(incomplete)
 
     @staticmethod
     def _check_size(fragment: bytes, level: Level) -> None:
@@ -192,38 +192,38 @@ class Gatherer:
             text = f"a body of {size} octets; {MESSAGE_LIMIT_OCTETS} are taken"
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text, level)
 
-    def _count(self, coming: Coming, octets: int) -> None:
-        coming.octets += octets
+    def _count(self, incomplete: Incomplete, octets: int) -> None:
+        incomplete.octets += octets
         self._budget.add(octets)
-        if coming.octets > MESSAGE_LIMIT_OCTETS:
+        if incomplete.octets > MESSAGE_LIMIT_OCTETS:
             raise PeerError(Reply.MESSAGE_TOO_LARGE, "more octets than body-size says")
 
     @staticmethod
-    def _whole(coming: Coming) -> bytes:
-        message = b"".join(coming.parts)
-        if coming.content_hash:
-            found = content_hash(message[len(coming.head) :])
-            if found != coming.content_hash.lower():
+    def _whole(incomplete: Incomplete) -> bytes:
+        message = b"".join(incomplete.parts)
+        if incomplete.content_hash:
+            found = content_hash(message[len(incomplete.head) :])
+            if found != incomplete.content_hash.lower():
                 raise PeerError(Reply.CONTENTS_INVALID, "the body has not the content-hash")
         return message
 
-    def _key(self, coming: Coming) -> PartKey | None:
-        if self._owner is None or not coming.content_hash:
+    def _key(self, incomplete: Incomplete) -> PartKey | None:
+        if self._owner is None or not incomplete.content_hash:
             return None
-        return PartKey(self._owner, coming.head, coming.content_hash)
+        return PartKey(self._owner, incomplete.head, incomplete.content_hash)
 
     def keep(self) -> None:
         """Discards the incomplete message, keeping the part that may be continued."""
-        coming = self._coming
-        if coming is None:
+        incomplete = self._incomplete
+        if incomplete is None:
             return
         self.forget()
-        key = self._key(coming)
+        key = self._key(incomplete)
         if key is not None:
-            self._area.keep(key, b"".join(coming.parts)[len(coming.head) :])
+            self._area.keep(key, b"".join(incomplete.parts)[len(incomplete.head) :])
 
     def forget(self) -> None:
         """Discards the incomplete message."""
-        if self._coming is not None:
-            self._budget.octets -= self._coming.octets
-            self._coming = None
+        if self._incomplete is not None:
+            self._budget.octets -= self._incomplete.octets
+            self._incomplete = None

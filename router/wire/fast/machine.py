@@ -263,7 +263,7 @@ class Machine(ConnectionMachine):
         condition = condition_of(error.code, error.text)
         if self.phase is MachinePhase.OPENED:
             self.start_close(error.code, str(error))
-            self.tell_end(condition, False)
+            self.report_end(condition, False)
             return
         if self.phase is not Opening.START:
             self.send(c.ConnectionClose(error.code, str(error)))
@@ -274,7 +274,7 @@ class Machine(ConnectionMachine):
         if self.is_ending:
             return
         self.start_close(reply_of(condition), words_of(condition))
-        self.tell_end(condition, False)
+        self.report_end(condition, False)
 
     def start_close(self, code: int, text: str) -> None:
         """Sends our close, and awaits the answer."""

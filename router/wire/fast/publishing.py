@@ -252,7 +252,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             else:
                 kept.append((post, delivery))
         self.held = kept
-        self._tell(ended, MODIFIED_UNDELIVERABLE)
+        self._report_outcome(ended, MODIFIED_UNDELIVERABLE)
 
     def is_next(self, address: str) -> bool:
         """Returns whether the first held message is for an address."""
@@ -315,9 +315,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Handles the outcome of deliveries, and settles them."""
         inlet.unsettled -= len(numbers)
-        self._tell(numbers, state)
+        self._report_outcome(numbers, state)
 
-    def _tell(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+    def _report_outcome(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Replies to senders that wait for the outcome of messages."""
         reply = reply_to_outcome(state)
         for number in numbers:
@@ -413,7 +413,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
                 it.
         """
         self.hand_over()
-        self.end(list(self.inlets.values()), tells=is_orderly)
+        self.end(list(self.inlets.values()), reports=is_orderly)
         self._engine.hold_octets(-sum(len(post.content) for post, _ in self.held))
         self.held.clear()
         self._ends.clear()

@@ -174,7 +174,7 @@ class Receiving:
             outlet = found or Outlet(self.engine.next_link(), handle, Kind.SUBSCRIPTION, address)
         outlet.prefetch = command.prefetch
         outlet.is_unreliable = command.unreliable
-        outlet.may_fall = True
+        outlet.may_reduce = True
         if is_new:
             outlet.confirm_tag = command.confirm_tag
             handle.outlets[outlet.address] = outlet
@@ -194,7 +194,7 @@ class Receiving:
         handle.is_paused = command.flow_pause
         handle.reply(command.confirm_tag)
         for outlet in handle.all_outlets():
-            outlet.may_fall = True
+            outlet.may_reduce = True
             outlet.dispatch()
             self.engine.review(outlet)
 

@@ -172,7 +172,7 @@ class ServerLink:
         if self.state is ServerLinkState.CLOSING:
             return
         self.give_back()
-        self._tell_end(closed, condition)
+        self._report_end(closed, condition)
         self._start_close(reply_of(condition), words_of(condition))
 
     def end(self, condition: Condition | None) -> None:
@@ -197,7 +197,7 @@ class ServerLink:
         """Handles the server's close of the channel: its request, or its answer to ours."""
         if self.state is not ServerLinkState.CLOSING:
             self.give_back()
-            self._tell_end(True, condition_of(command.reply_code, command.reply_text))
+            self._report_end(True, condition_of(command.reply_code, command.reply_text))
             self.gatherer.keep()
             self.engine.send(c.ChannelClose(self.number, Reply.OK))
         self.engine.free(self.number)
@@ -208,7 +208,7 @@ class ServerLink:
             self.give_back()
         self.gatherer.keep()
 
-    def _tell_end(self, closed: bool, condition: Condition | None) -> None:
+    def _report_end(self, closed: bool, condition: Condition | None) -> None:
         if self.state is ServerLinkState.OPENING:
             self.engine.refuse_attach(self.command)
         self.engine.links.pop(self.link, None)

@@ -131,7 +131,7 @@ class ServerSender(ServerLink):
                 name = self._name(delivery)
             except TranslationError as error:
                 if not delivery.settled:
-                    self._tell([delivery.number], refusal(error))
+                    self._report_outcome([delivery.number], refusal(error))
                 continue
             tag = 0
             if not delivery.settled:
@@ -173,10 +173,10 @@ class ServerSender(ServerLink):
             return
         number = self._unconfirmed.pop(command.confirm_tag, None)
         if number is not None:
-            self._tell([number], outcome_of_reply(command.reply_code, command.reply_text))
+            self._report_outcome([number], outcome_of_reply(command.reply_code, command.reply_text))
             self.engine.review(self)
 
-    def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+    def _report_outcome(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         self.engine.runs.update(self.link, numbers, state, True)
 
     def give_back(self) -> None:
@@ -184,6 +184,6 @@ class ServerSender(ServerLink):
         unsent = [number for number, settled in self.unsent.items() if not settled]
         self.unsent.clear()
         if unsent and self.state is ServerLinkState.OPEN:
-            self._tell(unsent, RELEASED)
+            self._report_outcome(unsent, RELEASED)
 
     handlers: ClassVar[Handlers] = {**ServerLink.handlers, c.HandleReply: take_reply}

@@ -52,7 +52,7 @@ class _ToSections:
         self._fields: dict[str, Any] = {}
         self._exact = AnnotatedMessage()
         self._application_properties: dict[Any, Any] = {}
-        self._odd: dict[str, Any] = {}
+        self._other_headers: dict[str, Any] = {}
         self._ttl: int | None = None
         self._count = 0
         self._body: bytes | None = None
@@ -66,7 +66,7 @@ class _ToSections:
             if name not in marks.RESERVED:
                 self._application_properties[name] = to_v1_0(value)
             elif not self._read_mark(name, value):
-                self._odd[name] = to_v1_0(value)
+                self._other_headers[name] = to_v1_0(value)
 
     def _read_mark(self, name: str, value: TableValue) -> bool:
         """Reads a reserved header; returns whether it has its reserved meaning."""
@@ -121,7 +121,7 @@ class _ToSections:
     def place_body(self, body: bytes) -> None:
         """Sets the body's sections; a header may name their kind."""
         if self._body is not None and not self._place_marked(self._body, body):
-            self._odd[marks.BODY] = to_v1_0(self._body)
+            self._other_headers[marks.BODY] = to_v1_0(self._body)
             self._body = None
         if self._body is None:
             self._message.data = [body]
@@ -172,8 +172,8 @@ class _ToSections:
         message.application_properties = self._application_properties or None
         annotations = dict((exact.message_annotations or {}).items())
         annotations.update(self.annotations)
-        if self._odd:
-            annotations[marks.HEADERS] = self._odd
+        if self._other_headers:
+            annotations[marks.HEADERS] = self._other_headers
         message.message_annotations = annotations or None
         message.footer = exact.footer
         return message

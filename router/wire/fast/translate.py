@@ -56,8 +56,8 @@ class _Before:
         return b"".join((self.front, _PROPERTIES, properties, self.rest))
 
 
-_ups: dict[bytes, _Before] = {}
-_downs: dict[bytes, tuple[bytes, bytes]] = {}
+_to_sections_cache: dict[bytes, _Before] = {}
+_from_sections_cache: dict[bytes, tuple[bytes, bytes]] = {}
 
 
 def quick_to_sections(payload: bytes) -> bytes | None:
@@ -76,7 +76,7 @@ def quick_to_sections(payload: bytes) -> bytes | None:
     identifier = payload[at:after]
     stand_in = _STAND_IN if len(identifier) > 1 and identifier.isascii() else identifier
     key = payload[:start] + payload[start + 4 : at] + stand_in + payload[after:body_start]
-    before = _ups.get(key)
+    before = _to_sections_cache.get(key)
     if before is None:
         if _BODY_MARK in key or _SECTIONS_MARK in key:
             return None
@@ -86,9 +86,9 @@ def quick_to_sections(payload: bytes) -> bytes | None:
         made = sections.encode_message(message)
         before = _without_identifier(made) if stand_in is _STAND_IN else _Before(made)
         if len(key) <= KNOWN_OCTETS:
-            if len(_ups) >= KNOWN_LIMIT:
-                _ups.clear()
-            _ups[key] = before
+            if len(_to_sections_cache) >= KNOWN_LIMIT:
+                _to_sections_cache.clear()
+            _to_sections_cache[key] = before
     return b"".join((before.octets(identifier), _DATA, encode_binary(payload[body_start:])))
 
 
@@ -116,7 +116,7 @@ def quick_from_sections(payload: bytes) -> bytes | None:
     if at is None:
         return None
     before, body = payload[:at], payload[at + (5 if payload[at + 3] == 0xA0 else 8) :]
-    known = _downs.get(before)
+    known = _from_sections_cache.get(before)
     if known is None:
         try:
             message = sections.decode_message(before)
@@ -126,9 +126,9 @@ def quick_from_sections(payload: bytes) -> bytes | None:
         start = layout_of(octets).head_start
         known = (octets[:start], octets[start + 4 :])
         if len(before) <= KNOWN_OCTETS:
-            if len(_downs) >= KNOWN_LIMIT:
-                _downs.clear()
-            _downs[before] = known
+            if len(_from_sections_cache) >= KNOWN_LIMIT:
+                _from_sections_cache.clear()
+            _from_sections_cache[before] = known
     prefix, head = known
     return b"".join((prefix, len(body).to_bytes(4, "big"), head, body))
 

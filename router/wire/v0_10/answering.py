@@ -70,7 +70,7 @@ class Answering:
         explicit = [number for number in numbers if self._is_explicit(number)]
         returned = self._send_back(numbers, state)
         if not isinstance(state, Accepted):
-            self._check_told([each for each in numbers if each not in returned], state)
+            self._check_refused([each for each in numbers if each not in returned], state)
         match state:
             case Accepted():
                 self._accepted += explicit
@@ -104,7 +104,7 @@ class Answering:
             returned.add(number)
         return returned
 
-    def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+    def _check_refused(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Ends the session for a refused transfer whose client would take completion for accept."""
         for number in numbers:
             terms = self.terms.get(number)

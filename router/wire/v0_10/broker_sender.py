@@ -35,7 +35,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import encode_command
-from router.wire.v0_10.names import broker_node, is_sayable
+from router.wire.v0_10.names import broker_node, is_expressible
 from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE
 from router.wire.v0_10.ranges import Ranges
@@ -157,7 +157,7 @@ class BrokerSender(BrokerSession):
                 ready, head = self._prepare(delivery)
             except TranslationError as error:
                 if not delivery.settled:
-                    self._tell([delivery.number], refusal(error))
+                    self._report_outcome([delivery.number], refusal(error))
                 continue
             if self._is_stopped or self._waiting:
                 self._waiting.append((delivery, ready, head))
@@ -169,7 +169,7 @@ class BrokerSender(BrokerSession):
         node = self.node()
         if node is None:
             node = broker_node(delivery.address or "")
-            if not is_sayable(node):
+            if not is_expressible(node):
                 raise TranslationError("to", str(NO_NAME.description))
         settled = delivery.settled
         head = self._heads.get((node.exchange, settled))
@@ -212,7 +212,7 @@ class BrokerSender(BrokerSession):
                 waiting.number = delivery.number
                 return
         if not delivery.settled:
-            self._tell([delivery.number], MODIFIED_FAILED)
+            self._report_outcome([delivery.number], MODIFIED_FAILED)
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class BrokerSender(BrokerSession):
         """Handles the completion of a transfer; without another outcome it is accepted."""
         assert isinstance(note, Transferred)
         if note.number is not None:
-            self._tell([note.number], ACCEPTED)
+            self._report_outcome([note.number], ACCEPTED)
         self.client.review(self)
 
     def _decide(self, transfers: Ranges | None, state: DeliveryState) -> None:
@@ -231,7 +231,7 @@ class BrokerSender(BrokerSession):
                 numbers.append(note.number)
                 note.number = None
                 note.tag = DeliveryTag(b"")
-        self._tell(numbers, state)
+        self._report_outcome(numbers, state)
 
     def _take_accept(self, number: int, command: r.MessageAccept) -> None:
         self._decide(command.transfers, ACCEPTED)
@@ -245,7 +245,7 @@ class BrokerSender(BrokerSession):
         self._decide(command.transfers, rejection(command.code, command.text))
         self.complete(number)
 
-    def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+    def _report_outcome(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         if numbers:
             self.engine.runs.update(self.link, numbers, state, True)
 
@@ -253,7 +253,7 @@ class BrokerSender(BrokerSession):
         """Records that a transfer never arrived, and cannot be sent again."""
         note = self.outstanding.pop(number, None)
         if isinstance(note, Transferred) and note.number is not None:
-            self._tell([note.number], RELEASED)
+            self._report_outcome([note.number], RELEASED)
 
     def ended(self, *, is_over: bool) -> None:
         """Forgets the core's numbers while the session has no channel."""
@@ -267,7 +267,7 @@ class BrokerSender(BrokerSession):
         waiting = [delivery.number for delivery, _, _ in self._waiting if not delivery.settled]
         self._waiting.clear()
         if self.is_ready:
-            self._tell(waiting, RELEASED)
+            self._report_outcome(waiting, RELEASED)
 
     handlers: ClassVar[Handlers] = {
         **BrokerSession.handlers,

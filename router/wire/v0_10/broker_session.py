@@ -246,7 +246,7 @@ class BrokerSession(Session):
     def detach(self, closed: bool, condition: Condition | None) -> None:
         """Ends the link as ordered by the core."""
         self.give_back()
-        self._tell_end(closed, condition)
+        self._report_end(closed, condition)
         if self.state is not SessionStage.ATTACHED:  # the answer to our attach is pending
             self.state = SessionStage.DETACHING
             self.control(r.SessionDetach(self.name))
@@ -269,16 +269,16 @@ class BrokerSession(Session):
             self.give_back()
             self.leave(is_over=True)
         self.state = SessionStage.DETACHED
-        self._tell_end(True, self.condition or condition)
+        self._report_end(True, self.condition or condition)
 
     def fail(self, fault: SessionFaultError) -> None:
         """Ends the session for a fault of the broker."""
         self.condition = error_condition(fault.error, fault.text)
         self.give_back()
         super().fail(fault)
-        self._tell_end(True, self.condition)
+        self._report_end(True, self.condition)
 
-    def _tell_end(self, closed: bool, condition: Condition | None) -> None:
+    def _report_end(self, closed: bool, condition: Condition | None) -> None:
         if self.client.links.pop(self.link, None) is None:
             return
         if not self.is_ready:

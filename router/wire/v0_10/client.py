@@ -17,7 +17,7 @@ from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
 from router.wire.v0_10.broker_session import NO_CHANNEL, NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
-from router.wire.v0_10.names import is_sayable
+from router.wire.v0_10.names import is_expressible
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import SessionStage
 
@@ -93,7 +93,7 @@ class ClientEngine(ClientLinks):
             return
         session = self._session_for(command, channel)
         node = session.node()
-        if node is not None and not is_sayable(node):
+        if node is not None and not is_expressible(node):
             self.decline(command, NO_NAME)
             return
         self.sessions[channel] = session

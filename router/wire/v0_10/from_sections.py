@@ -61,7 +61,7 @@ class _FromSections:
         self._source = message.properties or _NO_PROPERTIES
         self._found: dict[str, Any] = {}
         self._headers: Table = {}
-        self._odd: Any = {}
+        self._other_headers: Any = {}
         self._app_id: bytes | None = None
         self.body = b""
         self.others = b""
@@ -75,7 +75,7 @@ class _FromSections:
         described = self._described(content_type)
         if self._from.footer:
             self._headers[marks.FOOTER] = table_from_v1_0(self._from.footer, "footer")
-        for key, value in self._odd.items():
+        for key, value in self._other_headers.items():
             name = name_from_v1_0(key, marks.HEADERS)
             self._headers[name] = from_v1_0(value, f"{marks.HEADERS}[{name}]")
         self.others = _octets(self._found.get("others")) or b""
@@ -98,7 +98,7 @@ class _FromSections:
             if key in (marks.EXCHANGE, marks.ROUTING_KEY):
                 self._found[name] = value
             elif key == marks.HEADERS and isinstance(value, dict | Pairs):
-                self._odd = value
+                self._other_headers = value
             elif key in marks.ANNOTATIONS_KEPT:
                 self._found[name.removeprefix(marks.PREFIX)] = value
             elif restore.needs_wrapping(name):

@@ -90,7 +90,7 @@ class Machine(ConnectionMachine):
         frame_limit: octets of the largest frame that we accept: the negotiated one, once there is
             one.
         channel_max: the highest channel number, as negotiated.
-        tells_links: each link's end is reported to the core; not if the connection's end implies
+        reports_links: each link's end is reported to the core; not if the connection's end implies
             it.
         dirty: sessions with gathered output.
         is_seeking: no input is handled until other workers have answered.
@@ -109,7 +109,7 @@ class Machine(ConnectionMachine):
         self.frame_limit = min(max(settings.max_frame_octets, MIN_FRAME_MAX), MAX_FRAME_MAX)
         self.channel_max = min(settings.channel_max, 0xFFFF)
         self.dirty: dict[Session, None] = {}
-        self.tells_links = True
+        self.reports_links = True
         self.is_seeking = False
         self._assemblies: dict[tuple[int, int], Assembling] = {}
         self._gathered = 0
@@ -344,7 +344,7 @@ class Machine(ConnectionMachine):
         if self.is_ending:
             return
         self.start_close(fault.code, fault.text)
-        self.tell_end(close_condition(fault.code, fault.text), False)
+        self.report_end(close_condition(fault.code, fault.text), False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection as ordered by the core."""
@@ -352,7 +352,7 @@ class Machine(ConnectionMachine):
             return
         text = "" if condition is None else condition.description or condition.name
         self.start_close(close_code(condition), text)
-        self.tell_end(condition, False)
+        self.report_end(condition, False)
 
     def start_close(self, code: CloseCode, text: str) -> None:
         """Sends our close, and awaits the answer."""
@@ -394,7 +394,7 @@ class Machine(ConnectionMachine):
         Args:
             is_orderly: the peer closed without a fault, so its deliveries can be returned.
         """
-        self.tells_links = is_orderly
+        self.reports_links = is_orderly
         self.is_seeking = False
         for session in list(self.sessions.values()):
             session.cut()

@@ -186,18 +186,18 @@ class Publishing(Keeper[Inlet]):
     def _answer_ahead(self, post: Post) -> None:
         """Answers a transfer of a transaction as soon as it is known whether a route accepts it."""
         if post.queue is not None:
-            self._welcome(post)
+            self._answer_accepted(post)
             return
         self.enlisted.add(post.address)
         inlet = self.inlet(post.address)
         if inlet.is_attached:
-            self._welcome(post)
+            self._answer_accepted(post)
             return
         self._unanswered.setdefault(post.address, []).append(post)
         if inlet.refusal is not None:
             self._refuse_unanswered(inlet, inlet.refusal)
 
-    def _welcome(self, post: Post) -> None:
+    def _answer_accepted(self, post: Post) -> None:
         """Reports that a transfer of a transaction will be accepted with the transaction."""
         if post.terms.is_explicit:
             self.answering.accept(post.number)
@@ -466,7 +466,7 @@ class Publishing(Keeper[Inlet]):
         if lost:
             self._put_back(inlet, lost, has_failed=True)
         for post in self._unanswered.pop(inlet.address, ()):
-            self._welcome(post)
+            self._answer_accepted(post)
         self._pump_in_time(inlet.address)
         if inlet.open:
             again = [
@@ -587,7 +587,7 @@ class Publishing(Keeper[Inlet]):
         self.enlisted.clear()
         unanswered, self._unanswered = self._unanswered, {}
         for post in [each for posts in unanswered.values() for each in posts]:
-            self._welcome(post)
+            self._answer_accepted(post)
 
     def commit(self, number: int) -> None:
         """Hands on the transfers of the transaction; its end is reported to the session."""
@@ -651,14 +651,14 @@ class Publishing(Keeper[Inlet]):
         waiting = sum(len(post.content) for line in self.held.values() for post in line)
         return waiting + sum(len(post.content) for post in self.transaction or ())
 
-    def ended(self, *, tells: bool) -> None:
+    def ended(self, *, reports: bool) -> None:
         """Ends all links; held transfers that are still the client's are void.
 
         Args:
-            tells: the connection lives on, so the end of links is reported to the core.
+            reports: the connection lives on, so the end of links is reported to the core.
         """
         self._hand_over()
-        self.end(list(self.inlets.values()), tells=tells)
+        self.end(list(self.inlets.values()), reports=reports)
         self.session.engine.hold_octets(-self._octets())
         self.held.clear()
         self.transaction = None

@@ -280,7 +280,7 @@ class Queue:
         takes_own: its connection's transfers by name do not pass the core.
         own: represents the link of these transfers.
         kept_octets: own deliveries here, and at clients that may return them.
-        may_fall: the next review may reduce credit.
+        may_reduce: the next review may reduce credit.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Queue:
         self.kept_octets = 0
         self._kept_count = 0
         self._kept_until: dict[int, float] = {}
-        self.may_fall = False
+        self.may_reduce = False
         self._tried: dict[tuple[Outlet, DeliveryTag], set[QueueSubscription]] = {}
 
     @property
@@ -661,11 +661,11 @@ class Queue:
             if not outlet.is_attached or outlet.is_leaving or outlet.is_draining:
                 continue
             capacity = self._capacity(outlet)
-            if self._is_due(outlet, capacity) or (self.may_fall and capacity < outlet.credit):
+            if self._is_due(outlet, capacity) or (self.may_reduce and capacity < outlet.credit):
                 outlet.credit = capacity
                 credit = capacity + outlet.resumed
                 self.session.engine.runs.add(CreditGranted(outlet.link, credit))
-        self.may_fall = False
+        self.may_reduce = False
 
     def grant_resumed(self, outlet: Outlet) -> None:
         """Grants a resumed link the credit that it needs to name deliveries again."""
@@ -697,7 +697,7 @@ class Queue:
     def stop(self, subscription: QueueSubscription) -> None:
         """Revokes a subscription's credit (0-10 message.stop)."""
         subscription.void()
-        self.may_fall = True
+        self.may_reduce = True
         self.review()
         if not self.is_local:
             for outlet in list(self.outlets.values()):
@@ -737,7 +737,7 @@ class Queue:
         if not self.is_local:
             for each in list(self.outlets.values()):
                 self.release(each)
-        self.may_fall = True
+        self.may_reduce = True
         self.session.review(self)
 
     # --- end --------------------------------------------------------------------------------------
@@ -753,7 +753,7 @@ class Queue:
                     self.close_outlet(outlet)
             elif self.auto_delete and not self.is_exclusive:
                 self.delete()  # an exclusive queue is deleted with its session
-        self.may_fall = True
+        self.may_reduce = True
         self.session.review(self)
 
     def delete(self) -> None:

@@ -108,7 +108,7 @@ class ServerEngine(ServerLinks):
         """Asks other workers for a session; the client's input waits for their answers."""
         other = self.kept.sought.get(place)
         if isinstance(other, Machine) and not other.finished:
-            self._tell_busy(channel, control)
+            self._send_busy(channel, control)
             return
         self.kept.sought[place] = self
         self._sought = channel, control, place
@@ -123,7 +123,7 @@ class ServerEngine(ServerLinks):
         self._stop_seeking()
         try:
             if command.is_busy and self.kept.find(place, self.now) is None:
-                self._tell_busy(channel, control)
+                self._send_busy(channel, control)
             else:
                 self._attach_here(channel, control)
             self.read_on()
@@ -136,7 +136,7 @@ class ServerEngine(ServerLinks):
                 del self.kept.sought[self._sought[2]]
             self._sought = None
 
-    def _tell_busy(self, channel: int, control: r.SessionAttach) -> None:
+    def _send_busy(self, channel: int, control: r.SessionAttach) -> None:
         busy = r.SessionDetached(control.name or b"", DetachCode.SESSION_BUSY)
         self.send_control(channel, busy)
 
@@ -147,7 +147,7 @@ class ServerEngine(ServerLinks):
         known = self.kept.find(place, self.now)
         if known is not None and known.is_attached:
             if known.engine is self or not control.force:
-                self._tell_busy(channel, control)
+                self._send_busy(channel, control)
                 return
             self.kept.take_off(known)
             known = self.kept.find(place, self.now)

@@ -147,7 +147,7 @@ class ServerHandshake(Machine):
 
     def _refuse_login(self, reason: str) -> None:
         self.start_close(CloseCode.CONNECTION_FORCED, "the login was refused")
-        self.tell_end(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
+        self.report_end(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
 
     def _take_tune_ok(self, control: r.ConnectionTuneOk) -> None:
         channels = self._channels if control.channel_max is None else control.channel_max

@@ -41,7 +41,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         for link, questions in list(self._questions.items()):
             if any(question.asker is session for question in questions):
                 del self._questions[link]
-                if link not in self.outlets and self.tells_links:
+                if link not in self.outlets and self.reports_links:
                     self.runs.add(LinkDetached(link, closed=True))
 
     def review(self, queue: Queue) -> None:

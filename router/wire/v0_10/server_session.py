@@ -258,10 +258,10 @@ class ServerSession(SubscribingSession):
             self._suspend()
 
     def _suspend(self) -> None:
-        tells = self.server.tells_links
+        reports = self.server.reports_links
         engine = self.server
         engine.forget_shapes()
-        if tells:  # the connection lives on: the end of each link is reported to the core
+        if reports:  # the connection lives on: the end of each link is reported to the core
             for inlet in self.publishing.inlets.values():
                 engine.runs.add(LinkDetached(inlet.link, closed=False))
         self.watching.suspend()
@@ -269,7 +269,7 @@ class ServerSession(SubscribingSession):
         own = [each for each in engine.outlets.values() if each.queue.session is self]
         self._deciding = [each for each in own if any(each.unnamed.values())]
         for outlet in own:
-            if tells:  # whether or not the core has answered: its unsettled deliveries are kept
+            if reports:  # whether or not the core has answered: its unsettled deliveries are kept
                 engine.runs.add(LinkDetached(outlet.link, closed=False))
             outlet.is_attached = outlet.is_draining = False
             outlet.credit = 0
@@ -344,19 +344,19 @@ class ServerSession(SubscribingSession):
         return list(found.values())
 
     def _end(self) -> None:
-        tells = self.server.tells_links
+        reports = self.server.reports_links
         engine = self.server
         engine.forget_questions(self)
         engine.forget_shapes()
         outlets = self._outlets()
         self.watching.ended()
-        if tells:
+        if reports:
             self._give_back(outlets)
-        self.publishing.ended(tells=tells)
+        self.publishing.ended(reports=reports)
         self.files.ended()
         for outlet in outlets:
             engine.outlets.pop(outlet.link, None)
-            if tells:
+            if reports:
                 engine.runs.add(LinkDetached(outlet.link, closed=True))
         self.subscriptions.clear()
         self.queues.clear()

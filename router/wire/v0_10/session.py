@@ -66,7 +66,7 @@ ASK_KNOWN_RANGES: Final = 64
 ASK_KNOWN_COMMANDS: Final = 1 << 16
 """Commands after which it is asked in any case, as Qpid's programs do."""
 
-TELL_KNOWN_COMMANDS: Final = 1024
+REPORT_KNOWN_COMMANDS: Final = 1024
 """Completions that are answered by one known-completed, unless the peer asks for it."""
 
 ASK_COMPLETED_COMMANDS: Final = 1024
@@ -193,7 +193,7 @@ class Session(Asker):
         self._next_in: int | None = None
         self._parked: deque[Parked] = deque()
         self._syncs: deque[int] = deque()
-        self._must_tell = False
+        self._completion_due = False
         self._has_point = False
         self._awaits_replay = False
         self._replay: dict[int, Sent] = {}
@@ -233,7 +233,7 @@ class Session(Asker):
         self._next_in = number + 1
         taken = self.taken
         if taken is not None and number < taken:
-            self._must_tell = self._must_tell or number in self.completed
+            self._completion_due = self._completion_due or number in self.completed
             self.touch()
         elif self.waits:
             self._parked.append((number, head, header, body))
@@ -325,8 +325,8 @@ class Session(Asker):
         self.completed.add(number, number)
         if self._syncs:
             self._complete_syncs()
-        if not self._must_tell:
-            self._must_tell = True
+        if not self._completion_due:
+            self._completion_due = True
             self.touch()
 
     def complete_all(self, numbers: Iterable[int]) -> None:
@@ -362,14 +362,14 @@ class Session(Asker):
             text = "too much was sent that the peer has not completed"
             self.engine.fault(SessionFaultError(ErrorCode.RESOURCE_LIMIT_EXCEEDED, text), self)
             return
-        if self._must_tell and not self._awaits_replay:  # answers go before completion
-            self._must_tell = False
-            self.tell_completed()
+        if self._completion_due and not self._awaits_replay:  # answers go before completion
+            self._completion_due = False
+            self.send_completed()
 
     def write_gathered(self) -> None:
         """Writes gathered commands."""
 
-    def tell_completed(self) -> None:
+    def send_completed(self) -> None:
         """Sends the completed commands, except those that the peer knows."""
         ranges = self.completed.ranges
         taken = self.taken or 0
@@ -549,7 +549,7 @@ class Session(Asker):
             self.done(done)
         self._known_due = ranges
         self._known_count += len(done)
-        if completed.timely_reply or self._known_count >= TELL_KNOWN_COMMANDS:
+        if completed.timely_reply or self._known_count >= REPORT_KNOWN_COMMANDS:
             self._known_count = 0
             self.control(r.SessionKnownCompleted(tuple(ranges)))
 
@@ -578,7 +578,7 @@ class Session(Asker):
         if flush.confirmed:
             self.control(r.SessionConfirmed(tuple(self.completed.ranges)))
         if flush.completed:
-            self.tell_completed()
+            self.send_completed()
 
     def _take_gap(self, commands: Ranges | None) -> None:
         self.engine.drop_assembly(self.channel)
@@ -591,7 +591,7 @@ class Session(Asker):
                 self.taken = last + 1
             if first <= number <= last:
                 self._next_in = last + 1
-            self._must_tell = True
+            self._completion_due = True
         self.touch()
 
     def requested_timeout(self, timeout: int | None) -> None:

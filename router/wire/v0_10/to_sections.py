@@ -52,7 +52,7 @@ class _ToSections:
     Attributes:
         annotations: message annotations so far.
         marks: headers that represent parts that only AMQP 1.0 has.
-        odd: headers for ``x-amqp-0-10.headers``.
+        other_headers: headers for ``x-amqp-0-10.headers``.
     """
 
     def __init__(self, found: Message) -> None:
@@ -62,7 +62,7 @@ class _ToSections:
         self._application_properties: dict[Any, Any] = {}
         self.annotations: dict[Any, Any] = {}
         self.marks: Table = {}
-        self.odd: dict[Any, Any] = {}
+        self.other_headers: dict[Any, Any] = {}
 
     def message(self) -> AnnotatedMessage:
         """Returns the message."""
@@ -83,8 +83,8 @@ class _ToSections:
             self._application_properties[name] = to_v1_0(value)
         if self._from.others:
             self._annotate("others", self._from.others)
-        if self.odd:
-            self.annotations[marks.HEADERS] = self.odd
+        if self.other_headers:
+            self.annotations[marks.HEADERS] = self.other_headers
         made.message_annotations = self.annotations or None
         made.application_properties = self._application_properties or None
         return made
@@ -112,14 +112,14 @@ class _ToSections:
             ):
                 self.marks[name] = value
             elif marks.is_reserved(name) or not is_text(name):
-                self.odd[_string_or_binary(name)] = to_v1_0(value)
+                self.other_headers[_string_or_binary(name)] = to_v1_0(value)
             elif name.startswith("x-"):
                 if name.isascii():
                     self.annotations[Symbol(name)] = to_v1_0(value)
                 else:
-                    self.odd[name] = to_v1_0(value)
+                    self.other_headers[name] = to_v1_0(value)
             elif type(value) in (list, dict):
-                self.odd[name] = to_v1_0(value)
+                self.other_headers[name] = to_v1_0(value)
             else:
                 self._application_properties[name] = to_v1_0(value)
 
@@ -175,7 +175,7 @@ class _ToSections:
         if found is not None:
             made.sequences, made.value = found.sequences, found.value
             return
-        self.odd[marks.BODY] = self.marks.pop(marks.BODY)
+        self.other_headers[marks.BODY] = self.marks.pop(marks.BODY)
         made.data = [body]
 
     def _marked_body(self, kind: str, body: bytes) -> AnnotatedMessage | None:

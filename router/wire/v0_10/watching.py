@@ -117,7 +117,7 @@ class Watching:
 
     def _forget(self, watch: Watch) -> None:
         engine = self._session.server
-        if engine.watches.pop(watch.link, None) is not None and engine.tells_links:
+        if engine.watches.pop(watch.link, None) is not None and engine.reports_links:
             engine.runs.add(LinkDetached(watch.link, closed=True))
 
     # --- the session's end and return -------------------------------------------------------------

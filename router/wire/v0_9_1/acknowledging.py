@@ -63,12 +63,12 @@ class Acknowledging:
         else:
             self.unacked[tag] = Unacked(outlet, consumer, delivery.number)
 
-    def let_off(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+    def finish_delivery(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Settles a delivery that the client does not acknowledge (no-ack)."""
         if not delivery.settled:
             self._engine.settle(outlet, [delivery.number], ACCEPTED)
         elif isinstance(outlet.owner, Queue):
-            outlet.owner.let_off(delivery)
+            outlet.owner.finish_delivery(delivery)
 
     def put_back(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Requeues a delivery that belongs to its queue and was not sent to the client."""
@@ -165,7 +165,7 @@ class Acknowledging:
                 continue  # from a routed queue by basic.get, and enough is kept already
             queues[id(queue)] = queue
             if is_over or queue.is_deleted:
-                queue.let_off(delivery)
+                queue.finish_delivery(delivery)
             else:
                 back.setdefault(id(queue), []).append((outlet, delivery))
         for key, entries in back.items():

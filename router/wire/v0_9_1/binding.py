@@ -32,7 +32,7 @@ class Binder:
         self._asking = asking
 
     def bind_queue(self, method: m.QueueBind) -> None:
-        """Adds to what a queue stands for (0-9-1 §1.7.2.3)."""
+        """Adds a binding to a queue (0-9-1 §1.7.2.3)."""
         engine = self._engine
         self._check_match(method.exchange, method.arguments)
         name = self._channel.name_of(method.queue)
@@ -47,7 +47,7 @@ class Binder:
         self._asking.find_queue(name, found, (50, 20))
 
     def _bind(self, queue: Queue, method: m.QueueBind) -> None:
-        """Adds to what a queue stands for that is there."""
+        """Adds a binding to a known queue."""
         engine, name = self._engine, queue.name
         binding = _queue_binding(queue, method)
         if _is_default(queue, binding):
@@ -85,7 +85,7 @@ class Binder:
     def _waits_for_another(
         self, owner: object, binding: Binding | ExchangeBinding, waiter: Waiter
     ) -> bool:
-        """Has the channel wait if another one has asked for the same binding; tells whether so."""
+        """Waits with a channel that has asked for the same binding; returns whether one has."""
         for attempt in self._engine.attempts:
             if attempt.owner is owner and attempt.binding == binding:
                 attempt.waiting.append(waiter)
@@ -101,7 +101,7 @@ class Binder:
         undo: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> tuple[Callable[[], None], Callable[[Condition], None]]:
-        """Begins an attempt; returns what to call with the core's consent, or its refusal."""
+        """Begins an attempt; returns the callbacks for the core's acceptance and refusal."""
         engine = self._engine
         attempt = Attempt(owner, binding)
         engine.attempts.append(attempt)
@@ -123,7 +123,7 @@ class Binder:
         return accepted, not_accepted
 
     def _check_match(self, exchange: str, arguments: Table) -> None:
-        """Refuses a binding to a headers exchange that does not say how it matches."""
+        """Refuses a binding to a headers exchange with an invalid ``x-match``."""
         is_headers = self._engine.exchanges.get(exchange) is ExchangeType.HEADERS
         match = arguments.get("x-match", MATCHES[0])
         if is_headers and match not in MATCHES:
@@ -132,7 +132,7 @@ class Binder:
             )
 
     def unbind_queue(self, method: m.QueueUnbind) -> None:
-        """Removes a binding from what a queue stands for (0-9-1 §1.7.2.5)."""
+        """Removes a binding from a queue (0-9-1 §1.7.2.5)."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
         if queue is None:
@@ -150,7 +150,7 @@ class Binder:
         self._channel.send(m.QueueUnbindOk())
 
     def bind_exchange(self, method: m.ExchangeBind) -> None:
-        """Has queues that are bound to an exchange stand for its source, too (RabbitMQ)."""
+        """Binds an exchange to its source, for all queues that are bound to it (RabbitMQ)."""
         exchanges, queues = self._engine.exchanges, self._engine.queues
         binding = _exchange_binding(method)
         if binding.destination not in exchanges:
@@ -200,7 +200,7 @@ class Binder:
 def _queue_binding(queue: Queue, method: m.QueueBind | m.QueueUnbind) -> Binding:
     """Reads a binding; the last declared queue with no key is bound by its name (§1.7.2.3).
 
-    So is every queue to the default exchange, where a key is the name of a queue.
+    Every queue is bound so to the default exchange, where the key is the name of a queue.
     """
     is_named = bool(method.queue and method.exchange)
     key = method.routing_key or ("" if is_named else queue.name)

@@ -160,7 +160,7 @@ class BrokerChannel(Channel):
     def detach(self, closed: bool, condition: Condition | None) -> None:
         """Ends the link as ordered by the core."""
         self.give_back()
-        self._tell_end(closed, condition)
+        self._report_end(closed, condition)
         self.machine.flush()
         self.phase = ChannelPhase.CLOSING
         self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
@@ -176,13 +176,13 @@ class BrokerChannel(Channel):
         match reason:
             case m.ChannelClose():
                 condition = condition_of(reason.reply_code, reason.reply_text)
-                self._tell_end(True, condition)
+                self._report_end(True, condition)
             case PeerError():
-                self._tell_end(True, condition_of(reason.code, reason.text))
+                self._report_end(True, condition_of(reason.code, reason.text))
             case m.ConnectionClose() | None:
                 self.machine.links.pop(self.link, None)  # the connection's end says it all
 
-    def _tell_end(self, closed: bool, condition: Condition | None) -> None:
+    def _report_end(self, closed: bool, condition: Condition | None) -> None:
         if self.machine.links.pop(self.link, None) is None:
             return
         if not self.is_attached:

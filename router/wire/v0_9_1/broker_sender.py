@@ -54,7 +54,7 @@ from router.wire.v0_9_1.channel import ContentHandlers, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import broker_node, is_sayable
+from router.wire.v0_9_1.names import broker_node, is_expressible
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.passing import pass_on
 from router.wire.v0_9_1.reply import Reply, condition_of
@@ -106,7 +106,7 @@ class Sent:
             self.body_octets = layout.body_octets
 
 
-_SURELY_SAYABLE: Final = 63
+_SURELY_EXPRESSIBLE: Final = 63
 """Characters that fit a short string in any encoding."""
 
 
@@ -207,7 +207,7 @@ class BrokerSender(BrokerChannel):
             deliveries = [
                 each
                 for each in deliveries
-                if len(each.address or "") <= _SURELY_SAYABLE or self._has_place(each)
+                if len(each.address or "") <= _SURELY_EXPRESSIBLE or self._has_place(each)
             ]
         if may_send and self.passes_on:
             deliveries = deliveries[self._pass_on(deliveries) :]
@@ -216,7 +216,7 @@ class BrokerSender(BrokerChannel):
                 ready = self.machine.outgoing.ready(delivery)
             except TranslationError as error:
                 if not delivery.settled:
-                    self._tell([delivery.number], refusal(error))
+                    self._report_outcome([delivery.number], refusal(error))
                 continue
             if may_send:
                 self._publish(delivery, ready)
@@ -227,10 +227,10 @@ class BrokerSender(BrokerChannel):
 
     def _has_place(self, delivery: OutgoingDelivery) -> bool:
         """Returns whether the protocol can express a delivery's address; else refuses it."""
-        if is_sayable(broker_node(delivery.address or "")):
+        if is_expressible(broker_node(delivery.address or "")):
             return True
         if not delivery.settled:
-            self._tell([delivery.number], Rejected(NO_NAME))
+            self._report_outcome([delivery.number], Rejected(NO_NAME))
         return False
 
     def _pass_on(self, deliveries: Sequence[OutgoingDelivery]) -> int:
@@ -301,7 +301,7 @@ class BrokerSender(BrokerChannel):
     def _decide(self, number: int, multiple: bool, state: DeliveryState) -> None:
         decided = self._unconfirmed.decided(number, multiple)
         self._singly = max(self._singly - len(decided), 0)
-        self._tell([sent.number for sent in decided if sent.number is not None], state)
+        self._report_outcome([sent.number for sent in decided if sent.number is not None], state)
         if self._gone is not None and not self._unconfirmed.open:
             self.fail(self._gone)
         else:
@@ -316,9 +316,9 @@ class BrokerSender(BrokerChannel):
         if node is not None and node.queue is not None:
             self._gone = Condition(NOT_FOUND, f"queue {node.queue!r} is gone")
             self.flow_changed()
-            self._tell([number], RELEASED)
+            self._report_outcome([number], RELEASED)
         else:
-            self._tell([number], self.returned(method))
+            self._report_outcome([number], self.returned(method))
 
     def returned(self, method: m.BasicReturn) -> DeliveryState:
         """Returns the outcome of a returned publish."""
@@ -358,7 +358,7 @@ class BrokerSender(BrokerChannel):
             return 0
         return _EQUAL if has_header else _EQUAL - 1
 
-    def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+    def _report_outcome(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         if numbers:
             self.machine.runs.update(self.link, numbers, state, True)
 
@@ -380,7 +380,7 @@ class BrokerSender(BrokerChannel):
         for sent in suspects:
             if sent.number is not None:
                 condition = condition_of(close.reply_code, close.reply_text)
-                self._tell([sent.number], Rejected(condition))
+                self._report_outcome([sent.number], Rejected(condition))
                 self._unconfirmed.open.clear()
 
     def give_back(self) -> None:
@@ -388,7 +388,7 @@ class BrokerSender(BrokerChannel):
         waiting = [delivery.number for delivery, _ in self._waiting if not delivery.settled]
         self._waiting.clear()
         if self.is_attached:
-            self._tell(waiting, RELEASED)
+            self._report_outcome(waiting, RELEASED)
 
     handlers: ClassVar[MethodHandlers] = {
         **BrokerChannel.handlers,

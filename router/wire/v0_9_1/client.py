@@ -23,7 +23,7 @@ from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import ChannelPhase, Expect
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import is_sayable
+from router.wire.v0_9_1.names import is_expressible
 from router.wire.v0_9_1.scan import scan_deliveries
 from router.wire.v0_9_1.twins import chosen
 
@@ -93,7 +93,7 @@ class ClientEngine(ClientLinks):
         kind = self.sender_type if is_sender else self.receiver_type
         channel = kind(self, number, command)
         node = channel.node()
-        if node is not None and not is_sayable(node):
+        if node is not None and not is_expressible(node):
             self.decline(command, NO_NAME)
             return
         self.channels[number] = channel

@@ -72,7 +72,7 @@ class ClientChannel(Channel):
         """Answers a ``basic.get``; returns whether the delivery could be sent."""
         raise NotImplementedError
 
-    def review(self, *, may_fall: bool = False) -> None:
+    def review(self, *, may_reduce: bool = False) -> None:
         """Reviews the credit of all queues that this channel consumes from."""
         raise NotImplementedError
 

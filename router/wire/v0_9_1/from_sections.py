@@ -68,7 +68,7 @@ class _FromSections:
         self._annotations: dict[str, Any] = {}
         self._wrapped: Table = {}
         self._look_alikes: Table = {}
-        self._odd: Any = {}
+        self._other_headers: Any = {}
         self._headers: Table = {}
         self._app_id: str | None = None
         self.route: tuple[bytes, bytes] = (b"", b"")
@@ -91,7 +91,7 @@ class _FromSections:
             self._headers[marks.APPLICATION_PROPERTIES] = self._look_alikes
         if self._wrapped:
             self._headers[marks.ANNOTATIONS] = self._wrapped
-        for key, value in self._odd.items():
+        for key, value in self._other_headers.items():
             name = name_from_v1_0(key, marks.HEADERS)
             self._headers[name] = from_v1_0(value, f"{marks.HEADERS}[{name}]")
         made.headers = self._headers or None
@@ -112,9 +112,9 @@ class _FromSections:
                 self._wrapped[name] = from_v1_0(value, f"{field}[{name}]")
             else:
                 self._headers[name] = from_v1_0(value, f"{field}[{name}]")
-        odd = self._annotations.get(marks.HEADERS)
-        if hasattr(odd, "items"):
-            self._odd = odd
+        other_headers = self._annotations.get(marks.HEADERS)
+        if hasattr(other_headers, "items"):
+            self._other_headers = other_headers
         self.route = (
             (_octets(self._annotations.get(marks.EXCHANGE)) or b"")[:255],
             (_octets(self._annotations.get(marks.ROUTING_KEY)) or b"")[:255],

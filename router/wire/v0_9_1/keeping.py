@@ -129,7 +129,7 @@ class Offer(Sender[Inlet]):
         decided = [self._sent.pop(number) for number in numbers if number in self._sent]
         if isinstance(state, Accepted | Rejected):
             for _, delivery in decided:
-                self._queue.let_off(delivery)
+                self._queue.finish_delivery(delivery)
         else:
             self._queue.take_back(decided, state or Modified(delivery_failed=True))
             self._queue.dispatch()

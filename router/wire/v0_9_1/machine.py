@@ -303,7 +303,7 @@ class Machine(ConnectionMachine):
         if self.is_ending:
             return
         self.start_close(error.code, str(error), *self.index_of(error))
-        self.tell_end(condition_of(error.code, error.text), False)
+        self.report_end(condition_of(error.code, error.text), False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection as ordered by the core."""
@@ -312,7 +312,7 @@ class Machine(ConnectionMachine):
         code = connection_reply(condition)
         text = "" if condition is None else condition.description or condition.name
         self.start_close(code, reply_text(code, text) if condition else "", 0, 0)
-        self.tell_end(condition, False)
+        self.report_end(condition, False)
 
     def start_close(self, code: Reply, text: str, class_id: int, method_id: int) -> None:
         """Sends our close, and awaits the answer."""

@@ -82,7 +82,7 @@ NAME_OCTETS: Final = 255
 """The longest name that fits the protocol's strings."""
 
 
-def is_sayable(node: BrokerNode) -> bool:
+def is_expressible(node: BrokerNode) -> bool:
     """Returns whether the names of a node fit the protocol's strings."""
     names = (node.queue or "", node.exchange, node.routing_key)
     return all(len(name.encode()) <= NAME_OCTETS for name in names)

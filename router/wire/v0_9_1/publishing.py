@@ -618,7 +618,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     def ended(self) -> None:
         """Ends all links; held unconfirmed publishes are void, since no confirm was sent."""
         self.hand_over(is_last=True)
-        self.end(list(self.inlets.values()), tells=True)
+        self.end(list(self.inlets.values()), reports=True)
         self._engine.hold_octets(-sum(len(delivery.payload) for _, delivery, _ in self.held))
         self.held.clear()
         self._ends.clear()

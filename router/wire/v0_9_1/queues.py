@@ -175,7 +175,7 @@ class Queue(OutletOwner):
         own_address: the address of its name: the name itself if a route has it, a dynamic node for
             a local queue without a route; empty: it receives only by its bindings.
         is_deleted: it is deleted, though it may still be referenced.
-        may_fall: the next review may reduce credit, because a consumer paused or left.
+        may_reduce: the next review may reduce credit, because a consumer paused or left.
         limits: of a local queue, from its arguments.
         offer: of a shared queue: offers its kept messages.
     """
@@ -207,7 +207,7 @@ class Queue(OutletOwner):
         self.has_priorities = False
         self.own_address = name
         self.offer: Offering | None = None
-        self.may_fall = False
+        self.may_reduce = False
         self.is_deleted = False
         self._used_at = engine.now
 
@@ -426,8 +426,8 @@ class Queue(OutletOwner):
         self.dispatch()
         if self.limits.is_bounded:
             self._drop(self.backlog.take_surplus())
-        self.may_fall = self.may_fall or self.kept_octets > KEPT_OCTETS
-        if self.may_fall or self.backlog or self.needs_review(outlet):
+        self.may_reduce = self.may_reduce or self.kept_octets > KEPT_OCTETS
+        if self.may_reduce or self.backlog or self.needs_review(outlet):
             self._engine.review(self)
 
     def keep(self, deliveries: list[ReceivedDelivery]) -> tuple[list[int], list[int]]:
@@ -461,7 +461,7 @@ class Queue(OutletOwner):
         """Drops deliveries that may not wait any longer; their senders get the outcome."""
         for outlet, delivery in entries:
             if delivery.settled:
-                self.let_off(delivery)
+                self.finish_delivery(delivery)
             else:
                 self._engine.settle(outlet, [delivery.number], DROPPED)
 
@@ -493,7 +493,7 @@ class Queue(OutletOwner):
         self.kept_octets += len(delivery.payload) + _KEPT_OVERHEAD
         return Outlet(outlet.link, self, outlet.address, route=outlet.route)
 
-    def let_off(self, delivery: OutgoingDelivery) -> None:
+    def finish_delivery(self, delivery: OutgoingDelivery) -> None:
         """Records that a delivery of the queue's own is done."""
         self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD
 
@@ -557,10 +557,10 @@ class Queue(OutletOwner):
         for outlet in self.outlets.values():
             if outlet.is_attached and not outlet.is_leaving and not outlet.draining:
                 own = self._capacity_of(outlet, capacity)
-                if self._is_due(outlet, own, most) or (self.may_fall and own < outlet.credit):
+                if self._is_due(outlet, own, most) or (self.may_reduce and own < outlet.credit):
                     outlet.credit = own
                     self._engine.runs.add(CreditGranted(outlet.link, own))
-        self.may_fall = False
+        self.may_reduce = False
 
     def needs_review(self, outlet: Outlet) -> bool:
         """Returns whether a review would grant an outlet more credit."""
@@ -630,7 +630,7 @@ class Queue(OutletOwner):
                 self._close_all()
             elif self.auto_delete:
                 self.delete()
-        self.may_fall = True
+        self.may_reduce = True
         self._engine.review(self)
 
     def delete(self, condition: Condition | None = None) -> int:
@@ -663,7 +663,7 @@ class Queue(OutletOwner):
         self.backlog.clear()
         for outlet, delivery, _ in waiting:
             if delivery.settled:
-                self.let_off(delivery)
+                self.finish_delivery(delivery)
             else:
                 self._engine.settle(outlet, [delivery.number], ACCEPTED)
         self._engine.review(self)

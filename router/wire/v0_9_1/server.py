@@ -117,7 +117,7 @@ class ServerEngine(ServerLinks):
 
     def watch_output(self) -> None:
         """Reports congested output to the core, and blocked reading to the client."""
-        self._tell_blocked()
+        self._notify_blocked()
         super().watch_output()
 
     def attached(self, command: AttachLink) -> bool:
@@ -211,7 +211,7 @@ class ServerEngine(ServerLinks):
             queue.review()
         self.watch_output()
 
-    def _tell_blocked(self) -> None:
+    def _notify_blocked(self) -> None:
         """Notifies a client with the extension when reading is blocked, and unblocked."""
         if self.input_waits is self._is_blocked or self.phase is not MachinePhase.OPENED:
             return

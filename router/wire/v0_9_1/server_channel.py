@@ -168,7 +168,7 @@ class ServerChannel(ClientChannel):
             raise PeerError(Reply.NOT_IMPLEMENTED, "prefetch-size; prefetch-count is served")
         if method.all_consumers:
             self.window.limit = method.prefetch_count
-            self.review(may_fall=True)
+            self.review(may_reduce=True)
         else:
             self._prefetch = method.prefetch_count
         self.send(m.BasicQosOk())
@@ -176,12 +176,12 @@ class ServerChannel(ClientChannel):
     def _flow(self, method: m.ChannelFlow) -> None:
         self.is_paused = not method.active
         self.send(m.ChannelFlowOk(method.active))
-        self.review(may_fall=True)
+        self.review(may_reduce=True)
 
-    def review(self, *, may_fall: bool = False) -> None:
+    def review(self, *, may_reduce: bool = False) -> None:
         """Reviews the credit of all queues that this channel consumes from."""
         for queue in {id(one.queue): one.queue for one in self.consumers.values()}.values():
-            queue.may_fall = queue.may_fall or may_fall
+            queue.may_reduce = queue.may_reduce or may_reduce
             queue.dispatch()
             self.machine.review(queue)
 
@@ -278,7 +278,7 @@ class ServerChannel(ClientChannel):
         )
         self._send_content(method, ready)
         if consumer.no_ack:
-            self.acknowledging.let_off(outlet, delivery)
+            self.acknowledging.finish_delivery(outlet, delivery)
             return
         consumer.window.used += 1
         self.window.used += 1
@@ -315,7 +315,7 @@ class ServerChannel(ClientChannel):
         )
         self._send_content(method, ready)
         if no_ack:
-            self.acknowledging.let_off(outlet, delivery)
+            self.acknowledging.finish_delivery(outlet, delivery)
         else:
             self.acknowledging.expect(tag, outlet, delivery)
         return True

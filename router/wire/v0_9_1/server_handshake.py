@@ -170,7 +170,7 @@ class ServerHandshake(Machine):
         refused = Condition(conditions.UNAUTHORIZED_ACCESS, reason)
         if self.client_can("authentication_failure_close"):
             self.start_close(Reply.ACCESS_REFUSED, "ACCESS_REFUSED - login was refused", 0, 0)
-            self.tell_end(refused, False)
+            self.report_end(refused, False)
         else:
             self.over(refused, False)
 

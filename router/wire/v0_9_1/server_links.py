@@ -240,7 +240,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         if not delivery.settled:
             self.settle(outlet, [delivery.number], refusal(error))
         elif isinstance(outlet.owner, Queue):
-            outlet.owner.let_off(delivery)
+            outlet.owner.finish_delivery(delivery)
 
     def review(self, queue: Queue) -> None:
         """Reviews a queue's credit at the end of the turn."""

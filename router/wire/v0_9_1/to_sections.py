@@ -50,7 +50,7 @@ class _ToSections:
     Attributes:
         annotations: message annotations so far.
         marks: headers that represent parts that only AMQP 1.0 has.
-        odd: headers for ``x-basic-headers``.
+        other_headers: headers for ``x-basic-headers``.
     """
 
     def __init__(self, properties: Properties, layout: ContentLayout) -> None:
@@ -60,7 +60,7 @@ class _ToSections:
         self._application_properties: dict[Any, Any] = {}
         self.annotations: dict[Any, Any] = {}
         self.marks: Table = {}
-        self.odd: dict[Any, Any] = {}
+        self.other_headers: dict[Any, Any] = {}
 
     def place_route(self, exchange: bytes, routing_key: bytes) -> None:
         """Sets exchange and routing key."""
@@ -75,14 +75,14 @@ class _ToSections:
             if marks.is_mark(name, value, self._from):
                 self.marks[name] = value
             elif marks.is_look_alike(name) or not is_text(name):
-                self.odd[_string_or_binary(name)] = to_v1_0(value)
+                self.other_headers[_string_or_binary(name)] = to_v1_0(value)
             elif name.startswith("x-"):
                 if name.isascii():
                     self.annotations[Symbol(name)] = to_v1_0(value)
                 else:
-                    self.odd[name] = to_v1_0(value)
+                    self.other_headers[name] = to_v1_0(value)
             elif type(value) is list or type(value) is dict:
-                self.odd[name] = to_v1_0(value)
+                self.other_headers[name] = to_v1_0(value)
             else:
                 self._application_properties[name] = to_v1_0(value)
 
@@ -95,7 +95,7 @@ class _ToSections:
                 self._message.value = body if is_binary else body.decode("utf-8")
             except UnicodeError:
                 del self.marks[marks.BODY]
-                self.odd[marks.BODY] = kind
+                self.other_headers[marks.BODY] = kind
             else:
                 return
         if self._from.type == marks.TYPE_OF_SECTIONS:
@@ -119,8 +119,8 @@ class _ToSections:
             self.annotations[Symbol(name)] = to_v1_0(value)
         for name, value in self.marks.get(marks.APPLICATION_PROPERTIES, {}).items():
             self._application_properties[name] = to_v1_0(value)
-        if self.odd:
-            self.annotations[marks.HEADERS] = self.odd
+        if self.other_headers:
+            self.annotations[marks.HEADERS] = self.other_headers
         message.message_annotations = self.annotations or None
         message.application_properties = self._application_properties or None
         return message
@@ -155,7 +155,7 @@ class _ToSections:
         value = (self._from.headers or {}).get(marks.DELIVERY_COUNT)
         count = marks.count_of(value) or 0
         if count > 1 and type(value) is int:
-            del self.odd[marks.DELIVERY_COUNT]  # the section's field has the same value
+            del self.other_headers[marks.DELIVERY_COUNT]  # the section's field has the same value
         return max(count, 1) if self._layout.redelivered else count
 
     # --- properties -------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class _ToSections:
     def _group_sequence(self) -> int | None:
         value = (self._from.headers or {}).get(marks.GROUP_SEQUENCE)
         if type(value) is Uint:
-            del self.odd[marks.GROUP_SEQUENCE]  # the section's field has the same value
+            del self.other_headers[marks.GROUP_SEQUENCE]  # the section's field has the same value
         return marks.count_of(value)
 
 

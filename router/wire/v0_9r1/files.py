@@ -224,7 +224,7 @@ class Files:
                 channel.window.used += 1
                 channel.acknowledging.expect(tag, parcel.outlet, parcel.delivery, consumer)
             else:
-                channel.acknowledging.let_off(parcel.outlet, parcel.delivery)
+                channel.acknowledging.finish_delivery(parcel.outlet, parcel.delivery)
         consumer.queue.dispatch()
         channel.machine.review(consumer.queue)
 
@@ -260,13 +260,13 @@ class Files:
         elif parcel.delivery.settled:
             self._channel.acknowledging.put_back(parcel.outlet, parcel.delivery)
 
-    def ended(self, *, tells: bool) -> None:
+    def ended(self, *, reports: bool) -> None:
         """Ends everything on the channel.
 
         Args:
-            tells: undelivered files are returned to the core.
+            reports: undelivered files are returned to the core.
         """
-        for parcel in self._all() if tells else ():
+        for parcel in self._all() if reports else ():
             self._void(parcel)
         self._line.clear()
         self._opened = None

@@ -171,7 +171,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             kinds.from_basic(STREAM, ready.header, len(ready.body)),
             ready.body,
         )
-        self.acknowledging.let_off(outlet, delivery)
+        self.acknowledging.finish_delivery(outlet, delivery)
         consumer.spend(len(ready.body), engine.now)
         if consumer.rate:
             engine.paced[consumer] = None
@@ -252,7 +252,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         """Ends everything on the channel; incomplete uploads are kept."""
         is_staging = isinstance(self._method, o.FileStage) and self._parts
         self.files.keep(self._parts[-1].body if is_staging else ())
-        self.files.ended(tells=reason is not None)
+        self.files.ended(reports=reason is not None)
         for consumer in self.consumers.values():
             if isinstance(consumer, StreamConsumer):
                 self.machine.paced.pop(consumer, None)

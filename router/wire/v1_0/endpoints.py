@@ -41,7 +41,7 @@ class Endpoints:
         names: name and role → link, until its name is free again (§2.6.1).
         outgoing: our channel → session; the peer's channels are in the connection's state.
         due: sessions with dispositions or flows to send.
-        credit_news: sending links whose credit a command has changed.
+        credit_changes: sending links whose credit a command has changed.
         waiting_octets: payload in the links' queues.
     """
 
@@ -57,7 +57,7 @@ class Endpoints:
     names: dict[tuple[str, Role], Link] = attrs.field(init=False, factory=dict)
     outgoing: dict[int, Session] = attrs.field(init=False, factory=dict)
     due: dict[Session, None] = attrs.field(init=False, factory=dict)
-    credit_news: dict[OutgoingLink, None] = attrs.field(init=False, factory=dict)
+    credit_changes: dict[OutgoingLink, None] = attrs.field(init=False, factory=dict)
     waiting_octets: int = attrs.field(init=False, default=0)
 
     def free_channel(self) -> int | None:
@@ -90,12 +90,12 @@ class Endpoints:
         if self.links.pop(link.link, None) is not None:
             self.runs.add(LinkDetached(link.link, closed, condition, is_numbered))
 
-    def tell_credit(self) -> None:
+    def report_credit(self) -> None:
         """Reports the credit that commands have changed to the core."""
-        for link in self.credit_news:
+        for link in self.credit_changes:
             if link.is_live:
                 self.runs.add(link.granted())
-        self.credit_news.clear()
+        self.credit_changes.clear()
 
     def suspend(self, link: Link) -> Link | None:
         """Keeps a detached link for its unsettled deliveries; returns one to be dropped."""

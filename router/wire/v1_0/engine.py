@@ -139,7 +139,7 @@ class Engine10:
         self._receiving = Receiving(self._runs)
         self._sending = Sending(self._endpoints, self._outgoing)
         self._is_over = False
-        self._has_told_end = False
+        self._has_reported_end = False
         self._now = 0.0
         if not settings.is_server:
             self._greeting.dial()
@@ -149,7 +149,7 @@ class Engine10:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; in the past if events are pending."""
-        if self._runs.events or self._endpoints.credit_news:
+        if self._runs.events or self._endpoints.credit_changes:
             return -math.inf
         deadline = self._connection.deadline
         return None if deadline == math.inf else deadline
@@ -188,7 +188,7 @@ class Engine10:
         self._now = now
         self._connection.hear(now)
         if self._receiving.overtaken:
-            self._receiving.let_lane_come()
+            self._receiving.release_lanes()
         state = self._state
         octets = state.take_tail(octets)
         if state.lanes and self._express is not None and not self._input.octets:
@@ -454,7 +454,7 @@ class Engine10:
         self._receiving.report_gathered()
         if self._express is not None and session.state.rings is not None:
             self._evict(self._express, session, disposition)
-        take_disposition(session, disposition, self._tell_update)
+        take_disposition(session, disposition, self._report_update)
 
     def _evict(self, express: Express, session: Session, disposition: Disposition) -> None:
         """Takes over deliveries whose disposition the express lane does not handle."""
@@ -465,7 +465,7 @@ class Engine10:
         if pairs:
             self._runs.add(DeliveriesAdopted(pairs))
 
-    def _tell_update(
+    def _report_update(
         self, link: Link, numbers: list[DeliveryNumber], state: DeliveryState | None, settled: bool
     ) -> None:
         if link.is_asking:
@@ -511,7 +511,7 @@ class Engine10:
         self._settle_up()
         self._attaching.lose_all()
         self._connection.send_close(condition)
-        self._tell_end(condition, by_peer=False)
+        self._report_end(condition, by_peer=False)
         if self._connection.phase is ConnectionPhase.END:
             self._is_over = True
 
@@ -520,11 +520,11 @@ class Engine10:
         self._attaching.lose_all()
         self._is_over = True
         self._connection.end()
-        self._tell_end(condition, by_peer)
+        self._report_end(condition, by_peer)
 
-    def _tell_end(self, condition: Condition | None, by_peer: bool) -> None:
-        if not self._has_told_end:
-            self._has_told_end = True
+    def _report_end(self, condition: Condition | None, by_peer: bool) -> None:
+        if not self._has_reported_end:
+            self._has_reported_end = True
             self._runs.add(ConnectionClosed(condition, by_peer))
 
     # --- output -----------------------------------------------------------------------------------
@@ -560,8 +560,8 @@ class Engine10:
             self._runs.add(OutputPending(True))
 
     def _take_events(self) -> list[Event]:
-        if self._endpoints.credit_news:
-            self._endpoints.tell_credit()
+        if self._endpoints.credit_changes:
+            self._endpoints.report_credit()
         return self._runs.take()
 
     _handlers: ClassVar[Mapping[type, Callable[["Engine10", int, Session, Any, bytes], None]]] = {

@@ -294,7 +294,7 @@ class Receiving:
         state.lane.came(state)  # it uses credit, which only the lane renews
         self.overtaken[link] = None
 
-    def let_lane_come(self) -> None:
+    def release_lanes(self) -> None:
         """Records that the core has seen all reported events, so lanes may continue."""
         for link in self.overtaken:
             link.state.in_progress = link.partial is not None

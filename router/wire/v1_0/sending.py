@@ -97,7 +97,7 @@ class Sending:
         if link.begun == number:
             link.begun_is_void = True
         self._endpoints.runs.update(link.link, [number], Rejected(condition), True)
-        self._endpoints.credit_news[link] = None
+        self._endpoints.credit_changes[link] = None
 
     # --- the rest of a delivery -------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Sending:
         if not isinstance(link, OutgoingLink) or link.begun != command.number:
             return
         if not link.begun_is_void and self._outgoing.give_up(link, command.number):
-            self._endpoints.credit_news[link] = None
+            self._endpoints.credit_changes[link] = None
         link.begun = None
         link.mark_progress()
 

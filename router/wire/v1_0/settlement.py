@@ -70,10 +70,10 @@ def update_outgoing(
 
 # --- the peer's word ------------------------------------------------------------------------------
 
-Tell = Callable[[Link, list[DeliveryNumber], DeliveryState | None, bool], None]
+Report = Callable[[Link, list[DeliveryNumber], DeliveryState | None, bool], None]
 
 
-def take_disposition(session: Session, disposition: Disposition, tell: Tell) -> None:
+def take_disposition(session: Session, disposition: Disposition, report: Report) -> None:
     """Handles a peer's disposition and reports each run of one link (§2.7.6).
 
     Raises:
@@ -83,15 +83,15 @@ def take_disposition(session: Session, disposition: Disposition, tell: Tell) -> 
     last = first if disposition.last is None else disposition.last
     if disposition.role is Role.RECEIVER:
         if first == last:
-            _take_one_from_receiver(session, disposition, first, tell)
+            _take_one_from_receiver(session, disposition, first, report)
         else:
-            _take_from_receiver(session, disposition, first, last, tell)
+            _take_from_receiver(session, disposition, first, last, report)
     else:
-        _take_from_sender(session, disposition, first, last, tell)
+        _take_from_sender(session, disposition, first, last, report)
 
 
 def _take_one_from_receiver(
-    session: Session, disposition: Disposition, delivery_id: int, tell: Tell
+    session: Session, disposition: Disposition, delivery_id: int, report: Report
 ) -> None:
     """Handles one delivery as ``_take_from_receiver`` does: many receivers send no ranges."""
     link = session.outgoing.get(delivery_id)
@@ -101,11 +101,11 @@ def _take_one_from_receiver(
     if disposition.settled:
         del session.outgoing[delivery_id], session.numbers[delivery_id]
         link.ids.pop(number, None)
-    tell(link, [number], disposition.state, disposition.settled)
+    report(link, [number], disposition.state, disposition.settled)
 
 
 def _take_from_receiver(
-    session: Session, disposition: Disposition, first: int, last: int, tell: Tell
+    session: Session, disposition: Disposition, first: int, last: int, report: Report
 ) -> None:
     outgoing = session.outgoing
     numbers = session.numbers
@@ -114,7 +114,7 @@ def _take_from_receiver(
     if bulk.shortcuts is not None:
         taken = bulk.shortcuts.take_from_receiver(outgoing, numbers, first, last, settled)
         if taken is not None:
-            tell(*taken, state, settled)
+            report(*taken, state, settled)
             return
     run: list[DeliveryNumber] = []
     current: OutgoingLink | None = None
@@ -122,7 +122,7 @@ def _take_from_receiver(
         link = outgoing[each]
         if link is not current:
             if current is not None:
-                tell(current, run, state, settled)
+                report(current, run, state, settled)
             current = link
             run = []
         number = numbers[each]
@@ -131,11 +131,11 @@ def _take_from_receiver(
             del outgoing[each], numbers[each]
             link.ids.pop(number, None)
     if current is not None:
-        tell(current, run, state, settled)
+        report(current, run, state, settled)
 
 
 def _take_from_sender(
-    session: Session, disposition: Disposition, first: int, last: int, tell: Tell
+    session: Session, disposition: Disposition, first: int, last: int, report: Report
 ) -> None:
     incoming = session.incoming
     state = disposition.state
@@ -143,7 +143,7 @@ def _take_from_sender(
     if bulk.shortcuts is not None:
         taken = bulk.shortcuts.take_from_sender(incoming, first, last, settled)
         if taken is not None:
-            tell(*taken, state, settled)
+            report(*taken, state, settled)
             return
     run: list[DeliveryNumber] = []
     current: IncomingLink | None = None
@@ -151,11 +151,11 @@ def _take_from_sender(
         link = incoming[each]
         if link is not current:
             if current is not None:
-                tell(current, run, state, settled)
+                report(current, run, state, settled)
             current = link
             run = []
         run.append(DeliveryNumber(each))
         if settled:
             del incoming[each]
     if current is not None:
-        tell(current, run, state, settled)
+        report(current, run, state, settled)
