@@ -12,6 +12,7 @@ from router.model.condition import INVALID_FIELD, Condition
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Guarantee, Route
+from tests.support.counted import Counted
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import ReceiverEnd, SenderEnd
 
@@ -144,28 +145,10 @@ def test_orders_and_records_are_those_of_the_long_way(
     assert drive(route, seed) == short
 
 
-class Counting:
-    """Counts how often each shortcut was taken and refused."""
-
-    def __init__(self, shortcuts: Shortcuts) -> None:
-        self.shortcuts = shortcuts
-        self.taken: set[str] = set()
-        self.refused: set[str] = set()
-
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        def counted(*arguments: object) -> object:
-            result: object = getattr(self.shortcuts, name)(*arguments)
-            is_refused = result is None or result is False or result == -1
-            (self.refused if is_refused else self.taken).add(name)
-            return result
-
-        return counted
-
-
 def test_dice_take_every_shortcut_and_every_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     if bulk.shortcuts is None:
         pytest.skip("nothing was compiled")
-    counting = Counting(bulk.shortcuts)
+    counting = Counted(bulk.shortcuts)
     monkeypatch.setattr(bulk, "shortcuts", counting)
     for seed in range(20):
         drive(EXACT, seed)
