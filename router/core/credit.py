@@ -46,7 +46,8 @@ class Granter:
     def review(self) -> None:
         """Grants what can be granted when a turn ends."""
         self._lift_holds()
-        self._review_process()
+        if self._is_process_ahead:
+            self._review_process()
         if self._full:
             full, self._full = self._full, {}
             self._turn.review_credits(full)
@@ -111,10 +112,13 @@ class Granter:
                 self._let_resume(incoming, link, connection)
             return
         credit = self._find_credit(incoming, connection)
+        may_be_ahead = connection.capabilities.sends_ahead or incoming.ahead is not None
         if credit is None:
-            self._review_ahead(incoming)
+            if may_be_ahead:
+                self._review_ahead(incoming)
             return
-        incoming.offer_ahead(self._find_ahead(incoming, connection))
+        if may_be_ahead:
+            incoming.offer_ahead(self._find_ahead(incoming, connection))
         incoming.grant(credit)
         self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
 
@@ -298,7 +302,7 @@ class Granter:
     def _review_process(self) -> None:
         """Lets more come ahead of credit when enough of the process' budget is free again."""
         process = self._registry.process
-        if self._is_process_ahead and 8 * process.used <= 3 * process.limit:
+        if 8 * process.used <= 3 * process.limit:
             self._is_process_ahead = False
             self._look_at(self._ahead)
 

@@ -509,6 +509,8 @@ class Lanes:
 
     def refresh_for(self, grantable: Iterable[IncomingLink]) -> None:
         """Brings receivers' credit up to date for senders that are yet to join their lane."""
+        if not self._promoted:
+            return
         nodes: dict[Node, None] = {}
         for link in grantable:
             if link.address is None or link.is_express:

@@ -326,12 +326,14 @@ class Resumer:
 
     def pump(self) -> None:
         """Does what is still to be done about resumed deliveries, as far as credit goes."""
-        self._resuming.update(self._turn.take_resuming())
-        for link in list(self._resuming):
-            if link.link is not None:
-                self._pump(link)
-            if not link.resuming:
-                del self._resuming[link]
+        if self._turn.has_resuming:
+            self._resuming.update(self._turn.take_resuming())
+        if self._resuming:
+            for link in list(self._resuming):
+                if link.link is not None:
+                    self._pump(link)
+                if not link.resuming:
+                    del self._resuming[link]
         self.reducer.pump()
 
     def _pump(self, link: OutgoingLink) -> None:

@@ -122,6 +122,11 @@ class Turn:
         """Marks a link with deliveries that go out before anything new."""
         self._resuming[link] = None
 
+    @property
+    def has_resuming(self) -> bool:
+        """Whether a link has deliveries that go out before anything new."""
+        return bool(self._resuming)
+
     def take_resuming(self) -> dict[OutgoingLink, None]:
         """Returns the links with deliveries that go out before anything new, and unmarks them."""
         resuming, self._resuming = self._resuming, {}

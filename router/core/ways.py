@@ -102,9 +102,12 @@ class WayFinder:
 
     def review(self) -> None:
         """Tells what has changed during the turn; to be called when it ends."""
+        moved, fed = self._registry.moved, self._registry.fed
+        if not (self._changed or moved or fed):
+            return
         changed, self._changed = self._changed, {}
-        changed.update(self._registry.moved)
-        changed.update(self._registry.fed)
+        changed.update(moved)
+        changed.update(fed)
         for node in tuple(changed):
             if node.twin is not None:
                 changed[node.twin] = None
