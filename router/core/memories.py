@@ -46,13 +46,13 @@ from typing import Any, Final
 import attrs
 
 from router.core.alarms import Alarm
+from router.core.joint import AMQP_VALUE, Joint
 from router.core.passage import Passages
 from router.core.reach import is_sibling_name
 from router.core.state import State
 from router.errors import DecodeError
 from router.links.link import Connection
-from router.model.commands import AttachLink, GrantCredit, MemoryFound, SendDeliveries
-from router.model.delivery import OutgoingDelivery
+from router.model.commands import MemoryFound
 from router.model.events import (
     CreditGranted,
     DeliveriesReceived,
@@ -63,20 +63,17 @@ from router.model.events import (
     MemoryLeft,
     MemorySought,
 )
-from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
-from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.model.identity import ConnectionId, LinkId
+from router.model.terminus import SenderSettleMode
 from router.wire.memory import Moves, Refusal, Store
 from router.wire.v1_0.types import Ubyte, Ulong, decode_value, encode_value
 
 ADDRESS: Final = "$memory"
 """Target of the links that carry questions and answers; no peer but a sibling can attach to it."""
 
-CREDIT: Final = 100
-
 PATIENCE_SECONDS: Final = 5.0
 """How long siblings may take to answer: far more than a busy one needs."""
 
-_AMQP_VALUE: Final = b"\x00\x53\x77"
 _ASK: Final = 0
 _ANSWER: Final = 1
 _TAKEN: Final = 2
@@ -91,29 +88,16 @@ Key = tuple[str, bytes]
 
 
 @attrs.define(eq=False)
-class _Joint:
+class _Joint(Joint):
     """A connection to a sibling, and the exchange on it.
 
     Attributes:
-        name: the sibling's, as ``reach.sibling_name`` gives it.
-        ours: our link, on which we send messages.
-        credit: that the sibling has granted on our link.
         unsaid: messages that wait for credit.
-        said: number of messages sent.
-        theirs: the sibling's link; None: it is not attached.
-        left: credit that the sibling has left.
         parts: received parts of an incomplete message.
         giving: state handed over that the sibling has not acknowledged.
     """
 
-    connection: Connection
-    name: str
-    ours: LinkId
-    credit: int = 0
     unsaid: deque[bytes] = attrs.field(factory=deque)
-    said: int = 0
-    theirs: LinkId | None = None
-    left: int = 0
     parts: list[bytes] = attrs.field(factory=list)
     giving: Counter[Key] = attrs.field(factory=Counter)
 
@@ -198,20 +182,10 @@ class Memories:
     def joined(self, connection: Connection) -> None:
         """Records a connection to a sibling that has opened."""
         assert connection.configured is not None
-        link = next(self._link_ids)
-        self._joints[connection.configured] = _Joint(connection, connection.configured, link)
-        self._moves.siblings.add(connection.configured)
-        self._turn.order_connection(
-            connection,
-            AttachLink(
-                link=link,
-                name=LinkName(ADDRESS),
-                role=Role.SENDER,
-                source=Source(address=ADDRESS),
-                target=Target(address=ADDRESS),
-                sender_settle_mode=SenderSettleMode.SETTLED,
-            ),
-        )
+        joint = _Joint(connection, connection.configured, ADDRESS, self._turn)
+        self._joints[joint.name] = joint
+        self._moves.siblings.add(joint.name)
+        joint.attach(next(self._link_ids), SenderSettleMode.SETTLED)
 
     def left(self, connection: Connection) -> None:
         """Records that a connection is gone; a sibling that is gone has no state any more."""
@@ -241,10 +215,8 @@ class Memories:
         match event:
             case LinkAttached(is_answer=True, link=link) if link == joint.ours:
                 pass
-            case LinkAttached(is_answer=False, target=Target(address=address)) if (
-                address == ADDRESS and event.role is Role.RECEIVER
-            ):
-                self._accept(joint, event)
+            case LinkAttached() if joint.is_theirs(event):
+                joint.accept(event)
             case CreditGranted(link=link, credit=credit) if link == joint.ours:
                 joint.credit = credit
                 self._pump(joint)
@@ -259,40 +231,17 @@ class Memories:
                 return False
         return True
 
-    def _accept(self, joint: _Joint, event: LinkAttached) -> None:
-        joint.theirs, joint.left = event.link, CREDIT
-        answer = AttachLink(
-            link=event.link,
-            name=event.name,
-            role=Role.RECEIVER,
-            source=event.source,
-            target=event.target,
-            sender_settle_mode=event.sender_settle_mode,
-        )
-        self._turn.order_connection(joint.connection, answer)
-        self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
-
     # --- messages ---------------------------------------------------------------------------------
 
     def _say(self, joint: _Joint, fields: Sequence[Any]) -> None:
-        joint.unsaid.append(_AMQP_VALUE + encode_value(list(fields)))
+        joint.unsaid.append(AMQP_VALUE + encode_value(list(fields)))
         self._pump(joint)
 
-    def _pump(self, joint: _Joint) -> None:
-        messages: list[OutgoingDelivery] = []
-        while joint.unsaid and joint.credit:
-            joint.credit -= 1
-            joint.said += 1
-            messages.append(
-                OutgoingDelivery(
-                    number=DeliveryNumber(joint.said),
-                    tag=DeliveryTag((joint.said & 0xFFFF_FFFF).to_bytes(4, "big")),
-                    payload=joint.unsaid.popleft(),
-                    settled=True,
-                )
-            )
-        if messages:
-            self._turn.order_connection(joint.connection, SendDeliveries(joint.ours, messages))
+    @staticmethod
+    def _pump(joint: _Joint) -> None:
+        count = min(len(joint.unsaid), joint.credit)
+        if count > 0:
+            joint.send([joint.unsaid.popleft() for _ in range(count)], settled=True)
 
     def _gather(self, joint: _Joint, payload: bytes, more: bool) -> None:
         """Handles a message or a part of one: a peer's state may be larger than a frame."""
@@ -300,11 +249,8 @@ class Memories:
         if more:
             return
         message, joint.parts = b"".join(joint.parts), []
-        joint.left -= 1
-        if joint.left <= CREDIT // 2 and joint.theirs is not None:
-            joint.left = CREDIT
-            self._turn.order_connection(joint.connection, GrantCredit(joint.theirs, CREDIT))
-        fields, _ = decode_value(message, len(_AMQP_VALUE))
+        joint.received(1)
+        fields, _ = decode_value(message, len(AMQP_VALUE))
         kind, serial = int(fields[0]), int(fields[1])
         if kind == _FENCE:
             self._say(joint, [Ubyte(_PASSED), Ulong(serial)])

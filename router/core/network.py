@@ -58,6 +58,7 @@ from typing import Any, Final
 import attrs
 
 from router.core.detach import Detacher
+from router.core.joint import AMQP_VALUE, Joint
 from router.core.lanes import Lanes
 from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
@@ -67,14 +68,10 @@ from router.core.uplinks import Uplinks
 from router.errors import DecodeError
 from router.links.link import Connection, LinkKey, OutgoingLink
 from router.model.commands import (
-    AttachLink,
     DetachLink,
-    GrantCredit,
-    SendDeliveries,
     UpdateDeliveries,
 )
 from router.model.condition import DECODE_ERROR, ILLEGAL_STATE, STOLEN, Condition
-from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     CreditGranted,
     DeliveriesReceived,
@@ -83,9 +80,9 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
 )
-from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import ConnectionId, LinkId
 from router.model.outcome import ACCEPTED
-from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.model.terminus import SenderSettleMode
 from router.model.text import is_text
 from router.routes.match import PatternError, matches, parse_pattern
 from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_value
@@ -114,13 +111,9 @@ ENTRIES_OCTETS: Final = 32 << 10
 _ENTRY_OCTETS: Final = 80
 """Size of an entry without its name and routers; a maker's mark has 32 (``node.mark_of``)."""
 
-CREDIT: Final = 100
-
 PATIENCE_SECONDS: Final = 2.0
 """How long siblings may take to acknowledge: far beyond what a busy one needs, and far below what
 clients wait for an answer."""
-
-_AMQP_VALUE: Final = b"\x00\x53\x77"
 
 Key = tuple[int, str]
 
@@ -167,7 +160,7 @@ class Advertisement:
         ]
         gone = [[Ubyte(kind), name] for kind, name in self.gone]
         fields = [Ubyte(FORM), self.origin, Ulong(self.version), self.is_full, come, gone]
-        return _AMQP_VALUE + encode_value(fields)
+        return AMQP_VALUE + encode_value(fields)
 
     @classmethod
     def decode(cls, payload: bytes) -> "Advertisement":
@@ -176,13 +169,13 @@ class Advertisement:
         Raises:
             DecodeError: it is not an advertisement.
         """
-        if not payload.startswith(_AMQP_VALUE):
+        if not payload.startswith(AMQP_VALUE):
             raise DecodeError(0, "an advertisement is an amqp-value")
-        fields, _ = decode_value(payload, len(_AMQP_VALUE))
+        fields, _ = decode_value(payload, len(AMQP_VALUE))
         try:
             form, origin, version, is_full, come, gone = fields
             if form != FORM:
-                raise DecodeError(len(_AMQP_VALUE), f"advertisement of form {form}")
+                raise DecodeError(len(AMQP_VALUE), f"advertisement of form {form}")
             return cls(
                 origin=str(origin),
                 version=int(version),
@@ -191,7 +184,7 @@ class Advertisement:
                 gone=tuple(filter(None, map(_key_of, gone))),
             )
         except (TypeError, ValueError):
-            raise DecodeError(len(_AMQP_VALUE), "fields of an advertisement") from None
+            raise DecodeError(len(AMQP_VALUE), "fields of an advertisement") from None
 
 
 def _entry_of(fields: Any) -> Entry | None:
@@ -217,35 +210,22 @@ def _key_of(fields: Any) -> Key | None:
 
 
 @attrs.define(eq=False)
-class _Joint:
-    """A connection to a sibling, and the exchange on it.
+class _Joint(Joint):
+    """A connection to a sibling, and the exchange on it; ``sent`` is the version of the last one.
 
     Attributes:
-        name: the sibling's, as ``reach.sibling_name`` gives it.
-        ours: our link, on which we send advertisements; None: it is to be attached again.
-        credit: that the sibling has granted on our link.
-        version: of the last advertisement sent.
         is_fresh: the next advertisement must be full.
         untold: changes not sent yet; None: the entry is gone.
         unheard: keys sent and not acknowledged, with the version in which each was last sent.
-        theirs: the sibling's link; None: it is not attached.
         heard: version of the last advertisement received; None: none yet.
-        left: credit that the sibling has left.
         known: entries that the sibling has advertised.
         loads: load reported to the sibling, by address; 0 is left out.
     """
 
-    connection: Connection
-    name: str
-    ours: LinkId | None = None
-    credit: int = 0
-    version: int = 0
     is_fresh: bool = True
     untold: dict[Key, Entry | None] = attrs.field(factory=dict)
     unheard: dict[Key, int] = attrs.field(factory=dict)
-    theirs: LinkId | None = None
     heard: int | None = None
-    left: int = 0
     known: dict[Key, Entry] = attrs.field(factory=dict)
     loads: dict[str, int] = attrs.field(factory=dict)
 
@@ -297,7 +277,9 @@ class Network:
     def joined(self, connection: Connection) -> None:
         """Records a connection to a sibling that has opened."""
         assert connection.configured is not None
-        joint = self._joints[connection.id] = _Joint(connection, connection.configured)
+        joint = self._joints[connection.id] = _Joint(
+            connection, connection.configured, ADDRESS, self._turn
+        )
         self._attach(joint)
 
     def left(self, connection: Connection) -> None:
@@ -314,10 +296,9 @@ class Network:
         match event:
             case LinkAttached(is_answer=True, link=link) if link == joint.ours:
                 return True
-            case LinkAttached(is_answer=False, target=Target(address=address)) if (
-                address == ADDRESS and event.role is Role.RECEIVER
-            ):
-                self._accept(joint, event)
+            case LinkAttached() if joint.is_theirs(event):
+                joint.heard = None  # earlier entries stay until its first message
+                joint.accept(event)
             case CreditGranted(link=link, credit=credit) if link == joint.ours:
                 joint.credit = credit
             case LinkDetached(link=link) if link == joint.ours:
@@ -500,69 +481,34 @@ class Network:
                 joint.untold[key] = entry
 
     def _attach(self, joint: _Joint) -> None:
-        joint.ours = next(self._link_ids)
-        joint.credit, joint.is_fresh = 0, True
+        joint.is_fresh = True
         joint.loads.clear()
         joint.untold.clear()
         joint.unheard.clear()
-        self._turn.order_connection(
-            joint.connection,
-            AttachLink(
-                link=joint.ours,
-                name=LinkName(ADDRESS),
-                role=Role.SENDER,
-                source=Source(address=ADDRESS),
-                target=Target(address=ADDRESS),
-                sender_settle_mode=SenderSettleMode.UNSETTLED,
-            ),
-        )
+        joint.attach(next(self._link_ids), SenderSettleMode.UNSETTLED)
 
     def _tell(self, joint: _Joint) -> None:
         """Sends the pending changes to a sibling, as far as its credit allows."""
-        assert joint.ours is not None
         is_full = joint.is_fresh
         if is_full:
             joint.untold = dict(self._here)
             joint.is_fresh = False
-        messages: list[OutgoingDelivery] = []
+        messages: list[bytes] = []
         while (joint.untold or is_full) and len(messages) < joint.credit:
-            told = _next_of(joint.untold)
-            joint.version += 1
-            joint.unheard.update(dict.fromkeys(told, joint.version))
+            told, version = _next_of(joint.untold), joint.sent + len(messages) + 1
+            joint.unheard.update(dict.fromkeys(told, version))
             advertisement = Advertisement(
                 origin=f"{self._settings.router_id}/{self._settings.worker}",
-                version=joint.version,
+                version=version,
                 is_full=is_full,
                 come=tuple(entry for entry in told.values() if entry is not None),
                 gone=tuple(key for key, entry in told.items() if entry is None),
             )
             is_full = False
-            messages.append(
-                OutgoingDelivery(
-                    number=DeliveryNumber(joint.version),
-                    tag=DeliveryTag((joint.version & 0xFFFF_FFFF).to_bytes(4, "big")),
-                    payload=advertisement.encode(),
-                )
-            )
-        joint.credit -= len(messages)
-        command = SendDeliveries(joint.ours, messages)
-        self._turn.order_connection(joint.connection, command)
+            messages.append(advertisement.encode())
+        joint.send(messages, settled=False)
 
     # Hearing
-
-    def _accept(self, joint: _Joint, event: LinkAttached) -> None:
-        """Accepts the sibling's link; earlier entries stay until its first message."""
-        joint.theirs, joint.heard, joint.left = event.link, None, CREDIT
-        answer = AttachLink(
-            link=event.link,
-            name=event.name,
-            role=Role.RECEIVER,
-            source=event.source,
-            target=event.target,
-            sender_settle_mode=event.sender_settle_mode,
-        )
-        self._turn.order_connection(joint.connection, answer)
-        self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
 
     def _hear(self, joint: _Joint, event: DeliveriesReceived) -> None:
         for delivery in event.deliveries:
@@ -583,10 +529,7 @@ class Network:
         heard = [delivery.number for delivery in event.deliveries]
         accept = UpdateDeliveries(event.link, heard, ACCEPTED, settled=True)
         self._turn.order_connection(joint.connection, accept)
-        joint.left -= len(event.deliveries)
-        if joint.left <= CREDIT // 2:
-            joint.left = CREDIT
-            self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
+        joint.received(len(event.deliveries))
 
     def _hear_no_more(self, joint: _Joint, reason: Condition) -> None:
         """Detaches the sibling's link, so that it sends a full advertisement again."""

@@ -4,10 +4,10 @@ import attrs
 import pytest
 
 from router.core import memories
+from router.core.joint import CREDIT
 from router.core.loads import LOOK_LIMIT_SECONDS, LOOK_SECONDS
 from router.core.network import (
     ADDRESS,
-    CREDIT,
     ENTRIES_MOST,
     FORM,
     LINK,
@@ -698,7 +698,7 @@ def test_a_gap_in_the_versions_makes_the_other_begin_anew() -> None:
     fleet = Fleet(2, "#")
     receiver_at(fleet, 1, "lost")
     (joint,) = fleet[1].core._network._joints.values()
-    joint.version += 1
+    joint.sent += 1
     receiver_at(fleet, 1, "q")
     assert "advertisement.refused" in fleet[2].events()
     (last,) = [each for each in told(fleet.joints[1, 2][0]) if each.is_full][1:]
