@@ -29,9 +29,9 @@ def tell(*lines: str, err: bool = False) -> None:
         click.echo(shown(line, LINE_MOST), err=err)
 
 
-def tell_body(text: str) -> None:
-    """Prints a message body on one line, however long."""
-    click.echo(shown(text, len(text) * _ESCAPED_MOST))
+def one_line(text: str) -> str:
+    """Returns a message body on one line, however long."""
+    return shown(text, len(text) * _ESCAPED_MOST)
 
 
 def tell_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:

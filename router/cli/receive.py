@@ -1,16 +1,17 @@
 """``router receive``: receives messages from an address and settles them."""
 
-import os
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import attrs
 import click
 import trio
 
 from router.cli.client import FAILED, Errand, Place, client_options, count_attaches, link_name
-from router.cli.output import tell_body
+from router.cli.output import one_line
 from router.errors import TranslationError
 from router.model.capabilities import Protocol
 from router.model.condition import DECODE_ERROR, Condition
@@ -24,10 +25,11 @@ from router.model.outcome import (
     DeliveryState,
     Rejected,
 )
-from router.net.client.conversation import Conversation
+from router.net.client.conversation import CONNECT_SECONDS, Conversation
 from router.net.client.json_message import to_line
 from router.net.client.message import body_text
 from router.net.client.receiver import ReceivingLink
+from router.net.client.terminus import TERMINUS_SECONDS
 from router.routes.route import Guarantee
 from router.wire import hub
 
@@ -39,19 +41,35 @@ OUTCOMES: Final[Mapping[str, DeliveryState]] = {
 }
 
 
-STANDARD_OUTPUT: Final = 1
+def json_line(delivery: ReceivedDelivery) -> str:
+    """Returns a message as a line of JSON.
+
+    Raises:
+        TranslationError: it is no message of AMQP.
+    """
+    return to_line(hub.to_sections(delivery.protocol, delivery.payload))
+
+
+def body_line(delivery: ReceivedDelivery) -> str:
+    """Returns the body of a message, on one line."""
+    return one_line(body_text(delivery.payload, delivery.protocol))
 
 
 @attrs.define(eq=False, kw_only=True)
 class Printer:
-    """Prints messages as lines of JSON.
+    """Prints messages as lines, if they are to be printed, and says their outcome.
+
+    Lines are written past the buffer of standard output, so nothing is left in it when its reader
+    has gone.
 
     Attributes:
+        line_of: returns the line of a message; None: nothing is printed.
         outcome: of what was printed.
-        error: the first message that could not be printed, and why.
-        closed: nobody reads the lines any more.
+        error: the first message that could not be printed, or the failure of standard output.
+        closed: standard output takes no more lines.
     """
 
+    line_of: Callable[[ReceivedDelivery], str] | None
     outcome: DeliveryState
     error: str | None = attrs.field(default=None, init=False)
     closed: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -60,24 +78,46 @@ class Printer:
         """Prints a message; what could not be printed is released, or rejected if it is none."""
         if self.closed.is_set():
             return RELEASED
+        if self.line_of is None:
+            return self.outcome
         try:
-            line = to_line(hub.to_sections(delivery.protocol, delivery.payload))
+            line = self.line_of(delivery)
         except TranslationError as error:
             self.error = self.error or f"a message was rejected: {error}"
             return Rejected(Condition(DECODE_ERROR, str(error)))
-        octets = memoryview(line.encode() + b"\n")
         try:
-            while octets:
-                octets = octets[os.write(STANDARD_OUTPUT, octets) :]
-        except BrokenPipeError:
+            _write(f"{line}\n".encode(errors="backslashreplace"))
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                self.error = f"standard output: {error.strerror}"
             self.closed.set()
             return RELEASED
         return self.outcome
 
     async def end_when_closed(self, conversation: Conversation) -> None:
-        """Ends the conversation when nobody reads the lines any more."""
+        """Closes the link when nobody reads the lines any more, which releases the rest at once."""
         await self.closed.wait()
         conversation.finish()
+
+
+def kept_seconds(name: str | None, wait: float, guarantee: Guarantee) -> int:
+    """Returns how long the other end is to keep the link for this process after a lost connection.
+
+    Nobody else knows a generated name, so it need not be kept once this process would have given
+    up: what is unsettled on it goes to others then. What may have arrived must not, on exactly-once
+    links.
+    """
+    if name is not None or guarantee is Guarantee.EXACTLY_ONCE:
+        return TERMINUS_SECONDS
+    return min(TERMINUS_SECONDS, math.ceil(wait + CONNECT_SECONDS))
+
+
+def _write(octets: bytes) -> None:
+    stream = sys.stdout.buffer
+    raw: BinaryIO = getattr(stream, "raw", stream)
+    left = memoryview(octets)
+    while left:
+        left = left[raw.write(left) :]
 
 
 @click.command("receive")
@@ -136,22 +176,18 @@ def command(
     """
     if show and json_lines:
         raise click.UsageError("--show does not go with --json-lines")
-    printer = Printer(outcome=OUTCOMES[outcome])
-
-    def take(delivery: ReceivedDelivery) -> DeliveryState:
-        if show:
-            tell_body(body_text(delivery.payload, delivery.protocol))
-        return OUTCOMES[outcome]
-
+    line_of = json_line if json_lines else body_line if show else None
+    printer = Printer(line_of=line_of, outcome=OUTCOMES[outcome])
     link = LinkName(name or link_name("receive"))
     machine = ReceivingLink(
         name=link,
         address=address,
-        take=printer.take if json_lines else take,
+        take=printer.take,
         guarantee=Guarantee(settle),
         window=credit,
         count=count,
         draw_number=count_attaches(name),
+        kept_seconds=kept_seconds(name, wait, Guarantee(settle)),
     )
     errand = Errand(
         verb="receive",
@@ -167,7 +203,7 @@ def command(
     )
     errand.beside = printer.end_when_closed
     errand.run()
-    if printer.closed.is_set():
+    if printer.closed.is_set() and printer.error is None:
         raise SystemExit(0 if count is None else FAILED)
     errand.error = errand.error or printer.error
-    errand.conclude(as_json, err=json_lines)
+    errand.conclude(as_json, err=json_lines or printer.closed.is_set())

@@ -46,7 +46,13 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import RELEASED, DeliveryState, is_outcome
 from router.model.terminus import Role
 from router.net.client.report import Report
-from router.net.client.terminus import Terms, is_passing, keeps_no_state, settles_first
+from router.net.client.terminus import (
+    TERMINUS_SECONDS,
+    Terms,
+    is_passing,
+    keeps_no_state,
+    settles_first,
+)
 from router.routes.route import Guarantee
 from router.wire.v1_0.fitting import with_map
 
@@ -74,6 +80,7 @@ class ReceivingLink:
         window: deliveries that the sender may be ahead, 1 or more.
         count: deliveries to take; None: without end.
         draw_number: draws the number of each attach.
+        kept_seconds: how long the sender is asked to keep the link without a connection.
         report: counts, kept up to date.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
@@ -88,6 +95,7 @@ class ReceivingLink:
     window: int = 100
     count: int | None = None
     draw_number: DrawNumber = no_number
+    kept_seconds: int = TERMINUS_SECONDS
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
@@ -109,7 +117,12 @@ class ReceivingLink:
     _partial: Partial | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._terms = Terms(address=self.address, name=self.name, guarantee=self.guarantee)
+        self._terms = Terms(
+            address=self.address,
+            name=self.name,
+            guarantee=self.guarantee,
+            expiry_seconds=self.kept_seconds,
+        )
 
     @property
     def is_done(self) -> bool:
