@@ -7,7 +7,10 @@ from typing import Any
 import click
 
 from router.cli.admin import admin_options, asking, fail, find_endpoint, segment
-from router.cli.output import TEXT, tell_json
+from router.cli.output import TEXT, make_console, tell_json
+
+WIDTH_ELSEWHERE = 200
+"""Width without a terminal."""
 
 _PAGE_MOST = 500
 _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
@@ -33,7 +36,12 @@ _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
     show_default=True,
     help="How many to list.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; default: a table for people.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON, with every name whole; default: a table as wide as the terminal.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -83,15 +91,11 @@ def command(
 
 
 def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415  starts in a third of the time without
+    from router.cli import screen  # noqa: PLC0415  starts in a third of the time without
 
-    from router.cli import screen  # noqa: PLC0415  as above
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
+    console = make_console(WIDTH_ELSEWHERE)
     if found:
-        console.print(screen.deliveries(found))
+        console.print(screen.deliveries(found, console.width))
     else:
         console.print("nothing is in doubt" if in_doubt else "nothing is listed as unsettled")
     if page["on_lane"]:

@@ -5,11 +5,15 @@ Texts that a peer chose (container-ids, link names, addresses, error texts) are 
 """
 
 import json
-from typing import Any, Final
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from router.model.text import is_text, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _ESCAPED_MOST: Final = 10
 """Most characters that the escape of one character takes."""
@@ -37,6 +41,20 @@ def one_line(text: str) -> str:
 def tell_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:
     """Prints JSON with everything but printable ASCII escaped."""
     click.echo(json_text(value, indent=indent), err=err)
+
+
+def make_console(width: int) -> "Console":
+    """Makes a console for tables.
+
+    Args:
+        width: without a terminal, unless COLUMNS says another.
+    """
+    from rich.console import Console  # noqa: PLC0415  commands start in a third of the time without
+
+    console = Console(highlight=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = width
+    return console
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

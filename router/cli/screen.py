@@ -1,16 +1,20 @@
 """Numbers and tables for ``status``, ``top`` and ``deliveries``."""
 
+from collections import Counter
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from router.cli.columns import Columns, shorten
 from router.model.text import SHOWN_MOST, shown
 
 STATE_STYLES: Final = {
     "stalled": "bold red",
     "broken": "bold red",
+    "rejecting": "bold red",
+    "away": "red",
     "paused": "yellow",
     "waiting": "yellow",
     "flowing": "green",
@@ -62,11 +66,8 @@ def show_octets(octets: float) -> str:
     return f"{octets:.1f} TiB"
 
 
-NARROW_COLUMNS: Final = 110
+NARROW_COLUMNS: Final = 125
 """Width below which the table of routes omits its least important columns."""
-
-_FEW_NUMBERS, _ALL_NUMBERS = 58, 98
-"""Width of the table of routes without the names."""
 
 _SENTENCE_MOST: Final = 1000
 """Most characters of a sentence that contains names."""
@@ -74,17 +75,33 @@ _SENTENCE_MOST: Final = 1000
 _CONTAINERS_SHOWN: Final = 5
 _ROUTES_LEAST: Final = 3
 
+REST_SHOWN: Final = 20
+"""Routes, and containers, up to which those at rest are shown like the others."""
 
-def overview(console: Console, shown: Any, height: int | None) -> RenderableType:
+PROBLEMS_SHOWN: Final = 50
+"""Most problems without a terminal."""
+
+
+def overview(
+    console: Console, shown: Any, height: int | None, *, show_all: bool = False
+) -> RenderableType:
     """Renders the overview: problems, then routes and containers, each worst first.
 
     Args:
         console: the terminal.
         shown: the answer of the router.
         height: available lines; None: unlimited.
+        show_all: what is at rest is not left out, however much of it there is.
     """
     status, all_routes, all_containers = shown["status"], shown["routes"], shown["containers"]
-    wrong, rows, boxes = len(status["problems"]), len(all_routes), len(all_containers)
+    some_routes, some_containers = all_routes, all_containers
+    if not show_all and len(all_routes) + shown["hidden_routes"] > REST_SHOWN:
+        some_routes = [each for each in all_routes if each["state"] != "idle"]
+    if not show_all and len(all_containers) + shown["hidden_containers"] > REST_SHOWN:
+        some_containers = [each for each in all_containers if not each["is_connected"]]
+    wrong, rows, boxes = len(status["problems"]), len(some_routes), len(some_containers)
+    if not show_all:
+        wrong = min(wrong, PROBLEMS_SHOWN)
     parts = [heading(status), Text()]
     if height is not None:
         boxes = min(boxes, _CONTAINERS_SHOWN)
@@ -92,11 +109,13 @@ def overview(console: Console, shown: Any, height: int | None) -> RenderableType
         wrong = _fitting(console, status, room - _ROUTES_LEAST)
         rows = max(_ROUTES_LEAST, room - len(console.render_lines(problems(status, wrong))))
     parts += [problems(status, wrong), Text()]
-    hidden = shown["hidden_routes"] + max(0, len(all_routes) - rows)
-    parts.append(routes(all_routes[:rows], hidden, console.width))
-    if boxes:
+    rest = Counter(shown["hidden_states"])
+    rest.update(each["state"] for each in all_routes)
+    rest.subtract(each["state"] for each in some_routes[:rows])
+    parts.append(routes(some_routes[:rows], +rest, console.width))
+    if all_containers:
         away = shown["hidden_containers"] + len(all_containers) - boxes
-        parts += [Text(), containers(all_containers[:boxes], away)]
+        parts += [Text(), containers(some_containers[:boxes], away, console.width)]
     return Group(*parts)
 
 
@@ -106,7 +125,7 @@ _SPARE_LINES: Final = 8
 
 def _fitting(console: Console, status: Any, room: int) -> int:
     """Returns how many problems fit into ``room`` lines; at least one is shown."""
-    most = len(status["problems"])
+    most = max(1, min(len(status["problems"]), room))  # one takes a line at least
     while most > 1 and len(console.render_lines(problems(status, most))) > room:
         most -= 1
     return most
@@ -121,8 +140,13 @@ def heading(status: Any) -> RenderableType:
     elif status["is_ready"]:
         line.append("  ready", "green")
     else:
+        line.append("  not ready", "bold red")
+    if count := len(status["problems"]):
+        style = "bold red" if status["is_broken"] else "yellow"
+        line.append(f", {count:,} problem{'' if count == 1 else 's'}", style)
+    if not status["is_ready"] and not status["is_draining"]:
         reasons = "; ".join(status["reasons"])
-        line.append_text(told(f"  not ready: {reasons}", "bold red", _SENTENCE_MOST))
+        line.append_text(told(f": {reasons}", "bold red", _SENTENCE_MOST))
     workers = len(status["workers"])
     rates = status["rates"] or {}
     facts = [
@@ -156,23 +180,42 @@ def problems(status: Any, most: int) -> RenderableType:
         )
         table.add_row(severity, text)
     if len(found) > most:
-        return Group(table, Text(f"and {len(found) - most} more problems", "dim"))
+        return Group(table, Text(f"and {len(found) - most:,} more problems", "dim"))
     return table
 
 
-def routes(shown: list[Any], hidden: int, width: int) -> RenderableType:
-    """Renders the table of routes for a width."""
+def routes(shown: list[Any], rest: Counter[str], width: int) -> RenderableType:
+    """Renders the table of routes for a width.
+
+    Args:
+        shown: the rows.
+        rest: how many others there are in each state.
+        width: of the terminal.
+    """
     is_narrow = width < NARROW_COLUMNS
     links = () if is_narrow else ("senders", "receivers", "queued")
-    table = _table("route", "state", "in/s", "out/s", *links, "unsettled", "oldest", "in doubt")
-    table.columns[0].max_width = max(12, width - (_FEW_NUMBERS if is_narrow else _ALL_NUMBERS))
+    table = Columns(
+        "route",
+        "state",
+        "in/s",
+        "out/s",
+        *links,
+        "unsettled",
+        "oldest",
+        "in doubt",
+        "rejected",
+        names=("route",),
+        texts=("state",),
+        width=width,
+    )
     for each in shown:
         rates = each["rates"] or {}
         state = each["state"]
         waiting = each["blocked_senders"]
         senders = f"{each['senders']} ({waiting} wait)" if waiting else str(each["senders"])
         links = () if is_narrow else (senders, str(each["receivers"]), show_count(each["queued"]))
-        table.add_row(
+        rejected = 0 if each["rejection"] is None else each["rejection"]["count"]
+        table.add(
             _name_of(each, is_narrow),
             Text(state, STATE_STYLES[state]),
             show_rate(rates.get("received")),
@@ -181,8 +224,16 @@ def routes(shown: list[Any], hidden: int, width: int) -> RenderableType:
             show_count(each["incoming_unsettled"]),
             show_seconds(each["oldest_seconds"]),
             Text(show_count(each["in_doubt"]), "bold red" if each["in_doubt"] else ""),
+            Text(show_count(rejected), STATE_STYLES[state] if state == "rejecting" else ""),
         )
-    return _with_rest(table, hidden, "routes")
+    count = rest.total()
+    if not count:
+        return table.table()
+    states = [f"{number:,} {state}" for state, number in rest.most_common()]
+    if not shown:
+        told = f"{count:,} routes: {', '.join(states)}"
+        return Text(f"{told}; --all lists them", "dim")
+    return Group(table.table(), Text(f"and {count:,} more routes: {', '.join(states)}", "dim"))
 
 
 def _name_of(route: Any, is_narrow: bool) -> Text:
@@ -199,15 +250,22 @@ def _name_of(route: Any, is_narrow: bool) -> Text:
     return name.append_text(told(way, "not bold dim"))
 
 
-def containers(shown: list[Any], hidden: int) -> RenderableType:
-    """Renders the table of configured containers."""
-    table = _table("container", "state", "for", "connected", "failed")
+def containers(shown: list[Any], hidden: int, width: int) -> RenderableType:
+    """Renders the table of configured containers for a width."""
+    note = Text(f"and {hidden:,} more containers", "dim")
+    if not shown:
+        return Text(f"{hidden:,} containers, all connected", "dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("container", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for name in ("for", "connected", "failed"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("where or why not", overflow="fold")
     for each in shown:
         is_connected = each["is_connected"]
         state = Text("connected", "green") if is_connected else Text("away", "bold red")
         table.add_row(
-            told(each["name"], "bold"),
+            shorten(told(each["name"], "bold"), max(_NAME_LEAST, width // 4)),
             state,
             show_seconds(each["seconds"]),
             str(each["opened"]),
@@ -217,48 +275,40 @@ def containers(shown: list[Any], hidden: int) -> RenderableType:
                 most=_SENTENCE_MOST,
             ),
         )
-    return _with_rest(table, hidden, "containers")
+    return Group(table, note) if hidden else table
 
 
-def deliveries(shown: list[Any]) -> RenderableType:
-    """Renders the table of deliveries, oldest first."""
-    table = _table("tag", "age", "state", "route", "from", "to", "octets", "attempts")
+_NAME_LEAST: Final = 12
+
+
+def deliveries(shown: list[Any], width: int) -> RenderableType:
+    """Renders the table of deliveries, oldest first, for a width."""
+    columns = ("tag", "age", "state", "route", "from", "to", "octets", "attempts")
+    table = Columns(*columns, names=("tag", "route", "from", "to"), texts=("state",), width=width)
     for each in shown:
-        to = each["to_container"]
-        target = Text.assemble(told(to), " ", told(each["to_link"])) if to else Text("-")
-        table.add_row(
+        table.add(
             told(each["tag"]),
             show_seconds(each["age_seconds"]),
-            Text(each["state"], "bold red" if each["state"] == "in doubt" else ""),
+            Text(_state_of(each), "bold red" if each["state"] == "in doubt" else ""),
             told(each["route"]),
-            Text.assemble(told(each["container"]), " ", told(each["link"])),
-            target,
+            _link_of(each["container"], each["link"]),
+            _link_of(each["to_container"], each["to_link"]),
             show_octets(each["octets"]),
             str(each["attempts"]),
         )
-    return table
+    return table.table()
 
 
-_TEXTS: Final = frozenset(
-    ("route", "state", "container", "tag", "from", "to")
-)  # the other columns hold numbers
+def _state_of(delivery: Any) -> str:
+    """Returns the state of a delivery; ``own`` if the router is responsible for it."""
+    state = str(delivery["state"])
+    return f"{state}, own" if delivery["in_custody"] else state
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        is_text = name in _TEXTS
-        table.add_column(
-            name,
-            justify="left" if is_text else "right",
-            no_wrap=True,
-            min_width=12 if name == "route" else None,
-            overflow="ellipsis" if is_text else "fold",
-        )
-    return table
-
-
-def _with_rest(table: Table, hidden: int, what: str) -> RenderableType:
-    if not hidden:
-        return table
-    return Group(table, Text(f"and {hidden} more {what}", "dim"))
+def _link_of(container: str | None, link: str | None) -> Text:
+    """Returns the names of a link, or the one name that it and its container share."""
+    if container is None:
+        return Text("-")
+    if link in (None, container):
+        return told(container)
+    return Text.assemble(told(container), " ", told(link))

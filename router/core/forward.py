@@ -47,6 +47,7 @@ class Forwarder:
         self._ledger = state.ledger
         self._notices = state.notices
         self._settler = settler
+        self._rejections = state.rejections
         self._streams = streams
         self._resumer = resumer
 
@@ -437,7 +438,9 @@ class Forwarder:
         life.mark_unusual(pairing)
         for link in receivers_for(node, pairing.incoming):
             if is_small(link, pairing):
-                fan.outcomes.append(Rejected(too_large(link)))
+                outcome = Rejected(too_large(link))
+                self._rejections.by_router(pairing, outcome)
+                fan.outcomes.append(outcome)
             if not may_take(link, pairing):
                 continue
             link.last_used = node.turn

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 from router.core.lanes import Lanes
-from router.core.node import feed_of
+from router.core.node import feed_of, in_custody
 from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.retired import as_totals, route_name
@@ -129,6 +129,7 @@ class DeliveryRecord:
         age_seconds: since it arrived.
         octets: payload that is kept.
         attempts: number of failed attempts to forward it.
+        in_custody: its sender has settled it, and the router itself is responsible for it.
     """
 
     tag: str
@@ -142,6 +143,7 @@ class DeliveryRecord:
     age_seconds: float
     octets: int
     attempts: int
+    in_custody: bool = False
     position: DeliveryPosition
 
 
@@ -291,19 +293,40 @@ class Lister:
 
     def _sources(self, wanted: Filter) -> list[Iterator[tuple[DeliveryPosition, Pairing]]]:
         if wanted.in_doubt:
-            lost = (pairing for link in self._doubtful_links() for pairing in doubts(link))
+            lost = (pairing for link in self._receivers() for pairing in doubts(link))
             return [iter(sorted(_positions(islice(lost, LOOKS_MOST)), key=lambda each: each[0]))]
         links = self._registry.waiting()
         for connection in self._registry.parties:
             links += connection.incoming.values()
-        return [
+        found = [
             _positions(_pairings(link))
             for link in links
             if isinstance(link, IncomingLink) and (link.unsettled or link.adrift or link.unheard)
         ]
+        owned = islice(self._owned(), LOOKS_MOST)
+        return [*found, iter(sorted(_positions(owned), key=lambda each: each[0]))]
 
-    def _doubtful_links(self) -> Iterator[OutgoingLink]:
-        """Yields receivers' links that may have deliveries in doubt: attached ones, too."""
+    def _owned(self) -> Iterator[Pairing]:
+        """Yields the deliveries that stand in no map of their senders, who have settled them.
+
+        They wait at a node, or are with a receiver; those of a multicast are with several.
+        """
+        for node in self._registry.nodes.values():
+            if node.rotation:
+                for feed in node.rotation:
+                    yield from (pairing for pairing in feed.waiting if pairing.is_settled)
+        trunks: dict[Pairing, None] = {}
+        for link in self._receivers():
+            for pairing in _pairings(link):
+                if pairing.fan is not None:
+                    if pairing.fan.trunk.is_settled:
+                        trunks[pairing.fan.trunk] = None
+                elif pairing.is_settled:
+                    yield pairing
+        yield from trunks
+
+    def _receivers(self) -> Iterator[OutgoingLink]:
+        """Yields the receivers' links, attached or not: either may have deliveries in doubt."""
         for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link
@@ -414,6 +437,7 @@ def _delivery_record(pairing: Pairing, now: float) -> DeliveryRecord:
         age_seconds=now - pairing.arrived,
         octets=octets_of(pairing),
         attempts=pairing.attempts,
+        in_custody=in_custody(pairing),
         position=_position(pairing),
     )
 

@@ -50,6 +50,7 @@ class Relay:
     ) -> None:
         self._registry = state.registry
         self._turn = state.turn
+        self._rejections = state.rejections
         self._settler = settler
         self._forwarder = forwarder
         self._attacher = attacher
@@ -113,6 +114,7 @@ class Relay:
             if pairing.is_settled or is_known:
                 self._settler.answer(pairing, rejected)
             else:
+                self._rejections.by_router(pairing, rejected)
                 life.leave(pairing)
                 self._settler.free(pairing)
         if unheard is not None:

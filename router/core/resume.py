@@ -86,6 +86,7 @@ class Resumer:
         self._notices = state.notices
         self._orphans = state.orphans
         self._settler = settler
+        self._rejections = state.rejections
         self._granter = granter
         self._streams = streams
         self._suspender = suspender
@@ -427,6 +428,7 @@ class Resumer:
         if not is_known and outgoing.settled:
             self._settler.heard_settled(link, pairing, outcome)
         elif not is_known:
+            self._rejections.by_peer(link, outcome)
             self._settler.tell_sender(pairing, outcome)
 
     def _resume_to_abort(

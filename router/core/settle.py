@@ -60,6 +60,7 @@ class Settler:
         self._turn = state.turn
         self._ledger = state.ledger
         self._notices = state.notices
+        self._rejections = state.rejections
         self._process = state.registry.process
         self._returned: dict[Pairing, None] = {}
         self._dead: list[Pairing] = []
@@ -133,6 +134,7 @@ class Settler:
             return
         count(link.tally, outcome, len(run))
         count(incoming.tally, outcome, len(run))
+        self._rejections.by_peer(link, outcome, len(run))
         self.release_octets(incoming, octets)
         if incoming.settles_second:
             if bulk.shortcuts is not None and not event.settled:
@@ -181,6 +183,7 @@ class Settler:
                 life.forget(link, pairing)
             return
         count(link.tally, outcome, 1)
+        self._rejections.by_peer(link, outcome)
         if link.partial is pairing:
             self.interrupt(link, pairing)
             self.try_elsewhere(pairing, link, outcome, again=may_go_on(outcome))
@@ -206,6 +209,7 @@ class Settler:
     ) -> None:
         """Takes the outcome of a delivery that the receiver has settled, and is forgotten there."""
         count(link.tally, outcome, 1)
+        self._rejections.by_peer(link, outcome)
         if pairing.fan is not None or may_go_on(outcome):
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
@@ -352,7 +356,11 @@ class Settler:
         self.answer(pairing, MODIFIED_UNDELIVERABLE)
 
     def answer(self, pairing: Pairing, outcome: Outcome) -> None:
-        """Gives a delivery that is with no receiver its outcome."""
+        """Gives a delivery that is with no receiver its outcome, which is the router's own."""
+        self._rejections.by_router(pairing, outcome)
+        self._answer(pairing, outcome)
+
+    def _answer(self, pairing: Pairing, outcome: Outcome) -> None:
         if not pairing.is_settled:
             self.tell_sender(pairing, outcome)
         elif in_custody(pairing) and _has_dead_letters(pairing):
@@ -403,7 +411,7 @@ class Settler:
             return
         if pairing.is_settled:
             if in_custody(pairing) and isinstance(outcome, Rejected | Released | Modified):
-                self.answer(pairing, outcome)
+                self._answer(pairing, outcome)
             else:
                 self.free(pairing)
             return

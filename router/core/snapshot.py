@@ -89,6 +89,26 @@ class Stall:
 
 
 @attrs.frozen(kw_only=True)
+class Rejection:
+    """What was rejected on a route, and the last of it.
+
+    Attributes:
+        count: deliveries since the worker was started.
+        seconds: since the last one.
+        reason: of the last one, as far as it was given.
+        peer: who rejected it, or, ``by_router``, whose delivery the router rejected.
+        address: that it was sent to.
+    """
+
+    count: int
+    seconds: float
+    reason: str
+    peer: str
+    address: str
+    by_router: bool
+
+
+@attrs.frozen(kw_only=True)
 class RouteRecord:
     """One route, all its addresses together.
 
@@ -111,6 +131,7 @@ class RouteRecord:
             at, behind very many old ones, count as older than they are.
         received, sent: totals.
         stall: the worst one.
+        rejection: None: nothing was rejected.
     """
 
     name: str
@@ -138,6 +159,7 @@ class RouteRecord:
     sent: Totals = attrs.field(factory=Totals)
     uplinks: tuple[UplinkRecord, ...] = ()
     stall: Stall | None = None
+    rejection: Rejection | None = None
 
 
 @attrs.frozen(kw_only=True)

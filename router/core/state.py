@@ -9,6 +9,7 @@ from router.core.notices import Notices
 from router.core.numbers import Numbers
 from router.core.orphans import Orphans
 from router.core.registry import Registry
+from router.core.rejections import Rejections
 from router.core.settings import CoreSettings
 from router.core.turn import Turn
 from router.model.identity import ContainerId
@@ -24,9 +25,14 @@ class State:
     turn: Turn = attrs.field(factory=Turn)
     notices: Notices = attrs.field(factory=Notices)
     alarms: Alarms = attrs.field(factory=Alarms)
+    rejections: Rejections = attrs.field(init=False)
     numbers: Numbers = attrs.field(init=False)
     archive: Archive = attrs.field(init=False)
     ledger: Ledger = attrs.field(init=False)
+
+    @rejections.default
+    def _make_rejections(self) -> Rejections:
+        return Rejections(self.turn, self.notices, self.alarms)
 
     @numbers.default
     def _make_numbers(self) -> Numbers:

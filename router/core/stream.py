@@ -47,6 +47,7 @@ class Streams:
         self._ledger = state.ledger
         self._watched: dict[Pairing, Alarm] = {}
         self._settler = settler
+        self._rejections = state.rejections
         self._granter = granter
 
     # From the sender
@@ -268,6 +269,7 @@ class Streams:
             if limit and parts.octets > limit:
                 self._settler.interrupt(link, sink)
                 outcome = Rejected(too_large(link))
+                self._rejections.by_router(trunk, outcome)
                 self._settler.try_elsewhere(sink, link, outcome, again=True)
             elif link.connection is not None and not link.connection.is_congested:
                 self._flow_to(sink, link, parts)

@@ -34,6 +34,7 @@ from router.core.snapshot import (
     PEERS_MOST,
     UPLINKS_MOST,
     PeerRecord,
+    Rejection,
     RouteRecord,
     Snapshot,
     Stall,
@@ -76,6 +77,7 @@ class _RouteSum:
     incoming_unsettled: int = 0
     outgoing_unsettled: int = 0
     in_doubt: int = 0
+    rejection: Rejection | None = None
     octets: int = 0
     oldest: float | None = None
     ages: list[int] = attrs.field(factory=lambda: [0] * (len(AGE_BOUNDS_SECONDS) + 1))
@@ -112,6 +114,7 @@ class Surveyor:
 
     def __init__(self, state: State, uplinks: Uplinks, granter: Granter, lanes: Lanes) -> None:
         self._registry = state.registry
+        self._rejections = state.rejections
         self._uplinks = uplinks
         self._granter = granter
         self._lanes = lanes
@@ -250,6 +253,10 @@ class Surveyor:
         registry = self._registry
         for name in registry.paused:
             stock.named(name, registry.table)
+        for name in self._rejections.names():
+            found = stock.named(name, registry.table)
+            if found is not None:  # else a reload has removed the route
+                found.rejection = self._rejections.of(name, stock.now)
         for name, passed in registry.retired.routes.items():
             found = stock.named(name, registry.table)
             if found is not None:
@@ -291,6 +298,8 @@ class _Stock:
         """Returns the sums of a route that was seen or is in the table; None: there is no such."""
         found = self.routes.get(name)
         route = None if found is not None else table.by_name.get(name)
+        if found is None and route is None and name in (ANONYMOUS, DYNAMIC):
+            route = Route(address=name)
         if route is not None:
             found = self.routes[name] = _RouteSum(route)
         return found
@@ -391,6 +400,7 @@ def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:
         sent=as_totals(found.passed.sent),
         uplinks=tuple(map(_uplink_record, uplinks)),
         stall=found.stall,
+        rejection=found.rejection,
     )
 
 

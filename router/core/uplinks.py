@@ -458,7 +458,7 @@ class Uplinks:
                 terms.retry_limit_seconds,
                 self._random,
             )
-            self._notices.add(
+            self._notices.warn(
                 "link.failed",
                 container=uplink.container,
                 link=uplink.name,

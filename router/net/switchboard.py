@@ -247,7 +247,8 @@ class Switchboard:
     def log_notices(self) -> None:
         """Hands the core's notices to the log."""
         for notice in self.core.notices.take():
-            self._log.info(notice.event, **notice.fields)
+            tell = self._log.warning if notice.is_warning else self._log.info
+            tell(notice.event, **notice.fields)
 
     def _answer(self, connection: Connection, events: list[Event], now: float) -> None:
         if not events:

@@ -159,6 +159,15 @@ class RoutingTable:
         """The routes by their names, computed at the first call."""
         return {route.name: route for route in self.routes}
 
+    @cached_property
+    def by_container(self) -> Mapping[str, tuple[Route, ...]]:
+        """The routes that pull from, or push to, a container, computed at the first call."""
+        found: dict[str, dict[Route, None]] = {}
+        for route in self.routes:
+            for endpoint in (*route.to, *filter(None, (route.from_,))):
+                found.setdefault(endpoint.container, {})[route] = None
+        return {name: tuple(routes) for name, routes in found.items()}
+
     def pattern_of(self, route: Route) -> Pattern:
         """Returns the parsed address of a route of this table."""
         return self._patterns[self._index[id(route)]]

@@ -1,12 +1,14 @@
 """Diagnosis of a running router: its problems, worst first, each with advice for the operator."""
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import attrs
 
-from router.core.snapshot import RouteRecord
+from router.core.snapshot import Rejection, RouteRecord
+from router.routes.route import Guarantee, InDoubt, Route
 from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.fleet import RouterSnapshot
 
@@ -25,6 +27,13 @@ FAILED_LOGINS: Final = 3
 
 NOBODY_SECONDS: Final = 60.0
 """A router without connections that started more recently is probably just being set up."""
+
+
+REJECTED_SECONDS: Final = 300.0
+"""How long a rejection is reported as a problem."""
+
+BROKEN_MOST: Final = 50
+"""Lines that say what is broken."""
 
 
 class Severity(enum.StrEnum):
@@ -81,6 +90,29 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
         if worker.journal is not None and worker.journal.trouble is not None:
             reasons.append(f"the journal cannot write: {worker.journal.trouble}")
     return tuple(reasons)
+
+
+def broken(problems: Iterable[Problem]) -> tuple[str, ...]:
+    """Describes what does not work, a line for each; readiness does not depend on it."""
+    errors = (each for each in problems if each.severity is Severity.ERROR)
+    lines = (f"{each.subject} {each.name} {each.text}" for each in errors)
+    return tuple(islice(lines, BROKEN_MOST))
+
+
+def still_ready(snapshot: RouterSnapshot) -> str:
+    """Says why the router is ready although something is broken."""
+    named = ", ".join(dict.fromkeys(snapshot.required_containers))
+    needed = f" and {named} connected" if named else ""
+    waits = "" if named else " (router run --wait-for CONTAINER makes it depend on a container)"
+    return (
+        f"its listeners are open{needed}, and its other routes serve: readiness depends on no more"
+        f"{waits}; router status --check fails while anything is broken"
+    )
+
+
+def is_rejecting(route: RouteRecord) -> bool:
+    """Returns whether a delivery of a route was rejected lately."""
+    return route.rejection is not None and route.rejection.seconds <= REJECTED_SECONDS
 
 
 def stalls(snapshot: RouterSnapshot) -> tuple[str, ...]:
@@ -174,12 +206,43 @@ def _stalled(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _rejections(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for route in snapshot.core.routes:
+        rejection = route.rejection
+        if rejection is None or not is_rejecting(route):
+            continue
+        count = "1 delivery was" if rejection.count == 1 else f"{rejection.count} deliveries were"
+        who = f"by {rejection.peer}"
+        if rejection.by_router:
+            who = f"by the router, from {rejection.peer}"
+        where = f" at {rejection.address!r}" if rejection.address else ""
+        reason = rejection.reason or "no reason was given"
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="route",
+            name=route.name,
+            text=f"{count} rejected {who}, the last {show_seconds(rejection.seconds)} ago{where}:"
+            f" {reason}",
+            advice=_rejection_advice(rejection),
+        )
+
+
+def _rejection_advice(rejection: Rejection) -> str:
+    otherwise = "their senders have that outcome; router trace shows the next ones"
+    if rejection.address:
+        trace = f"router trace {rejection.address!r}"
+        otherwise = f"their senders have that outcome; {trace} shows the next ones"
+    return _first_fitting(_REJECTION_ADVICE, rejection.reason, otherwise)
+
+
 def _in_doubt(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    by_name = snapshot.routes.table.by_name
     for route in snapshot.core.routes:
         if route.in_doubt:
             count = "1 delivery is" if route.in_doubt == 1 else f"{route.in_doubt} deliveries are"
+            own = by_name.get(route.name)
             yield Problem(
-                severity=Severity.WARNING,
+                severity=Severity.ERROR if _holds(own) else Severity.WARNING,
                 subject="route",
                 name=route.name,
                 text=f"{count} in doubt: sent, and the connection was lost before the outcome came",
@@ -317,6 +380,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _containers,
     _uplinks,
     _stalled,
+    _rejections,
     _in_doubt,
     _budget,
     _peers,
@@ -325,6 +389,13 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _paused,
     _nobody,
 )
+
+
+def _holds(route: Route | None) -> bool:
+    """Returns whether deliveries in doubt of a route may have to be decided by a person."""
+    if route is None or route.guarantee is not Guarantee.EXACTLY_ONCE:
+        return False
+    return route.in_doubt is not InDoubt.RESEND
 
 
 # Words
@@ -371,6 +442,18 @@ _JOURNAL_ADVICE: Final = (
     ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
     ("read-only", "let router.state be written to; it goes on by itself then"),
     ("input/output", "the disk of router.state fails: look at the kernel's log"),
+)
+_REJECTION_ADVICE: Final = (
+    ("nobody receives", "let somebody receive there, or set unroutable: of the route"),
+    (
+        "no binding",
+        "bind a queue there for the routing key that the route publishes with",
+    ),
+    ("not-found", "make the address there, or name one that exists in `to` of the route"),
+    ("unauthorized", "give our user there the right to publish to this address"),
+    ("message-size", "send smaller messages, or let the receiver take greater ones"),
+    ("decode", "look at the sender: the message does not fit the receiver's protocol"),
+    ("not-allowed", "look at the rules of policy, and at the receiver's"),
 )
 _LINK_ADVICE: Final = (
     (

@@ -5,7 +5,15 @@ from typing import TypeVar
 
 import attrs
 
-from router.core.snapshot import UPLINKS_MOST, PeerRecord, RouteRecord, Snapshot, Stall, Totals
+from router.core.snapshot import (
+    UPLINKS_MOST,
+    PeerRecord,
+    Rejection,
+    RouteRecord,
+    Snapshot,
+    Stall,
+    Totals,
+)
 from router.service.control import ContainerRecord
 
 Record = TypeVar("Record", Totals, RouteRecord, PeerRecord, Snapshot)
@@ -62,7 +70,15 @@ def _merge_routes(records: list[RouteRecord]) -> RouteRecord:
         sent=_add([record.sent for record in records]),
         uplinks=tuple(uplinks[:UPLINKS_MOST]),
         stall=max(stalls, key=lambda stall: stall.seconds, default=None),
+        rejection=_merge_rejections([each.rejection for each in records if each.rejection]),
     )
+
+
+def _merge_rejections(rejections: list[Rejection]) -> Rejection | None:
+    if not rejections:
+        return None
+    last = min(rejections, key=lambda each: each.seconds)
+    return attrs.evolve(last, count=sum(each.count for each in rejections))
 
 
 def _merge_peers(records: list[PeerRecord]) -> PeerRecord:

@@ -65,11 +65,22 @@ class RouteList(Sequence[RouteRecord]):
         route = self.table.by_name.get(name)
         return self.used.get(name) or (None if route is None else idle_record(route))
 
-    def some(self, unused: int) -> list[RouteRecord]:
-        """Returns all used routes and the first ``unused`` of the others, in order."""
+    def leading_to(self, containers: Iterable[str]) -> dict[str, None]:
+        """Returns the names of the routes that pull from, or push to, any of some containers."""
+        by_container = self.table.by_container if containers else {}
+        return {route.name: None for name in containers for route in by_container.get(name, ())}
+
+    def some(self, unused: int, first: Iterable[str] = ()) -> list[RouteRecord]:
+        """Returns all used routes and ``unused`` of the others, in order.
+
+        Args:
+            unused: how many of the others.
+            first: names of those of the others that are wanted before the rest.
+        """
         routes = self.table.routes
-        rest = (route.name for route in routes if route.name not in self.used)
-        names = {*self.used, *islice(rest, unused)}
+        names = {*self.used, *islice((name for name in first if name not in self.used), unused)}
+        left = unused - (len(names) - len(self.used))
+        names.update(islice((each.name for each in routes if each.name not in names), left))
         if len(names) == len(self):
             return list(self)
         kept = [self._record(route) for route in routes if route.name in names]

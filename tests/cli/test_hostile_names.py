@@ -490,7 +490,7 @@ def test_on_a_terminal_nothing_but_our_own_styles_is_more_than_text(name: str) -
     into = StringIO()
     console = Console(file=into, force_terminal=True, width=160, height=50, highlight=False)
     console.print(screen.overview(console, fares, 50))
-    console.print(screen.deliveries(deliveries["deliveries"]))
+    console.print(screen.deliveries(deliveries["deliveries"], 160))
     text = into.getvalue()
     check(SGR.sub("", text))
     if name == NAMES["rich"]:

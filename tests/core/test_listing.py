@@ -13,7 +13,7 @@ from router.core.listing import (
     Lister,
 )
 from router.model.terminus import Role
-from router.routes.route import Endpoint, Route
+from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from tests.support.play import Play
 
 EVERYTHING = Filter()
@@ -226,3 +226,66 @@ def test_a_connection_is_told_with_its_identity_and_what_it_holds() -> None:
     assert (dialed.container, dialed.configured, dialed.receivers) == ("east-id", "east", 1)
     assert dialed.is_congested
     assert not dialed.is_held
+
+
+def test_what_its_sender_has_settled_is_listed_as_the_routers_own() -> None:
+    play = Play("orders")
+    sink = play.connect("in").attach_receiver("orders", credit=1, name="pull")
+    sender = play.connect("out").attach_sender("orders", name="push")
+    sender.send(b"one", tag=b"1", settled=True)
+    play.wait(1)
+    sender.send(b"two", tag=b"2", settled=True)
+    play.wait(1)
+    sender.send(b"three", tag=b"3")
+    found = [
+        (bytes.fromhex(each.tag), each.state, each.in_custody, each.age_seconds)
+        for each in deliveries(play)
+    ]
+    assert found == [(b"1", "sent", True, 2), (b"2", "queued", True, 1), (b"3", "queued", False, 0)]
+    one = deliveries(play)[0]
+    assert (one.container, one.link, one.to_container, one.to_link) == ("out", "push", "in", "pull")
+    sink.accept(sink.last.number)
+    assert [bytes.fromhex(each.tag) for each in deliveries(play)] == [b"2", b"3"]
+
+
+def test_what_the_router_owns_is_listed_when_its_sender_has_gone() -> None:
+    play = Play("orders")
+    play.connect("in").attach_receiver("orders", credit=1, name="pull")
+    sender = play.connect("out").attach_sender("orders", name="push")
+    sender.send(b"one", b"two", settled=True)
+    sender.peer.lose()
+    found = [(each.state, each.in_custody, each.container) for each in deliveries(play)]
+    assert found == [("sent", True, "out"), ("queued", True, "out")]
+
+
+def test_a_multicast_that_the_router_owns_is_listed_once() -> None:
+    play = Play(Route(address="orders", distribution=Distribution.MULTICAST))
+    for number in range(3):
+        play.connect(f"in{number}").attach_receiver("orders", credit=1)
+    play.connect("out").attach_sender("orders").send(b"one", settled=True)
+    assert [(each.state, each.in_custody) for each in deliveries(play)] == [("sent", True)]
+
+
+def test_what_an_at_most_once_route_holds_is_listed_and_nobodys() -> None:
+    play = Play(Route(address="orders", guarantee=Guarantee.AT_MOST_ONCE))
+    play.connect("in").attach_receiver("orders", credit=1)
+    play.connect("out").attach_sender("orders").send(b"one", b"two", settled=True)
+    assert [(each.state, each.in_custody) for each in deliveries(play)] == [("queued", False)]
+
+
+def test_pages_of_what_the_router_owns_leave_nothing_out_and_repeat_nothing() -> None:
+    play = Play("orders")
+    play.connect("in").attach_receiver("orders", credit=4)
+    sender = play.connect("out").attach_sender("orders")
+    for number in range(10):
+        sender.send(b"x", tag=bytes([number]), settled=bool(number % 2))
+        play.wait(1)
+    seen: list[int] = []
+    after: DeliveryPosition | None = None
+    while True:
+        found = page(play, most=3, after=after)
+        seen += [bytes.fromhex(each.tag)[0] for each in found.deliveries]
+        if not found.has_more:
+            break
+        after = found.deliveries[-1].position
+    assert seen == list(range(10))

@@ -6,20 +6,25 @@ import attrs
 import pytest
 
 from router.core.snapshot import PeerRecord
+from router.routes.route import Guarantee, InDoubt, Route
+from router.routes.table import RoutingTable
 from router.service.control import JournalRecord, LoginRecord
 from router.service.diagnosis import (
     Problem,
     Severity,
+    broken,
     diagnose,
     reasons_not_ready,
     show_seconds,
     stalls,
 )
 from router.service.fleet import RouterSnapshot
+from router.service.route_list import RouteList
 from tests.support.fleets import (
     container,
     core,
     listener,
+    rejecting,
     route,
     router_snapshot,
     stalled,
@@ -55,6 +60,64 @@ def test_errors_come_before_warnings_and_notes() -> None:
         (Severity.WARNING, "doubtful"),
         (Severity.NOTE, "paused"),
     ]
+
+
+def test_deliveries_that_were_rejected_are_a_problem_for_five_minutes() -> None:
+    problem = only(router_snapshot(rejecting("orders")))
+    assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "route", "orders")
+    assert problem.text == (
+        "12 deliveries were rejected by west, the last 4 s ago at 'orders': amqp:not-found: no such"
+        " queue"
+    )
+    assert diagnose(router_snapshot(rejecting(seconds=301.0))) == ()
+
+
+def test_a_delivery_that_the_router_rejects_is_told_with_whose_it_was() -> None:
+    found = rejecting(count=1, by_router=True, peer="shop", reason="")
+    assert only(router_snapshot(found)).text == (
+        "1 delivery was rejected by the router, from shop, the last 4 s ago at 'orders': no reason"
+        " was given"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("amqp:not-found: nobody receives here", "let somebody receive there"),
+        ("amqp:not-found: no binding takes it", "bind a queue there"),
+        ("amqp:not-found: no queue", "make the address there"),
+        ("amqp:link:message-size-exceeded: 9 octets", "send smaller messages"),
+        ("", "router trace 'orders' shows the next ones"),
+    ],
+)
+def test_advice_follows_the_reason_of_a_rejection(reason: str, advice: str) -> None:
+    assert advice in only(router_snapshot(rejecting(reason=reason))).advice
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "in_doubt", "severity"),
+    [
+        (Guarantee.EXACTLY_ONCE, None, Severity.ERROR),
+        (Guarantee.EXACTLY_ONCE, InDoubt.HOLD, Severity.ERROR),
+        (Guarantee.EXACTLY_ONCE, InDoubt.RESEND, Severity.WARNING),
+        (Guarantee.AT_LEAST_ONCE, None, Severity.WARNING),
+    ],
+)
+def test_what_a_person_may_have_to_decide_is_an_error(
+    guarantee: Guarantee, in_doubt: InDoubt | None, severity: Severity
+) -> None:
+    table = RoutingTable([Route(address="orders", guarantee=guarantee, in_doubt=in_doubt)])
+    snapshot = router_snapshot(route("orders", in_doubt=1))
+    listed = RouteList.of(table, snapshot.core.routes)
+    assert only(attrs.evolve(snapshot, routes=listed)).severity is severity
+
+
+def test_what_is_broken_is_a_line_for_each_error_and_50_at_most() -> None:
+    snapshot = router_snapshot(*(rejecting(f"r{each}") for each in range(60)), route(in_doubt=1))
+    assert len(diagnose(snapshot)) == 61
+    lines = broken(diagnose(snapshot))
+    assert len(lines) == 50
+    assert lines[0].startswith("route r0 12 deliveries were rejected by west")
 
 
 def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:

@@ -21,7 +21,7 @@ from router.core.listing import (
     LinkRecord,
 )
 from router.core.resolve import Decision
-from router.core.snapshot import RouteRecord, Snapshot, Stall, Totals, UplinkRecord
+from router.core.snapshot import Rejection, RouteRecord, Snapshot, Stall, Totals, UplinkRecord
 from router.core.trace import TraceLine
 from router.errors import RouterError
 from router.model.place import BindAddress, TcpAddress
@@ -135,6 +135,18 @@ def listener(*addresses: str, is_open: bool = True) -> ListenerRecord:
 def stalled(name: str = "orders", **fields: Any) -> RouteRecord:
     stall = Stall(address=name, seconds=75.0, reason="3 deliveries wait: nobody receives from it")
     return route(name, stall=stall, **fields)
+
+
+def rejecting(name: str = "orders", **fields: Any) -> RouteRecord:
+    usual = Rejection(
+        count=12,
+        seconds=4.0,
+        reason="amqp:not-found: no such queue",
+        peer="west",
+        address=name,
+        by_router=False,
+    )
+    return route(name, rejection=attrs.evolve(usual, **fields))
 
 
 def uplink(step: str, error: str | None = None, name: str = "east") -> UplinkRecord:

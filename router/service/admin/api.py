@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -46,12 +47,18 @@ from router.service.admin.views import (
 )
 from router.service.control import UnknownRouteError
 from router.service.cursor import decode, encode
-from router.service.diagnosis import diagnose, reasons_not_ready, stalls
+from router.service.diagnosis import broken, diagnose, reasons_not_ready, stalls, still_ready
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
-_TROUBLE: Final = (RouteState.STALLED, RouteState.BROKEN, RouteState.PAUSED)
+_TROUBLE: Final = (
+    RouteState.STALLED,
+    RouteState.BROKEN,
+    RouteState.REJECTING,
+    RouteState.PAUSED,
+    RouteState.AWAY,
+)
 
 
 @attrs.frozen
@@ -126,7 +133,14 @@ class Api:
         except SilentError as error:
             return Statused(503, ReadyView(ready=False, reasons=(str(error),), stalls=()))
         reasons = reasons_not_ready(snapshot)
-        view = ReadyView(ready=not reasons, reasons=reasons, stalls=stalls(snapshot))
+        wrong = broken(diagnose(snapshot))
+        view = ReadyView(
+            ready=not reasons,
+            reasons=reasons,
+            stalls=stalls(snapshot),
+            broken=wrong,
+            still_ready=still_ready(snapshot) if wrong and not reasons else None,
+        )
         return view if view.ready else Statused(503, view)
 
     async def metrics(self, asked: Asked) -> Response:
@@ -145,6 +159,7 @@ class Api:
         core = snapshot.core
         samples = self.history_kept.samples
         reasons = reasons_not_ready(snapshot)
+        problems = diagnose(snapshot)
         oldest = [each.oldest_seconds for each in core.routes if each.oldest_seconds is not None]
         return StatusView(
             id=snapshot.id,
@@ -154,7 +169,8 @@ class Api:
             is_ready=not reasons,
             is_draining=snapshot.is_draining,
             reasons=reasons,
-            problems=diagnose(snapshot),
+            is_broken=bool(reasons or broken(problems)),
+            problems=problems,
             listeners=snapshot.listeners,
             workers=worker_views(snapshot),
             connections=core.connections,
@@ -173,15 +189,22 @@ class Api:
         most: int = asked.query["most"]
         snapshot = await self.control.snapshot()
         core = snapshot.core
-        shown = snapshot.routes.some(unused=most)
+        away = _away(snapshot)
+        leading_away = snapshot.routes.leading_to(away)
+        shown = snapshot.routes.some(unused=most, first=leading_away)
         rates = self.history_kept.rates
-        routes = sorted((route_view(route, rates) for route in shown), key=_urgency)
+        routes = sorted((route_view(route, rates, away) for route in shown), key=_urgency)
+        hidden = Counter(route.state for route in routes[most:])
+        known = {record.name for record in shown}
+        hidden[RouteState.AWAY] += sum(name not in known for name in leading_away)
+        hidden[RouteState.IDLE] += len(snapshot.routes) - len(routes[:most]) - hidden.total()
         containers = sorted(snapshot.containers, key=lambda each: each.is_connected)
         peers = sorted(core.peers, key=_weight, reverse=True)
         return OverviewView(
             status=self._status(snapshot),
             routes=tuple(routes[:most]),
             hidden_routes=max(0, len(snapshot.routes) - most),
+            hidden_states={state: hidden[state] for state in RouteState if hidden[state]},
             containers=tuple(containers[:most]),
             hidden_containers=max(0, len(containers) - most),
             peers=tuple(peers[:most]),
@@ -233,8 +256,9 @@ class Api:
         """Lists routes."""
         snapshot = await self.control.snapshot()
         some, go_on = _slice(snapshot.routes, asked)
-        rates = self.history_kept.rates
-        return RoutesView(routes=tuple(route_view(each, rates) for each in some), next=go_on)
+        rates, away = self.history_kept.rates, _away(snapshot)
+        views = tuple(route_view(each, rates, away) for each in some)
+        return RoutesView(routes=views, next=go_on)
 
     async def route(self, asked: Asked) -> RouteView:
         """Returns the state of one route."""
@@ -243,7 +267,7 @@ class Api:
         found = snapshot.routes.find(name)
         if found is None:
             raise UnknownRouteError(name)
-        return route_view(found, self.history_kept.rates)
+        return route_view(found, self.history_kept.rates, _away(snapshot))
 
     async def pause(self, asked: Asked) -> RouteView:
         """Pauses a route."""
@@ -310,6 +334,11 @@ class Api:
         return TraceResponse(self.control, body.address, body.count, body.seconds)
 
 
+def _away(snapshot: RouterSnapshot) -> frozenset[str]:
+    """Returns the names of the containers that are not connected."""
+    return frozenset(each.name for each in snapshot.containers if not each.is_connected)
+
+
 def _page(asked: Asked) -> tuple[Filter, int, str | None]:
     query = asked.query
     wanted = Filter(
@@ -334,11 +363,14 @@ def _slice(items: Sequence[Item], asked: Asked) -> tuple[tuple[Item, ...], str |
     return tuple(items[begin:end]), encode(0, end) if end < len(items) else None
 
 
-def _urgency(route: RouteView) -> tuple[int, float, bool]:
-    """Sort key of routes: those in trouble by severity, then the busiest, then those with links."""
+def _urgency(route: RouteView) -> tuple[int, float, int, bool]:
+    """Sort key of routes: those in trouble by severity, then the busiest, then those with links.
+
+    Those that hold most come first among those that move the same.
+    """
     rank = _TROUBLE.index(route.state) if route.state in _TROUBLE else len(_TROUBLE)
     moved = 0.0 if route.rates is None else route.rates.received + route.rates.sent
-    return rank, -moved, not (route.senders or route.receivers)
+    return rank, -moved, -route.incoming_unsettled, not (route.senders or route.receivers)
 
 
 def _weight(peer: PeerRecord) -> tuple[bool, int, int]:

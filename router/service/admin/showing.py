@@ -1,6 +1,6 @@
 """Converts records to views, and views to JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -11,20 +11,29 @@ from router.core.snapshot import RouteRecord
 from router.service.admin.history import Rates
 from router.service.admin.views import ConnectionView, RouteState, RouteView, WorkerView
 from router.service.control import ConnectionEntry
+from router.service.diagnosis import is_rejecting
 from router.service.fleet import Page, RouterSnapshot
 
 
-def route_view(record: RouteRecord, rates: Mapping[str, Rates]) -> RouteView:
-    """Returns the view of a route."""
+def route_view(
+    record: RouteRecord, rates: Mapping[str, Rates], away: Collection[str] = ()
+) -> RouteView:
+    """Returns the view of a route.
+
+    Args:
+        record: the route.
+        rates: by route.
+        away: names of the containers that are not connected.
+    """
     fields = _shared_fields(record, RouteView)
     own = rates.get(record.name)
-    return RouteView(**fields, state=route_state(record, own), rates=own)
+    return RouteView(**fields, state=route_state(record, own, away), rates=own)
 
 
-def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
+def route_state(record: RouteRecord, rates: Rates | None, away: Collection[str] = ()) -> RouteState:
     """Returns the state of a route."""
     is_flowing = rates is not None and (rates.received > 0 or rates.sent > 0)
-    is_needed = record.from_ is not None or record.senders or record.receivers
+    is_needed = record.from_ is not None or record.senders or record.receivers or record.queued
     troubles = [uplink.step for uplink in record.uplinks if uplink.step in ("away", "paused")]
     if record.stall is not None:
         return RouteState.STALLED
@@ -32,11 +41,20 @@ def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
         return RouteState.PAUSED
     if is_needed and troubles:
         return RouteState.BROKEN
+    if is_rejecting(record):
+        return RouteState.REJECTING
     if is_flowing:
         return RouteState.FLOWING
     if record.blocked_senders or record.queued:
         return RouteState.WAITING
+    if away and any(_container(each) in away for each in (record.from_, *record.to)):
+        return RouteState.AWAY
     return RouteState.IDLE
+
+
+def _container(endpoint: str | None) -> str | None:
+    """Returns the container of an endpoint, ``container`` or ``container/address``."""
+    return None if endpoint is None else endpoint.partition("/")[0]
 
 
 def connection_view(worker: int, entry: ConnectionEntry) -> ConnectionView:

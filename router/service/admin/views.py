@@ -5,10 +5,11 @@ The trailing underscore of a name that would be a Python keyword is left out (``
 """
 
 import enum
+from collections.abc import Mapping
 
 import attrs
 
-from router.core.snapshot import PeerRecord, Stall, Totals, UplinkRecord
+from router.core.snapshot import PeerRecord, Rejection, Stall, Totals, UplinkRecord
 from router.model.terminus import Role
 from router.service.admin.history import Rates, Sample
 from router.service.control import ContainerRecord
@@ -24,12 +25,16 @@ class RouteState(enum.StrEnum):
     """Deliveries or senders wait, and nothing has moved for ``stall_seconds``."""
     BROKEN = "broken"
     """A container is disconnected or ends our links, and deliveries may wait for it."""
+    REJECTING = "rejecting"
+    """Deliveries were rejected, by a receiver or the router, during the last minutes."""
     PAUSED = "paused"
     """An operator has paused the route."""
     FLOWING = "flowing"
     """Deliveries were received or sent during the last seconds."""
     WAITING = "waiting"
     """A sender has no credit, or deliveries are queued: no receiver takes them at present."""
+    AWAY = "away"
+    """A container of the route is disconnected; nothing is waiting for it."""
     IDLE = "idle"
     """Nothing is waiting."""
 
@@ -61,6 +66,7 @@ class StatusView:
     Attributes:
         at: seconds since 1970.
         reasons: why it is not ready.
+        is_broken: it is not ready, or one of the problems is an error: something does not work.
         problems: the worst first.
         connections: open connections, without those between workers.
         rates: of all routes together, over the last seconds; null: not known yet.
@@ -77,6 +83,7 @@ class StatusView:
     is_ready: bool
     is_draining: bool
     reasons: tuple[str, ...]
+    is_broken: bool
     problems: tuple[Problem, ...]
     listeners: tuple[ListenerRecord, ...]
     workers: tuple[WorkerView, ...]
@@ -114,6 +121,7 @@ class RouteView:
         ages: unsettled deliveries by age: up to 0.1 s, 1 s, 5 s, 15 s, 1 min, 5 min, 1 h, older.
         received, sent: totals since the router was started.
         rates: over the last seconds; null: not known yet.
+        rejection: how many deliveries were rejected, the last of them by whom and why; null: none.
     """
 
     name: str
@@ -142,6 +150,7 @@ class RouteView:
     rates: Rates | None
     uplinks: tuple[UplinkRecord, ...]
     stall: Stall | None
+    rejection: Rejection | None
 
 
 @attrs.frozen(kw_only=True)
@@ -277,6 +286,7 @@ class DeliveryView:
         age_seconds: since it arrived.
         octets: payload that is kept.
         attempts: number of failed attempts to forward it.
+        in_custody: its sender has settled it, and the router itself is responsible for it.
     """
 
     worker: int
@@ -291,6 +301,7 @@ class DeliveryView:
     age_seconds: float
     octets: int
     attempts: int
+    in_custody: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -329,8 +340,9 @@ class OverviewView:
     """Overview of the router, limited to what fits a screen.
 
     Attributes:
-        routes: those in trouble first, then those with the most traffic.
+        routes: those in trouble first, then those with the most traffic, those at rest last.
         hidden_routes: number of routes left out.
+        hidden_states: how many of these are in each state.
         containers: those in trouble first.
         hidden_containers: number of containers left out.
         peers: those that hold most first.
@@ -340,6 +352,7 @@ class OverviewView:
     status: StatusView
     routes: tuple[RouteView, ...]
     hidden_routes: int
+    hidden_states: Mapping[RouteState, int]
     containers: tuple[ContainerRecord, ...]
     hidden_containers: int
     peers: tuple[PeerRecord, ...]
@@ -402,11 +415,16 @@ class ReadyView:
     Attributes:
         reasons: why it is not ready.
         stalls: routes on which nothing moves; these alone do not make it unready.
+        broken: all that does not work, at most 50 lines.
+        still_ready: why it is ready although something is broken; null: nothing is, or it is not
+            ready.
     """
 
     ready: bool
     reasons: tuple[str, ...]
     stalls: tuple[str, ...]
+    broken: tuple[str, ...] = ()
+    still_ready: str | None = None
 
 
 @attrs.frozen(kw_only=True)

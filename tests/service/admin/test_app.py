@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.core.resolve import Decision
 from router.core.snapshot import PeerRecord, RouteRecord
 from router.core.trace import TraceLine
-from router.routes.route import Route
+from router.routes.route import Endpoint, Route
 from router.routes.table import RoutingTable
 from router.service.admin.history import Rates, Sample
 from router.service.config.process import LogLevel
@@ -30,6 +30,7 @@ from tests.support.fleets import (
     delivery,
     fleet,
     listener,
+    rejecting,
     route,
     stalled,
     uplink,
@@ -69,7 +70,41 @@ async def test_livez_answers_without_asking_any_worker() -> None:
 
 async def test_readyz_says_that_all_is_well() -> None:
     answer = await Site().get("/readyz")
-    assert (answer.status, answer.json) == (200, {"ready": True, "reasons": [], "stalls": []})
+    assert (answer.status, answer.json) == (
+        200,
+        {"ready": True, "reasons": [], "stalls": [], "broken": [], "still_ready": None},
+    )
+
+
+async def test_readyz_says_what_is_broken_and_why_the_router_is_ready_all_the_same() -> None:
+    answer = await site_of(rejecting("orders"), containers=[container("gone")]).get("/readyz")
+    assert (answer.status, answer.json["ready"]) == (200, True)
+    assert answer.json["broken"] == [
+        "container gone is not connected for 30 s: Connection refused (3 attempts failed)",
+        "route orders 12 deliveries were rejected by west, the last 4 s ago at 'orders':"
+        " amqp:not-found: no such queue",
+    ]
+    assert "its listeners are open, and its other routes serve" in answer.json["still_ready"]
+    assert "--wait-for" in answer.json["still_ready"]
+
+
+async def test_readyz_names_the_containers_that_it_depends_on() -> None:
+    known = [container("east", is_connected=True), container("west")]
+    site = site_of(containers=known)
+    site.fleet.steering.required_containers = ("east",)
+    answer = (await site.get("/readyz")).json
+    assert "its listeners are open and east connected" in answer["still_ready"]
+    site.fleet.steering.required_containers = ("west",)
+    answer = (await site.get("/readyz")).json
+    assert (answer["ready"], answer["still_ready"]) == (False, None)
+    assert len(answer["broken"]) == 1
+
+
+async def test_a_warning_breaks_nothing() -> None:
+    site = site_of(route("doubtful", in_doubt=2))
+    assert (await site.get("/readyz")).json["still_ready"] is None
+    status = (await site.get("/api/v1/status")).json
+    assert (status["is_broken"], len(status["problems"])) == (False, 1)
 
 
 async def test_readyz_gives_every_reason_why_not() -> None:
@@ -102,6 +137,8 @@ async def test_a_router_whose_workers_are_not_up_is_not_ready() -> None:
         "ready": False,
         "reasons": ["no worker answers within 5 s"],
         "stalls": [],
+        "broken": [],
+        "still_ready": None,
     }
     assert (await site.get("/livez")).status == 200
 
@@ -171,11 +208,59 @@ async def test_overview_leaves_out_what_is_too_much_and_says_how_much() -> None:
     assert overview["hidden_containers"] == 1
 
 
+async def test_routes_that_lead_to_a_container_that_is_away_are_not_idle() -> None:
+    routes = [
+        route("to", to=("gone/queue",)),
+        route("from", from_="gone", to=("here",)),
+        route("either", to=("here", "gone")),
+        route("well", to=("here",)),
+    ]
+    site = site_of(*routes, containers=[container("gone"), container("here", is_connected=True)])
+    overview = (await site.get("/api/v1/overview")).json
+    states = {each["name"]: each["state"] for each in overview["routes"]}
+    assert states == {"to": "away", "from": "away", "either": "away", "well": "idle"}
+    assert overview["routes"][-1]["name"] == "well"
+    assert (await site.get("/api/v1/routes/to")).json["state"] == "away"
+    assert (await site.get("/api/v1/routes")).json["routes"][0]["state"] == "away"
+
+
+async def test_a_route_of_which_a_delivery_was_rejected_lately_says_so() -> None:
+    site = site_of(route("busy", senders=1), rejecting("lately"), rejecting("once", seconds=301.0))
+    site.history.rates = {"busy": RATES}
+    overview = (await site.get("/api/v1/overview")).json
+    found = [(each["name"], each["state"]) for each in overview["routes"]]
+    assert found == [("lately", "rejecting"), ("busy", "flowing"), ("once", "idle")]
+    assert overview["routes"][0]["rejection"] == {
+        "count": 12,
+        "seconds": 4.0,
+        "reason": "amqp:not-found: no such queue",
+        "peer": "west",
+        "address": "lately",
+        "by_router": False,
+    }
+    assert overview["routes"][2]["rejection"]["count"] == 12
+    assert [each["name"] for each in overview["status"]["problems"]] == ["lately"]
+
+
+async def test_of_5000_routes_nobody_has_used_those_that_lead_nowhere_come_first() -> None:
+    site = huge(route("r4000", senders=1), count=5000)
+    gone = (Route(address=f"gone{number}", to=(Endpoint("gone"),)) for number in range(4))
+    site.fleet.steering.table = RoutingTable((*site.fleet.steering.table.routes, *gone))
+    (control,) = site.fleet.workers
+    assert isinstance(control, FakeControl)
+    control.fares = attrs.evolve(control.fares, containers=(container("gone"),))
+    overview = (await site.get("/api/v1/overview?most=3")).json
+    assert [each["name"] for each in overview["routes"]] == ["gone0", "gone1", "gone2"]
+    assert overview["hidden_routes"] == 5001
+    assert overview["hidden_states"] == {"away": 1, "idle": 5000}
+
+
 async def test_a_huge_table_is_counted_and_listed_whole_and_its_used_routes_come_first() -> None:
     site = huge(route("r4000", senders=1), stalled("r17"), count=5000)
     overview = (await site.get("/api/v1/overview?most=3")).json
     assert [each["name"] for each in overview["routes"]] == ["r17", "r4000", "r0"]
     assert overview["hidden_routes"] == 4997
+    assert overview["hidden_states"] == {"idle": 4997}
     assert overview["status"]["routes"] == 5000
     page = (await site.get("/api/v1/routes?limit=3")).json
     assert [each["name"] for each in page["routes"]] == ["r0", "r1", "r2"]
