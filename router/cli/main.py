@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from router import __version__
+from router.cli.exit_codes import epilog
 
 VERBS: Final = {
     "run": ("run.command", "Run the router in the foreground."),
@@ -46,6 +47,7 @@ class Program(click.Group):
         module, _, name = VERBS[cmd_name][0].partition(".")
         command: Any = getattr(import_module(f"router.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        command.epilog = epilog(cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -72,5 +74,6 @@ class Program(click.Group):
 def main() -> None:
     """Route and bridge AMQP messages, settlement included.
 
-    Exit codes: 0 done, 1 failed while running, 2 bad usage or configuration.
+    Exit codes: 0 done, 1 failed while running, 2 bad usage or configuration; --help of a command
+    says more.
     """
