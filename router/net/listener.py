@@ -20,7 +20,14 @@ import structlog
 import trio
 
 from router.model.place import BindAddress
-from router.net.sockets import close_listening, describe, is_bound_to, open_listening
+from router.net.sockets import (
+    close_listening,
+    describe,
+    describe_refusal,
+    is_bound_to,
+    open_listening,
+    try_listening,
+)
 
 PAUSE_SECONDS: Final = 0.1
 """Pause in accepting when the process is out of descriptors or memory."""
@@ -35,6 +42,18 @@ Room = Callable[[], Awaitable[None]]
 
 Admit = Callable[[socket.socket, str], None]
 """Takes over an accepted socket, and the name of the listener that it came in by."""
+
+
+class ListenError(OSError):
+    """A listener's address cannot be had.
+
+    Attributes:
+        listener: its name.
+    """
+
+    def __init__(self, listener: str, cause: OSError) -> None:
+        super().__init__(cause.errno, f"listener {listener}: {describe_refusal(cause)}")
+        self.listener = listener
 
 
 async def _always() -> None:
@@ -100,15 +119,30 @@ class Listeners:
         What is new is opened before anything else changes, so a failure changes nothing.
 
         Raises:
-            OSError: an address cannot be had; its text names the listener.
+            ListenError: an address cannot be had.
         """
         self.serve(wanted, await self.open(wanted))
+
+    async def try_open(self, wanted: Mapping[str, BindAddress]) -> None:
+        """Checks that ``open`` would succeed; opens nothing that anybody could connect to.
+
+        Raises:
+            ListenError: an address cannot be had.
+        """
+        for name, address in wanted.items():
+            is_had = any(is_bound_to(each, address) for each in self.inherited)
+            if is_had or self._is_open(name, address):
+                continue
+            try:
+                await try_listening(address)
+            except OSError as error:
+                raise ListenError(name, error) from error
 
     async def open(self, wanted: Mapping[str, BindAddress]) -> dict[str, Listening]:
         """Opens what of ``wanted`` is not open; nobody accepts there until ``serve``.
 
         Raises:
-            OSError: an address cannot be had; its text names the listener.
+            ListenError: an address cannot be had.
         """
         opened: dict[str, Listening] = {}
         try:
@@ -206,5 +240,4 @@ async def _open(name: str, address: BindAddress) -> list[socket.socket]:
     try:
         return await open_listening(address)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(error.errno, f"listener {name}: {reason}") from error
+        raise ListenError(name, error) from error

@@ -20,6 +20,16 @@ CONGESTION_VARIABLE: Final = "ROUTER_TCP_CONGESTION"
 of the kernel's pace even the loopback); without it the system's choice stands."""
 
 
+_LISTEN_ADVICE: Final = {
+    errno.EADDRINUSE: "another program listens there ('ss -ltnp' shows which): end it, or bind"
+    " another port",
+    errno.EACCES: "ports below 1024 and foreign directories need a right that this user lacks: bind"
+    " a port from 1024 on, or grant CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "no network interface of this machine has that address; 0.0.0.0 binds all",
+    errno.ENOENT: "the directory of the socket is not there: make it, or bind another path",
+}
+
+
 async def open_listening(address: BindAddress) -> list[socket.socket]:
     """Opens non-blocking listening sockets, one for each address that the host's name has.
 
@@ -28,6 +38,33 @@ async def open_listening(address: BindAddress) -> list[socket.socket]:
     """
     if isinstance(address, UnixAddress):
         return [_listen_unix(str(address.path))]
+    bound = await _bind(address)
+    try:
+        for each in bound:
+            each.listen(ACCEPT_BACKLOG)
+            each.setblocking(False)
+    except OSError:
+        _close_all(bound)
+        raise
+    return bound
+
+
+async def try_listening(address: BindAddress) -> None:
+    """Checks that an address can be listened on; nobody can connect to it meanwhile.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    if not isinstance(address, UnixAddress):
+        _close_all(await _bind(address))
+    elif address.path.exists() and not _is_abandoned(str(address.path)):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    elif not address.path.parent.is_dir():
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+async def _bind(address: TcpAddress) -> list[socket.socket]:
+    """Binds a socket to each address that the host's name has."""
     found = await trio.socket.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -43,13 +80,15 @@ async def open_listening(address: BindAddress) -> list[socket.socket]:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind((where[0], port, *where[2:]))
             port = listening.getsockname()[1]  # all families share the port that was free
-            listening.listen(ACCEPT_BACKLOG)
-            listening.setblocking(False)
     except OSError:
-        for listening in opened:
-            listening.close()
+        _close_all(opened)
         raise
     return opened
+
+
+def _close_all(opened: list[socket.socket]) -> None:
+    for each in opened:
+        each.close()
 
 
 def _listen_unix(path: str) -> socket.socket:
@@ -88,6 +127,15 @@ def close_listening(listening: socket.socket, *, is_shared: bool = False) -> Non
     if isinstance(name, str) and name and not is_shared:
         with contextlib.suppress(OSError):
             os.unlink(name)
+
+
+def describe_refusal(error: OSError) -> str:
+    """Returns why an address cannot be listened on, and what to do about it."""
+    reason = error.strerror or str(error)
+    advice = _LISTEN_ADVICE.get(error.errno or 0)
+    if isinstance(error, socket.gaierror):
+        advice = "this machine does not know that host name; give an address"
+    return reason if advice is None else f"{reason}; {advice}"
 
 
 def is_bound_to(listening: socket.socket, address: BindAddress) -> bool:

@@ -31,7 +31,7 @@ from router import __version__
 from router.errors import RouterError
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.model.place import BindAddress
-from router.net.listener import Listeners
+from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
 from router.routes.table import RoutingTable
 from router.service import garbage
@@ -250,6 +250,7 @@ class _Steering:
             self._check_identity(takeover)
             await self._succeed(takeover, config)
         else:
+            await self._try_listeners(config)  # before any process is started
             self._await_successor()
             await self._admin.open(is_held=False)
             self._admin.serve()
@@ -470,10 +471,24 @@ class _Steering:
             finally:
                 self.notifier.ready()
 
+    async def _try_listeners(self, config: RouterConfig) -> None:
+        """Checks that all listeners of a configuration can be opened.
+
+        Raises:
+            ConfigError: one cannot; with its place in the file.
+        """
+        try:
+            await self._listeners.try_open(_binds(config))
+        except ListenError as error:
+            where = named_listeners(config)[error.listener].where
+            place = where.keys.get("bind", Position(config.file, 1, 1))
+            raise ConfigError([Problem(place, _reason(error))]) from error
+
     async def _reload(self) -> ReloadReport:
         config = await trio.to_thread.run_sync(self.load)
         if Store.JOURNAL in self._journals:
             config = attrs.evolve(config, keeps_unsettled=True)
+        await self._try_listeners(config)
         await self.crew.prepare(config)
         await self._start_journal(config)
         wanted = _binds(config)

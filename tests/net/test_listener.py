@@ -10,6 +10,7 @@ import trio
 from structlog.testing import capture_logs
 
 from router.model.place import TcpAddress, UnixAddress
+from router.net.listener import ListenError
 from tests.support.planes import HEADER, dial, house, listener_settings, receive_exactly
 
 
@@ -86,6 +87,26 @@ async def test_a_unix_path_that_is_in_use_or_no_socket_is_left_alone(tmp_path: P
                     await at.listen(listener_settings(), UnixAddress(path))
     assert stat.S_ISSOCK(used.stat().st_mode)
     assert file.read_text() == "precious"
+
+
+async def test_trying_to_open_refuses_what_opening_refuses_and_listens_nowhere(
+    tmp_path: Path,
+) -> None:
+    used, free = UnixAddress(tmp_path / "used"), UnixAddress(tmp_path / "free")
+    missing = UnixAddress(tmp_path / "no-folder" / "path")
+    async with house() as at:
+        at.listener_settings["used"] = listener_settings()
+        await at.listeners.configure({"used": used})
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = TcpAddress("127.0.0.1", taken.getsockname()[1])
+            for address in (used, port, missing):
+                with pytest.raises(ListenError, match="listener new: ") as refused:
+                    await at.listeners.try_open({"new": address})
+                assert refused.value.listener == "new"
+        for address in (free, port):
+            await at.listeners.try_open({"new": address, "used": used})  # used is its own
+            with pytest.raises(OSError):
+                await dial(str(address))
 
 
 async def test_a_name_with_several_addresses_listens_on_all_of_them_at_one_port() -> None:

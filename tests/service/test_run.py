@@ -185,12 +185,32 @@ def test_a_bad_file_from_the_start_exits_with_2_and_a_line_for_each_problem(
     assert all(re.match(r"router\.yaml:\d+:\d+: ", line) for line in lines)
 
 
-def test_an_address_in_use_exits_with_1_and_names_the_listener(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_address_in_use_is_told_in_one_line_before_any_worker_starts(
+    tmp_path: Path, workers: int
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = run_to_end(tmp_path, FILE.replace("127.0.0.1:0", bind))
+        text = FILE.replace("127.0.0.1:0", bind).replace("workers: 1", f"workers: {workers}")
+        ended = run_to_end(tmp_path, text)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    started, failed = map(json.loads, ended.stdout.splitlines())
+    assert (started["event"], started["workers"]) == ("router.started", workers)
+    assert (failed["event"], failed["level"]) == ("router.failed", "error")
+    assert re.fullmatch(
+        rf"router\.yaml:\d+:\d+: listener {bind}: Address already in use;"
+        r" another program listens there \('ss -ltnp' shows which\): end it, or bind another port",
+        failed["reason"],
+    )
+
+
+def test_an_address_that_this_machine_does_not_have_is_told_with_what_to_bind(
+    tmp_path: Path,
+) -> None:
+    ended = run_to_end(tmp_path, FILE.replace("127.0.0.1:0", "192.0.2.1:5672"))
+    (failed,) = map(json.loads, ended.stdout.splitlines()[1:])
     assert ended.returncode == 1
-    assert f"listener {bind}: Address already in use" in ended.stdout
+    assert "no network interface of this machine has that address" in failed["reason"]
 
 
 def test_a_certificate_that_cannot_be_used_exits_with_2_and_names_option_and_file(
