@@ -19,7 +19,7 @@ DEFAULT_CONFIG = "router.yaml"
 
 
 @click.command("check")
-@click.argument("config", default=DEFAULT_CONFIG)
+@click.argument("config", default=DEFAULT_CONFIG, type=click.Path())
 @click.option(
     "--schema", is_flag=True, help="Print the JSON Schema of the file instead; default: off."
 )

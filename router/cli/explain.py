@@ -14,7 +14,7 @@ NO_ROUTE = 1
 
 
 @click.command("explain")
-@click.argument("config")
+@click.argument("config", type=click.Path())
 @click.argument("address", type=TEXT)
 def command(config: str, address: str) -> None:
     """Print the route that ADDRESS takes under CONFIG, and the rule that won.

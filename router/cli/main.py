@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from router import __version__
 from router.cli.exit_codes import epilog
@@ -49,6 +50,15 @@ class Program(click.Group):
         assert isinstance(command, click.Command)
         command.epilog = epilog(cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes the names of commands without importing them."""
+        names = [
+            CompletionItem(name, help=summary)
+            for name, (_, summary) in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""

@@ -95,7 +95,7 @@ def distributions() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="installed-"))
     folder.chmod(0o755)
     ignored = shutil.ignore_patterns("*.so", "_*.c", "__pycache__")
-    for name in ("router", "pyspark_amqp"):
+    for name in ("router", "pyspark_amqp", "share"):
         shutil.copytree(ROOT / name, folder / "source" / name, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, folder / "source")
@@ -201,6 +201,20 @@ def test_a_user_who_is_not_root_runs_two_workers_with_the_admin_endpoint(
         assert "ready" in installation.run(
             "router", "status", "--admin", f"http://127.0.0.1:{admin}"
         )
+
+
+def test_manual_pages_completions_and_the_schema_are_beside_the_program(
+    installation: Installation,
+) -> None:
+    share, ours = installation.folder / "env/share", ROOT / "share"
+    missing = [
+        str(path.relative_to(ours))
+        for path in sorted(ours.rglob("*"))
+        if path.is_file() and not (share / path.relative_to(ours)).is_file()
+    ]
+    assert missing == []
+    printed = installation.run("router", "check", "--schema")
+    assert json.loads(printed) == json.loads((share / "router/router.schema.json").read_text())
 
 
 def test_the_demo_counts_nothing_lost_and_nothing_doubled(installation: Installation) -> None:

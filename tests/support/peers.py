@@ -85,10 +85,10 @@ def need_node(package: str) -> None:
         miss(f"the npm package {package}", NODE_PACKAGES)
 
 
-def need_program(name: str) -> None:
-    """Wants a program."""
+def need_program(name: str, package: str | None = None) -> None:
+    """Wants a program; its Debian package, if that has another name."""
     if shutil.which(name) is None:
-        miss(name)
+        miss(name, package and f"apt-get install {package}")
 
 
 def need_c_examples() -> None:

@@ -1,0 +1,5 @@
+"""Writes the reference: ``python -m tests.reference``."""
+
+from tests.reference.files import write
+
+write()

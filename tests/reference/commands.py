@@ -1,0 +1,117 @@
+"""The commands: a page, their exit codes, manual pages in section 1, and completion for shells."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+from router.cli.main import main
+from tests.reference.text import code, page, table
+
+PROGRAM: Final = "router"
+
+
+@attrs.frozen
+class Entry:
+    """A command.
+
+    Attributes:
+        name: the words that call it, the program's included.
+        command: it.
+        usage: its arguments, as in a line of usage.
+    """
+
+    name: str
+    command: click.Command
+    usage: str
+
+    @property
+    def options(self) -> list[tuple[str, str]]:
+        """How each option is written, and what it does."""
+        context = click.Context(self.command, info_name=self.name)
+        records = [each.get_help_record(context) for each in self.command.get_params(context)]
+        return [record for record in records if record is not None]
+
+    @property
+    def text(self) -> list[str]:
+        """The paragraphs of its help."""
+        paragraphs = (self.command.help or "").replace("\b", "").split("\n\n")
+        return [" ".join(each.split()) for each in paragraphs if each.strip()]
+
+
+def entries() -> list[Entry]:
+    """Returns the program and every command, each group before its commands."""
+    return list(_entries(PROGRAM, main))
+
+
+def _entries(name: str, command: click.Command) -> Iterator[Entry]:
+    context = click.Context(command, info_name=name)
+    yield Entry(name, command, " ".join(command.collect_usage_pieces(context)))
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            inner = command.get_command(context, each)
+            assert inner is not None
+            yield from _entries(f"{name} {each}", inner)
+
+
+def commands_page() -> str:
+    """Returns the page of commands."""
+    lines = [
+        "What `router COMMAND --help` prints, and `man router-COMMAND` shows."
+        " [Exit codes](exit-codes.md) has the codes of all commands.",
+        "",
+    ]
+    for each in entries():
+        lines += [f"## {each.name}", "", "```", f"{each.name} {each.usage}", "```", ""]
+        for paragraph in each.text:
+            lines += [paragraph, ""]
+        lines += table(
+            ("option", "meaning"), [(code(option), text) for option, text in each.options]
+        )
+    return page("Commands", "the help texts of `router/cli`", lines)
+
+
+_EXIT: Final = re.compile(
+    r"[^.;]*\b(?:[Ee]xits? with|ends? with \d|exit code)\b[^.]*\.|Exit codes:[^.]*\."
+)
+
+
+def exit_codes_page() -> str:
+    """Returns the page of exit codes: the sentences of the help texts that name some."""
+    rows = []
+    for each in entries()[1:]:
+        found = _EXIT.findall(" ".join(each.text))
+        if found:
+            rows.append((code(each.name), " ".join(sentence.strip(" ;") for sentence in found)))
+    lines = [
+        "| code | meaning |",
+        "|---|---|",
+        "| 0 | done |",
+        "| 1 | failed while running: a message was not accepted, the router does not answer, a"
+        " check found something |",
+        "| 2 | bad usage, or a configuration with problems; nothing was done |",
+        "",
+        "A command that was interrupted twice by Ctrl-C ends with 1; one that a signal ended has"
+        " the shell's 128 and its number. Commands that say more about their code:",
+        "",
+        *table(("command", "exit code"), rows),
+    ]
+    return page("Exit codes", "the help texts of `router/cli`", lines)
+
+
+_SHELLS: Final[dict[str, type[ShellComplete]]] = {
+    "bash-completion/completions/router": BashComplete,
+    "zsh/site-functions/_router": ZshComplete,
+    "fish/vendor_completions.d/router.fish": FishComplete,
+}
+"""By place below ``share``, where each shell looks."""
+
+
+def completions() -> Iterator[tuple[str, str]]:
+    """Yields each file of completion, by its place below ``share``."""
+    for place, shell in _SHELLS.items():
+        made = shell(main, {}, PROGRAM, "_ROUTER_COMPLETE")
+        yield place, (made.source_template % made.source_vars()).strip() + "\n"

@@ -1,0 +1,63 @@
+"""The metrics of ``/metrics``: a page made from a scrape that has a sample of each."""
+
+from collections.abc import Iterator
+
+import attrs
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from router.core.snapshot import PeerRecord
+from router.service.control import JournalRecord, LoginRecord
+from router.service.metrics import render
+from tests.reference.text import code, page, table
+from tests.support.fleets import container, listener, route, router_snapshot, worker_snapshot
+
+
+def families() -> Iterator[Metric]:
+    """Yields every family that a router may expose, with at least a sample of each."""
+    snapshot = router_snapshot(route("orders"), containers=[container()], listeners=[listener()])
+    journal = JournalRecord(trouble=None, records=10, durable=4, waiting_octets=600)
+    logins = LoginRecord(failed=5, sources=(("10.0.0.7", 3),))
+    snapshot = attrs.evolve(
+        snapshot,
+        core=attrs.evolve(snapshot.core, peers=(PeerRecord(container="east", is_configured=True),)),
+        workers=(worker_snapshot(1, journal=journal, logins=logins),),
+    )
+    yield from text_string_to_metric_families(render(snapshot).decode())
+
+
+def samples() -> dict[str, set[str]]:
+    """Returns the labels of every sample, by its name."""
+    found: dict[str, set[str]] = {}
+    for family in families():
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def metrics_page() -> str:
+    """Returns the page."""
+    rows = []
+    for family in families():
+        labels = dict.fromkeys(name for sample in family.samples for name in sample.labels)
+        names = dict.fromkeys(sample.name for sample in family.samples)
+        rows.append(
+            (
+                ", ".join(map(code, names)),
+                family.type,
+                ", ".join(labels),
+                family.documentation,
+            )
+        )
+    lines = [
+        "The admin endpoint serves these at `/metrics`, in the text format of Prometheus."
+        " `direction` is `incoming` or `outgoing` with respect to the router.",
+        "Every route that has been used has its series, and so have the first 1,000 unused ones;"
+        " of peers that are not in the file some 200 are told apart.",
+        "",
+        "[deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml) has alert rules,"
+        " [deploy/grafana-dashboard.json](../../deploy/grafana-dashboard.json) a dashboard.",
+        "",
+        *table(("metric", "type", "labels", "meaning"), rows),
+    ]
+    return page("Metrics", "a scrape of `router/service/metrics.py`", lines)
