@@ -5,12 +5,8 @@ folder of their own, and where the tests run as root the router runs as a user w
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,16 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
 
+from tests.support.installed import ROOT, Installation, install
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.installed
 
-ROOT: Final = Path(__file__).parents[2]
-NOBODY: Final = 65534
-DEBIAN_PYTHON: Final = Path("/usr/bin/python3")
 CONSOLE_FILES: Final = sorted(
     path.name for path in (ROOT / "router/service/admin/console").iterdir() if path.is_file()
 )
@@ -38,108 +31,12 @@ routes: [{{address: "#", guarantee: exactly-once}}]
 """
 
 
-@attrs.frozen
-class Installation:
-    """An environment in which nothing but the router was installed, and who uses it."""
-
-    folder: Path
-    describes: str
-
-    def popen(self, *command: str) -> "subprocess.Popen[str]":
-        """Starts a program of the environment as a user would, far from the source."""
-        program, *words = command
-        return subprocess.Popen(
-            [*_as_nobody(), str(self.folder / "env/bin" / program), *words],
-            cwd=self.folder / "home",
-            env={"PATH": f"{self.folder}/env/bin:/usr/bin:/bin", "HOME": str(self.folder / "home")},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self, *command: str, seconds: float = 120.0) -> str:
-        """Runs a program of the environment to its end; returns what it printed."""
-        process = self.popen(*command)
-        said, _ = process.communicate(timeout=seconds)
-        assert process.returncode == 0, f"{command}: {said}"
-        return said
-
-
-def _as_nobody() -> list[str]:
-    if os.getuid() != 0:
-        return []
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-
-
-def _python() -> str:
-    """Returns an interpreter that the user can read: root's own may lie in root's home."""
-    return str(DEBIAN_PYTHON) if os.getuid() == 0 else sys.executable
-
-
-def _do(*command: str | Path, cwd: Path, **environment: str) -> None:
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-1000:]}{done.stderr[-2000:]}"
-
-
-@pytest.fixture(scope="module")
-def distributions() -> Iterator[Path]:
-    """A folder with the wheel and the source distribution, built from what git would keep."""
-    folder = Path(tempfile.mkdtemp(prefix="installed-"))
-    folder.chmod(0o755)
-    ignored = shutil.ignore_patterns("*.so", "_*.c", "__pycache__")
-    for name in ("router", "pyspark_amqp", "share"):
-        shutil.copytree(ROOT / name, folder / "source" / name, ignore=ignored)
-    for name in ("setup.py", "pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, folder / "source")
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    _do(*pip, "wheel", "--no-deps", "--wheel-dir", folder, ".", cwd=folder / "source")
-    _do(sys.executable, "setup.py", "-q", "sdist", "-d", folder, cwd=folder / "source")
-    yield folder
-    shutil.rmtree(folder)
-
-
-def _install(
-    distributions: Path, kind: str, lock: str = "requirements.lock", **environment: str
-) -> Installation:
-    folder = distributions / Path(lock).stem / kind
-    (folder / "home").mkdir(parents=True)
-    (made,) = distributions.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    _do(_python(), "-m", "venv", folder / "env", cwd=folder)
-    pip = folder / "env/bin/pip"
-    locked = ("--require-hashes", "--requirement", ROOT / lock)
-    _do(pip, "install", "--quiet", "--disable-pip-version-check", *locked, cwd=folder)
-    arguments = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", made)
-    _do(pip, *arguments, cwd=folder, **environment)
-    if os.getuid() == 0:
-        os.chown(folder / "home", NOBODY, NOBODY)
-    described = subprocess.run(
-        [
-            folder / "env/bin/python",
-            "-c",
-            "from router.wire.v1_0 import express as e; print(e.describe())",
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return Installation(folder, described.stdout.strip())
-
-
 @pytest.fixture(scope="module", params=["wheel", "sdist"])
 def installation(request: pytest.FixtureRequest, distributions: Path) -> Installation:
     """The wheel, and the source distribution on a machine without a compiler."""
     if request.param == "wheel":
-        return _install(distributions, "wheel")
-    return _install(distributions, "sdist", CC="false")
+        return install(distributions, "wheel")
+    return install(distributions, "sdist", CC="false")
 
 
 @contextmanager
@@ -224,7 +121,7 @@ def test_the_demo_counts_nothing_lost_and_nothing_doubled(installation: Installa
 
 
 def test_spark_finds_the_format_of_the_wheel(distributions: Path) -> None:
-    spark = _install(distributions, "wheel", "requirements-spark.lock")
+    spark = install(distributions, "wheel", "requirements-spark.lock")
     home = spark.folder / "home"
     shutil.copy(ROOT / "tests/support/amqp_format_job.py", home / "job.py")
     port, admin = free_port(), free_port()
