@@ -343,23 +343,27 @@ def test_help_tells_each_options_unit_and_default(verb: str) -> None:
             assert "default:" in " ".join(option.split()), option
 
 
-def test_progress_is_shown_on_a_terminal_only(house: House) -> None:
+@pytest.mark.parametrize("verb", ["send", "receive"])
+def test_progress_is_shown_on_a_terminal_only(house: House, verb: str) -> None:
     ours, theirs = pty.openpty()
-    with receiving(house.url, "orders.bar", "--count", "20000"):
-        sender = begin(
-            "send", house.url, "orders.bar", "--count", "20000", stderr=theirs, env=_terminal()
-        )
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):
-            while octets := os.read(ours, 65536):
-                shown += octets
-        code, output, _ = end(sender)
+    other = "receive" if verb == "send" else "send"
+    common = (house.url, f"orders.bar.{verb}", "--count", "20000")
+    watched = begin(verb, *common, stderr=theirs, env=_terminal())
+    os.close(theirs)
+    partner = begin(other, *common)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while octets := os.read(ours, 65536):
+            shown += octets
+    code, output, _ = end(watched)
     os.close(ours)
     assert code == 0
-    assert output.startswith("sent 20,000, accepted 20,000")
+    assert output.startswith(f"{'sent' if verb == 'send' else 'received'} 20,000, accepted 20,000")
     assert b"/20000" in shown
     assert "\x1b" not in output
+    code, _, errors = end(partner)
+    assert code == 0
+    assert "\x1b" not in errors
 
 
 def _terminal() -> dict[str, str]:
