@@ -16,7 +16,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.installed import ROOT, Installation, install
+from tests.support import peers
+from tests.support.installed import ROOT, Installation, find_python, install
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.installed
@@ -31,12 +32,20 @@ routes: [{{address: "#", guarantee: exactly-once}}]
 """
 
 
-@pytest.fixture(scope="module", params=["wheel", "sdist"])
+@pytest.fixture(
+    scope="module", params=["wheel", "sdist, no compiler", "sdist, 3.12", "sdist, 3.13"]
+)
 def installation(request: pytest.FixtureRequest, distributions: Path) -> Installation:
-    """The wheel, and the source distribution on a machine without a compiler."""
-    if request.param == "wheel":
-        return install(distributions, "wheel")
-    return install(distributions, "sdist", CC="false")
+    """The wheel; the source distribution without a compiler; it with one, by other Pythons."""
+    kind, _, how = str(request.param).partition(", ")
+    if how == "no compiler":
+        return install(distributions, kind, CC="false")
+    if not how:
+        return install(distributions, kind)
+    interpreter = find_python(how)
+    if interpreter is None:
+        peers.leave_out(f"Python {how} is not installed: pyenv install {how}")
+    return install(distributions, kind, interpreter=interpreter)
 
 
 @contextmanager
@@ -67,9 +76,12 @@ def _get(admin: int, path: str) -> bytes:
     return content
 
 
-def test_the_compiled_parts_are_there_where_they_should_be(installation: Installation) -> None:
-    is_wheel = installation.folder.name == "wheel"
-    assert installation.describes.startswith("cython") == is_wheel, installation.describes
+def test_the_compiled_parts_are_there_where_they_should_be(
+    request: pytest.FixtureRequest, installation: Installation
+) -> None:
+    is_compiled = installation.describes.startswith("cython")
+    has_compiler = request.node.callspec.params["installation"] != "sdist, no compiler"
+    assert is_compiled == has_compiler, installation.describes
 
 
 def test_a_user_who_is_not_root_runs_two_workers_with_the_admin_endpoint(

@@ -16,16 +16,23 @@ DEBIAN_PYTHON: Final = Path("/usr/bin/python3")
 
 @attrs.frozen
 class Installation:
-    """An environment in which nothing but the router was installed, and who uses it."""
+    """An environment in which nothing but the router was installed, and who uses it.
+
+    Attributes:
+        folder: of the environment, and of the user's home.
+        describes: what carries deliveries there, compiled or not.
+        user: what makes a command run as its user.
+    """
 
     folder: Path
     describes: str
+    user: tuple[str, ...]
 
     def popen(self, *command: str) -> "subprocess.Popen[str]":
         """Starts a program of the environment as a user would, far from the source."""
         program, *words = command
         return subprocess.Popen(
-            [*as_nobody(), str(self.folder / "env/bin" / program), *words],
+            [*self.user, str(self.folder / "env/bin" / program), *words],
             cwd=self.folder / "home",
             env={"PATH": f"{self.folder}/env/bin:/usr/bin:/bin", "HOME": str(self.folder / "home")},
             stdin=subprocess.PIPE,
@@ -49,9 +56,21 @@ def as_nobody() -> list[str]:
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
-def python() -> str:
+def python() -> Path:
     """Returns an interpreter that the user can read: root's own may lie in root's home."""
-    return str(DEBIAN_PYTHON) if os.getuid() == 0 else sys.executable
+    return DEBIAN_PYTHON if os.getuid() == 0 else Path(sys.executable)
+
+
+def find_python(version: str) -> Path | None:
+    """Returns an interpreter of a version, of the system or of pyenv; None: there is none."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    known = shutil.which(f"python{version}")
+    found = [Path(known)] if known else []
+    for each in [*found, *sorted(root.glob(f"versions/{version}.*/bin/python"))]:
+        done = subprocess.run([each, "-c", "import venv"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return each
+    return None
 
 
 def do(*command: str | Path, cwd: Path, **environment: str) -> None:
@@ -80,19 +99,33 @@ def build(folder: Path) -> None:
 
 
 def install(
-    distributions: Path, kind: str, lock: str = "requirements.lock", **environment: str
+    distributions: Path,
+    kind: str,
+    lock: str = "requirements.lock",
+    interpreter: Path | None = None,
+    **environment: str,
 ) -> Installation:
-    """Installs a wheel or an sdist of a folder in an environment of its own."""
-    folder = distributions / Path(lock).stem / kind
+    """Installs a wheel or an sdist of a folder in an environment of its own.
+
+    Args:
+        distributions: the folder of both.
+        kind: wheel or sdist.
+        lock: what is installed before it.
+        interpreter: of the environment; default: ``python()``. Another may lie where only its
+            owner reads it, so then its owner is the user.
+        environment: variables of the installation.
+    """
+    folder = distributions / Path(lock).stem / kind / (interpreter or python()).parents[1].name
     (folder / "home").mkdir(parents=True)
     (made,) = distributions.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    do(python(), "-m", "venv", folder / "env", cwd=folder)
+    do(interpreter or python(), "-m", "venv", folder / "env", cwd=folder)
     pip = folder / "env/bin/pip"
     locked = ("--require-hashes", "--requirement", ROOT / lock)
     do(pip, "install", "--quiet", "--disable-pip-version-check", *locked, cwd=folder)
     arguments = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", made)
     do(pip, *arguments, cwd=folder, **environment)
-    if os.getuid() == 0:
+    user = () if interpreter else tuple(as_nobody())
+    if user:
         os.chown(folder / "home", NOBODY, NOBODY)
     described = subprocess.run(
         [
@@ -105,4 +138,4 @@ def install(
         text=True,
         check=True,
     )
-    return Installation(folder, described.stdout.strip())
+    return Installation(folder, described.stdout.strip(), user)
