@@ -1,6 +1,8 @@
 """Every configuration in the documentation passes `router check`; those that can run here do."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +11,15 @@ import pytest
 import yaml
 
 from router.service.config import RouterConfig, json_schema, read
+from tests.support.ports import free_port
+from tests.support.running import running_router
 
 PAGES = sorted(Path("docs/recipes").glob("*.md"))
+BROKER = """
+router: {{id: broker, workers: 1, admin: off}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+routes: [{{address: "#"}}]
+"""
 _FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -49,3 +58,32 @@ def test_the_recipe_for_kubernetes_shows_the_configuration_of_its_manifest() -> 
     (written,) = [each["data"]["router.yaml"] for each in documents if each["kind"] == "ConfigMap"]
     (shown,) = [text for place, text in CONFIGURATIONS.items() if "kubernetes" in place]
     assert yaml.safe_load(shown) == yaml.safe_load(written)
+
+
+@pytest.mark.long
+def test_the_sidecar_brings_messages_to_a_broker_that_is_restarted(tmp_path: Path) -> None:
+    port, door = free_port(), free_port()
+    text = next(text for place, text in CONFIGURATIONS.items() if "sidecar.md" in place)
+    text = text.replace(
+        "amqps://app:${BROKER_PASSWORD}@broker.example.com", f"amqp://127.0.0.1:{port}"
+    )
+    text = text.replace("127.0.0.1:5672", f"127.0.0.1:{door}")
+    text = text.replace("  workers: 1\n", "  workers: 1\n  admin: off\n")
+    broker = BROKER.format(port=port)
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "sidecar").mkdir()
+    with running_router(text, tmp_path / "sidecar", {"HOSTNAME": "here"}) as sidecar:
+        with running_router(broker, tmp_path / "broker"):
+            sidecar.wait_for("connection.opened")
+        sender = _router("send", f"amqp://127.0.0.1:{door}", "orders", "--count", "500")
+        with running_router(broker, tmp_path / "broker"):
+            receiver = _router("receive", f"amqp://127.0.0.1:{port}", "orders", "--count", "500")
+            sent, _ = sender.communicate(timeout=120)
+            received, _ = receiver.communicate(timeout=120)
+    assert sent.startswith("sent 500, accepted 500"), sent
+    assert received.startswith("received 500, accepted 500"), received
+
+
+def _router(*words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "router", *words, "--timeout", "100"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
