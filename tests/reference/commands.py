@@ -31,9 +31,9 @@ class Entry:
     @property
     def options(self) -> list[tuple[str, str]]:
         """How each option is written, and what it does."""
-        context = click.Context(self.command, info_name=self.name)
+        context = _context(self.name, self.command)
         records = [each.get_help_record(context) for each in self.command.get_params(context)]
-        return [record for record in records if record is not None]
+        return [record for record in records if record is not None and record[1]]
 
     @property
     def text(self) -> list[str]:
@@ -48,13 +48,18 @@ def entries() -> list[Entry]:
 
 
 def _entries(name: str, command: click.Command) -> Iterator[Entry]:
-    context = click.Context(command, info_name=name)
+    context = _context(name, command)
     yield Entry(name, command, " ".join(command.collect_usage_pieces(context)))
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
             inner = command.get_command(context, each)
             assert inner is not None
             yield from _entries(f"{name} {each}", inner)
+
+
+def _context(name: str, command: click.Command) -> click.Context:
+    names = main.context_settings["help_option_names"]
+    return click.Context(command, info_name=name, help_option_names=names)
 
 
 def commands_page() -> str:

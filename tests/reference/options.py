@@ -10,7 +10,8 @@ from router.service.config.kinds import ListOf, MapOf
 from router.service.config.options import Option, Placed, Section, options_of
 from tests.reference.text import code, page, table
 
-_OF_ONE_KIND: Final = ("kind",)
+_LARGE: Final = 1_000_000
+"""A maximum from which on it only bounds what a number may be, and tells nobody anything."""
 
 
 @attrs.frozen
@@ -64,8 +65,8 @@ def _values(schema: Any) -> Iterator[str]:
         yield ", ".join(str(word) for word in schema["enum"] if word is not False)
     if schema.get("type") == "boolean":
         yield "true, false"
-    if "minimum" in schema and "maximum" in schema:
-        yield f"{schema['minimum']} to {schema['maximum']}"
+    if schema.get("maximum", _LARGE) < _LARGE and "minimum" in schema:
+        yield f"{schema['minimum']:g} to {schema['maximum']:g}"
     if "items" in schema:
         yield from _values(schema["items"])
     for each in schema.get("anyOf", ()):
@@ -103,4 +104,4 @@ def options_page() -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return text + ("" if text.endswith(".") else ".")
