@@ -8,8 +8,7 @@ Theory of operation. A *sender* has inlets and applies the rules of their credit
                            on, and reading stops
     HoldWindow             nothing is handed on; messages ahead of credit are not read either
     RefuseLink, DetachLink messages held for the inlet are answered with the reason; the next
-    message
-                           to the address attaches again
+                           message to the address attaches again
 
 A *keeper* has one inlet per address and detaches those that are not needed (``inlets``). How
 messages are held, in one list per channel or one per address, and what a client is sent, is the

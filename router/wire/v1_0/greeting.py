@@ -4,7 +4,7 @@ Theory of operation. A connection begins with a header, and with two if SASL com
 
     HEADER -> FRAMES                            no SASL
     HEADER -> SECURITY -> HEADER -> FRAMES      SASL, then the header again
-        HEADER, SECURITY -> REFUSED                 wrong protocol, or the exchange failed
+    HEADER, SECURITY -> REFUSED                 wrong protocol, or the exchange failed
 
 A server sends a header only after the peer's; a client sends its header first, and open with it.
 Nothing that a peer pipelines is lost: the octets after a header or an outcome are read next.
