@@ -208,7 +208,7 @@ class ConnectionMachine:
         if now >= self.gives_up_at:
             self.give_up_waiting()
         elif self._silence_seconds and now >= self._received_at + self._silence_seconds:
-            silent = f"nothing was heard for {self._silence_seconds:g} s"
+            silent = f"no input for {self._silence_seconds:g} s"
             self.over(Condition(RESOURCE_LIMIT_EXCEEDED, silent), False)
         else:
             self.beat()

@@ -108,11 +108,11 @@ class Login:
         if self._success is not None:
             return self._success
         if self._sasl is None:
-            return Failure("a response that nobody waits for")
+            return Failure("an unexpected response")
         try:
             return self._said(self._sasl.step(response))
         except MisuseError:
-            return Failure("a response that nobody waits for")
+            return Failure("an unexpected response")
 
     def _said(self, verdict: SaslVerdict) -> SaslVerdict:
         if isinstance(verdict, Success) and verdict.octets is not None:

@@ -202,7 +202,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
         if inlet is not None:
             inlet.publishing.attached(inlet, command)
         elif not self.attached(command):
-            text = f"a client of {self.spoken} takes no links"
+            text = f"a client of {self.spoken} accepts no links"
             self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
 
     def _detach(self, inlet: InletT | None, command: DetachLink) -> None:

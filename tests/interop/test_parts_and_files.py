@@ -143,7 +143,7 @@ def test_a_stream_of_answers_that_breaks_off_is_over_for_both(who: str) -> None:
     if who == "service":
         answer.abort()
         peer.talk()
-        assert client.read() == [c.HandleClose(1, 541, "the stream was broken off")]
+        assert client.read() == [c.HandleClose(1, 541, "the stream was aborted")]
         assert calls.aborted == [0]  # its handle was closed with a fault
     else:
         client.send(c.HandleClose(1, 200))

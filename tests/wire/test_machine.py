@@ -117,7 +117,7 @@ def test_a_silent_peer_is_given_up_but_not_while_nobody_reads(machine: Plain) ->
     (closed,) = machine.handle_deadline(1040)
     assert isinstance(closed, ConnectionClosed)
     assert closed.condition is not None
-    assert closed.condition.description == "nothing was heard for 20 s"
+    assert closed.condition.description == "no input for 20 s"
     assert machine.cuts == 1
 
 

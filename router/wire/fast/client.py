@@ -24,7 +24,7 @@ from router.wire.fast.server_sender import ServerSender
 from router.wire.machine import MachinePhase, Steps
 
 _NO_CHANNEL: Final = Condition(
-    conditions.RESOURCE_LIMIT_EXCEEDED, "the server takes no more channels or handles"
+    conditions.RESOURCE_LIMIT_EXCEEDED, "the server allows no more channels or handles"
 )
 _NO_NAME: Final = Condition(conditions.INVALID_FIELD, "the address is no name of a destination")
 _NO_PEERS: Final = Condition(

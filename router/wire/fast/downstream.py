@@ -271,7 +271,7 @@ class Downstream:
         has_line = self._has_line
         self.ended()
         if has_line:
-            self._close(PeerError(Reply.INTERNAL_ERROR, "the stream was broken off"))
+            self._close(PeerError(Reply.INTERNAL_ERROR, "the stream was aborted"))
 
     def given_up(self) -> None:
         """Records that the client refuses the rest of it."""

@@ -189,7 +189,7 @@ class Gatherer:
     def _check_size(fragment: bytes, level: Level) -> None:
         size = body_octets(fragment, 0)
         if size > MESSAGE_LIMIT_OCTETS:
-            text = f"a body of {size} octets; {MESSAGE_LIMIT_OCTETS} are taken"
+            text = f"a body of {size} octets; at most {MESSAGE_LIMIT_OCTETS} are accepted"
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text, level)
 
     def _count(self, incomplete: Incomplete, octets: int) -> None:

@@ -185,7 +185,7 @@ class Machine(ConnectionMachine):
             start = at + 6
             size = int.from_bytes(octets[at + 2 : start], "big")
         if not 2 <= size <= self.frame_limit:
-            text = f"a frame of {size} octets; 2 to {self.frame_limit} are taken"
+            text = f"a frame of {size} octets; 2 to {self.frame_limit} are accepted"
             raise PeerError(Reply.FRAMING_ERROR, text, Level.CONNECTION)
         stop = start + size
         if stop > end:
@@ -236,7 +236,7 @@ class Machine(ConnectionMachine):
         handler = self.steps.get((self.phase, type(command)))
         spec = SPEC_OF[type(command)]
         if handler is None or not spec.sender & self.peer:
-            text = f"{spec.name} where {self.phase.value} is due"
+            text = f"{spec.name} where {self.phase.value} is expected"
             raise PeerError(Reply.NOT_VALID_NOW, text, Level.CONNECTION)
         if spec.has_fragment:
             handler(self, command, fragment)

@@ -156,7 +156,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     def _check_size(self, post: Post) -> None:
         most = post.inlet.max_message_octets
         if 0 < most < len(post.content):
-            text = f"{len(post.content)} octets, {post.inlet.address!r} takes {most}"
+            text = f"{len(post.content)} octets, {post.inlet.address!r} accepts {most}"
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
 
     def next_number(self) -> int:
@@ -360,7 +360,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         """Answers a commit."""
         if commit.refused:
             code, words = commit.reply
-            text = f"{commit.refused} messages of the transaction were not taken: {words}"
+            text = f"{commit.refused} messages of the transaction were refused: {words}"
             error = PeerError(code, text, Level.CHANNEL)
             self._engine.fault(error, self.channel, None)
             return

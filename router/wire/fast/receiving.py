@@ -362,7 +362,7 @@ class Receiving:
         number = self._last - behind
         entry = self.unacked.get(number)
         if entry is None or entry.outlet.handle is not handle:
-            text = f"message {command.message_nbr} is not to be given back"
+            text = f"message {command.message_nbr} cannot be returned"
             raise PeerError(Reply.MESSAGE_NOT_FOUND, text)
         del self.unacked[number]
         if self.channel.transacted:

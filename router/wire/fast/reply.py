@@ -154,7 +154,7 @@ def reply_to_outcome(state: DeliveryState | None) -> tuple[Reply, str]:
                 code = Reply.CONTENTS_INVALID
             return code, words_of(error)
         case _:
-            return Reply.FORBIDDEN_NOW, "not taken; it may be sent again"
+            return Reply.FORBIDDEN_NOW, "not accepted; it may be sent again"
 
 
 def outcome_of_reply(code: int, text: str) -> DeliveryState:

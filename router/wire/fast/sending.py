@@ -233,7 +233,7 @@ class Sending:
         try:
             return encode_head(head, body_octets(message, 0)) + message[size:]
         except MisuseError as error:
-            text = f"no room for the address of the answer: {error.reason}"
+            text = f"the address of the answer does not fit: {error.reason}"
             raise PeerError(Reply.CONTENTS_INVALID, text) from error
 
     handlers: ClassVar[Handlers] = {

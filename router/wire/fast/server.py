@@ -81,7 +81,7 @@ class ServerEngine(ServerLinks):
                 self.fault(PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL), channel, None)
             return
         if not number or len(self.channels) >= self.channel_max:
-            text = f"channel {number}; {self.channel_max} channels are taken, from 1 on"
+            text = f"channel {number}; channels 1 to {self.channel_max} are allowed"
             raise PeerError(Reply.CHANNEL_NOT_READY, text, Level.CONNECTION)
         channel = self.channels[number] = ServerChannel(self, command)
         if command.out_of_band:
@@ -119,7 +119,7 @@ class ServerEngine(ServerLinks):
             handle.state = HandleState.CLOSING  # its commands are discarded, like the channel's
             return
         if len(self.handles) > self.handle_max:
-            text = f"{self.handle_max} handles are taken"
+            text = f"at most {self.handle_max} handles are allowed"
             self.fault(PeerError(Reply.INSUFFICIENT_RESOURCES, text), channel, handle)
             return
         opened = handle

@@ -114,7 +114,9 @@ class ServerHandshake(Machine):
 
     def _take_tune(self, command: c.ConnectionTune) -> None:
         if not MIN_FRAME_MAX <= command.frame_max <= self.frame_offer:
-            text = f"frame-max {command.frame_max}; {MIN_FRAME_MAX} to {self.frame_offer} are taken"
+            text = (
+                f"frame-max {command.frame_max}; {MIN_FRAME_MAX} to {self.frame_offer} are accepted"
+            )
             raise PeerError(Reply.SYNTAX_ERROR, text, Level.CONNECTION)
         self.frame_max = self.frame_limit = command.frame_max
         self.channel_max = _agreed("channel-max", command.channel_max, self.channel_max)

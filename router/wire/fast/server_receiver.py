@@ -163,7 +163,7 @@ class ServerReceiver(ServerLink):
         )
         if not self._settles:
             if number in self._open:
-                raise PeerError(Reply.NOT_VALID_NOW, f"message-nbr {number} comes twice")
+                raise PeerError(Reply.NOT_VALID_NOW, f"message-nbr {number} is repeated")
             self._open[number] = False
             if redelivered:
                 self._redelivered.add(number)

@@ -114,7 +114,7 @@ class Answering:
             if error is not None and error.name == conditions.NOT_FOUND:
                 continue  # unroutable: dropped, as accept-mode is not explicit
             code = ErrorCode.PRECONDITION_FAILED if error is None else error_code(error)
-            text = "nobody has taken the message" if error is None else str(error)
+            text = "no receiver accepted the message" if error is None else str(error)
             raise SessionFaultError(code, text, *terms.codes, number)
 
     def _is_explicit(self, number: int) -> bool:

@@ -115,7 +115,7 @@ class Assembling:
         if step not in STEPS or (kind < HEADER and kind != self.track):
             raise framing_error(
                 f"track {self.track}: a frame of kind {kind} and flags {flags & 15:#x}"
-                f" where {self.state.value} is due"
+                f" where {self.state.value} is expected"
             )
         is_last = bool(flags & LAST_SEGMENT)
         if is_first:

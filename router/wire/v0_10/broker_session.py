@@ -308,4 +308,4 @@ class BrokerSession(Session):
 NO_NAME: Final = Condition(
     INVALID_FIELD, f"a name in the address has more than {NAME_OCTETS} octets"
 )
-NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more sessions")
+NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker allows no more sessions")

@@ -57,7 +57,9 @@ class ClientHandshake(Machine):
     def receive_eof(self, now: float) -> list[Event]:
         """Records that the stream has ended."""
         if self.phase is Opening.NEGOTIATING:
-            hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
+            hung_up = Condition(
+                conditions.UNAUTHORIZED_ACCESS, "closed the connection during the login"
+            )
             self.over(hung_up, True)
         return super().receive_eof(now)
 

@@ -307,7 +307,7 @@ class Row:
             DecodeError: names the invalid field.
         """
         if at + 2 > end:
-            raise DecodeError(at, f"{self.spec.record.__name__}: no room for packing flags")
+            raise DecodeError(at, f"{self.spec.record.__name__}: too short for packing flags")
         flags = octets[at] | octets[at + 1] << 8
         if flags & ~self._known:
             raise DecodeError(at, f"{self.spec.record.__name__}: flags of fields it does not have")
@@ -377,7 +377,7 @@ def spec_of(record: type) -> Spec:
 
 def _codes(octets: bytes, what: str) -> tuple[int, int]:
     if len(octets) < 2:
-        raise DecodeError(0, f"the {what} has no room for class and code")
+        raise DecodeError(0, f"the {what} is too short for class and code")
     return octets[0], octets[1]
 
 
@@ -423,7 +423,7 @@ def decode_command_head(octets: bytes) -> CommandHead:
     """
     codes = _codes(octets, "command")
     if len(octets) < 3 or len(octets) < 3 + octets[2] or not octets[2]:
-        raise DecodeError(2, "the command has no room for its session header")
+        raise DecodeError(2, "the command is too short for its session header")
     return CommandHead(*codes, bool(octets[3] & 1), _COMMAND_AT.get(codes), 3 + octets[2])
 
 
@@ -446,7 +446,7 @@ def decode_struct(octets: bytes, at: int, end: int) -> Any:
         DecodeError: it is invalid.
     """
     if at + 2 > end:
-        raise DecodeError(at, "the struct has no room for class and code")
+        raise DecodeError(at, "the struct is too short for class and code")
     row = _STRUCT_AT.get((octets[at], octets[at + 1]))
     return None if row is None else row.decode(octets, at + 2, end)
 

@@ -159,7 +159,7 @@ class Files:
         self._put_away()
         identifier, size = command.identifier or "", command.content_size or 0
         if size > LARGEST_OCTETS:
-            text = f"a file of {size} octets, {LARGEST_OCTETS} are taken"
+            text = f"a file of {size} octets, at most {LARGEST_OCTETS} are accepted"
             raise SessionFaultError(ErrorCode.RESOURCE_LIMIT_EXCEEDED, text)
         key = FileKey(session.server.user, session.server.vhost, identifier)
         found = self._staged.pop(identifier, None) or self._shelf.take(key)

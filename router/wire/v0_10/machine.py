@@ -147,7 +147,9 @@ class Machine(ConnectionMachine):
         ):
             flags, kind, size, _, track, channel = unpack(octets, at)
             if not FRAME_OCTETS <= size <= self.frame_limit:
-                raise framing_error(f"a frame of {size} octets; {self.frame_limit} are taken")
+                raise framing_error(
+                    f"a frame of {size} octets; at most {self.frame_limit} are accepted"
+                )
             if flags >> 6 or kind > BODY or track & 0x0F > COMMAND:
                 raise framing_error(f"a frame with octets {flags:#04x} {kind:#04x} {track:#04x}")
             if end - at < size:
@@ -243,7 +245,7 @@ class Machine(ConnectionMachine):
         elif self.phase is MachinePhase.OPENED:
             self.take_command(channel, assembling.head, assembling.header, assembling.body)
         elif self.phase is not MachinePhase.CLOSING:
-            raise framing_error(f"a command where {self.phase.value} is due")
+            raise framing_error(f"a command where {self.phase.value} is expected")
 
     def check_channel(self, channel: int) -> None:
         """Refuses a channel number beyond the limit, before anything is gathered for it."""
@@ -271,7 +273,7 @@ class Machine(ConnectionMachine):
         elif spec.class_code == 1:
             self._take_connection_control(control)
         elif self.phase is not MachinePhase.OPENED:
-            raise framing_error(f"{spec.record.__name__} where {self.phase.value} is due")
+            raise framing_error(f"{spec.record.__name__} where {self.phase.value} is expected")
         else:
             self.check_channel(channel)
             self.take_session_control(channel, control)
@@ -286,7 +288,7 @@ class Machine(ConnectionMachine):
                 handler = self.steps.get((self.phase, type(control)))
                 if handler is None:
                     what = type(control).__name__
-                    raise framing_error(f"{what} where {self.phase.value} is due")
+                    raise framing_error(f"{what} where {self.phase.value} is expected")
                 handler(self, control)
 
     def take_session_control(self, channel: int, control: Any) -> None:

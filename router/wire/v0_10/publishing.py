@@ -279,7 +279,7 @@ class Publishing(Keeper[Inlet]):
         if 0 < inlet.max_message_octets < len(post.content):
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LIMIT_EXCEEDED,
-                f"{len(post.content)} octets; {inlet.address!r} takes {inlet.max_message_octets}",
+                f"{len(post.content)} octets; {inlet.address!r} accepts {inlet.max_message_octets}",
                 *post.terms.codes,
                 post.number,
             )
@@ -615,7 +615,7 @@ class Publishing(Keeper[Inlet]):
         if refused:
             raise SessionFaultError(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{refused} transfers of the transaction were not taken",
+                f"{refused} transfers of the transaction were refused",
                 5,
                 2,
                 self._commit_number,

@@ -210,4 +210,4 @@ class BrokerChannel(Channel):
 NO_NAME: Final = Condition(
     INVALID_FIELD, f"a name in the address has more than {NAME_OCTETS} octets"
 )
-NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more channels")
+NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker allows no more channels")

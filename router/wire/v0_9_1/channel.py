@@ -148,7 +148,8 @@ class Channel(Asker):
         if step is None:
             raise PeerError(
                 self.misplaced,
-                f"channel {self.number}: frame of type {kind} where a {self.expect.value} is due",
+                f"channel {self.number}: frame of type {kind} where a {self.expect.value}"
+                " is expected",
             )
         step(self, octets, start, end)
 
@@ -218,7 +219,7 @@ class Channel(Asker):
         if body_octets > MAX_BODY_OCTETS:
             raise PeerError(
                 Reply.CONTENT_TOO_LARGE,
-                f"a body of {body_octets} octets, at most {MAX_BODY_OCTETS} are taken",
+                f"a body of {body_octets} octets, at most {MAX_BODY_OCTETS} are accepted",
                 BASIC_CLASS,
             )
 

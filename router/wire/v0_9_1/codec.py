@@ -254,7 +254,7 @@ class MethodCodec:
             DecodeError: names the invalid field.
         """
         if at + 4 > end:
-            raise DecodeError(at, "the frame has no room for class and method")
+            raise DecodeError(at, "the frame is too short for class and method")
         index: tuple[int, int] = _INDEX.unpack_from(octets, at)
         row = self._by_index.get(index)
         if row is None:

@@ -18,7 +18,7 @@ Between engines a message is one string of octets, the *content*, which is
 from the end, the start of the body. Nothing before the header is part of the message: an engine of
 this protocol writes exchange and routing key anew where it must, and header and body are the same
 octets at the far end. A content is always complete: its header has the body's size, so no part of
-it could be sent on before a peer of another protocol has sent the whole message.
+it could be sent on before a peer of another protocol has announced its size.
 """
 
 import struct
@@ -140,7 +140,7 @@ def flags_of(octets: bytes, at: int, end: int) -> tuple[int, int]:
         DecodeError: they do not end, or a further one announces a property.
     """
     if at + 2 > end:
-        raise DecodeError(at, "content header: no room for the property flags")
+        raise DecodeError(at, "content header: too short for the property flags")
     flags = word = octets[at] << 8 | octets[at + 1]
     place = at + 2
     while word & MORE_FLAGS:

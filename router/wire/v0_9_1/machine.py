@@ -177,7 +177,7 @@ class Machine(ConnectionMachine):
         if handler is None:
             raise PeerError(
                 Reply.COMMAND_INVALID,
-                f"{type(method).__name__} where {self.phase.value} is due",
+                f"{type(method).__name__} where {self.phase.value} is expected",
                 spec.class_id,
                 spec.method_id,
             )

@@ -144,7 +144,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         if 0 < inlet.max_message_octets < octets:
             raise PeerError(
                 Reply.CONTENT_TOO_LARGE,
-                f"a body of {octets} octets, {inlet.address!r} takes {inlet.max_message_octets}",
+                f"a body of {octets} octets, {inlet.address!r} accepts {inlet.max_message_octets}",
             )
 
     def submit(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
@@ -548,7 +548,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         if commit.refused:
             raise PeerError(
                 self.refused_commit,
-                f"{commit.refused} publishes of the transaction were not taken",
+                f"{commit.refused} publishes of the transaction were refused",
             )
         self.channel.committed()
 

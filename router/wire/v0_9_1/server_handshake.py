@@ -177,7 +177,9 @@ class ServerHandshake(Machine):
     def _take_tune_ok(self, method: m.ConnectionTuneOk) -> None:
         most = self.frame_limit
         if not MIN_FRAME_MAX <= method.frame_max <= most:
-            self._refuse_limit(f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are taken")
+            self._refuse_limit(
+                f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are accepted"
+            )
             return
         self.frame_max = self.outgoing.frame_max = self.frame_limit = method.frame_max
         if not 0 < method.channel_max <= self.channel_max:

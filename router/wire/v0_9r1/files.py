@@ -95,7 +95,7 @@ class Files:
         engine = self._channel.machine
         self.keep(())
         if method.content_size > FILE_OCTETS:
-            text = f"a file of {method.content_size} octets, {FILE_OCTETS} are taken"
+            text = f"a file of {method.content_size} octets, at most {FILE_OCTETS} are accepted"
             raise PeerError(Reply.CONTENT_TOO_LARGE, text)
         key = FileKey(engine.user, engine.vhost, method.identifier)
         found = engine.uploads.pop(key, None)

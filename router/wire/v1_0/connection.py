@@ -279,7 +279,7 @@ class Connection:
         idle = self.settings.idle_seconds
         return min(self._look_at, self.state.received_at + idle if idle else math.inf)
 
-    def hear(self, now: float) -> None:
+    def record_input(self, now: float) -> None:
         """Records that octets have arrived."""
         if self._started_at is None:
             self._started_at = now
@@ -292,7 +292,7 @@ class Connection:
             Fault: if the peer has been silent for too long.
         """
         if self._started_at is None:
-            self.hear(now)
+            self.record_input(now)
         if now < self.deadline:
             return
         if self._close_is_sent:

@@ -186,7 +186,7 @@ class Engine10:
         if self._is_over:
             return self._take_events()
         self._now = now
-        self._connection.hear(now)
+        self._connection.record_input(now)
         if self._receiving.overtaken:
             self._receiving.release_lanes()
         state = self._state

@@ -88,7 +88,7 @@ class Sending:
         most = link.state.max_message_octets
         if not 0 < most < octets:
             return True
-        limit = f"{octets} octets or more, the peer takes {most}"
+        limit = f"{octets} octets or more, the peer accepts {most}"
         self._reject(link, number, Condition(MESSAGE_SIZE_EXCEEDED, limit))
         return False
 
