@@ -304,20 +304,28 @@ class Lanes:
             return False
         assert incoming.link is not None
         if node in self._judged:  # what the lane sent now would pass what is only ordered yet
+            if incoming.is_express:
+                self._let_pass(node, promoted, incoming, len(deliveries))
             return False
         plain = all(_is_plain(each, incoming, promoted.lane) for each in deliveries)
         if plain and (incoming.is_express or self._join_late(node, promoted, incoming)):
             promoted.lane.put(incoming.link, deliveries)
             return True
         if incoming.is_express and not promoted.lane.queued(incoming.link):
-            self.refresh((node,))
-            known = promoted.links[incoming]
-            passed = incoming.tally.deliveries + len(deliveries) - known.deliveries
-            promoted.lane.passed(incoming.link, passed)
+            self._let_pass(node, promoted, incoming, len(deliveries))
             self._judged.add(node)
         else:
             self.demote(node, rests=True)
         return False
+
+    def _let_pass(
+        self, node: Node, promoted: _Promoted, incoming: IncomingLink, count: int
+    ) -> None:
+        """Has the lane count deliveries that pass it, so that what follows has its right place."""
+        assert incoming.link is not None
+        self.refresh((node,))
+        known = promoted.links[incoming]
+        promoted.lane.passed(incoming.link, incoming.tally.deliveries + count - known.deliveries)
 
     def _join_late(self, node: Node, promoted: _Promoted, incoming: IncomingLink) -> bool:
         alike = all(link.link_credit == incoming.link_credit for link in node.feeds)

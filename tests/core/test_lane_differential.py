@@ -19,6 +19,11 @@ def test_peers_hear_the_same_whether_deliveries_go_by_the_lane_or_not(
     assert carried > 0, "the lane was not tried"
 
 
+def test_what_passes_the_lane_twice_in_a_turn_goes_back_in_its_order() -> None:
+    """Two batches that the core judged, then some on the lane; the receiver gives all back."""
+    assert converse(1186, 150, "lines") > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", range(10))
