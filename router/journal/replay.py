@@ -35,7 +35,7 @@ from router.journal.segment import (
     snapshot_name,
 )
 from router.journal.sequence import Hole, SequenceFollower
-from router.journal.unsettled import LinkMemory, Unsettled
+from router.journal.unsettled import Unsettled
 
 _TRIES: Final = 10  # each one needs a reclaim to end just meanwhile: minutes of traffic apart
 
@@ -89,10 +89,6 @@ class Replayed:
             (each for each in self.memory.deliveries.values() if each.worker == worker),
             key=lambda each: each.received_ns,
         )
-
-    def links_of(self, worker: int) -> list[LinkMemory]:
-        """Returns the links that ``worker`` had."""
-        return [link for link in self.memory.links.values() if link.worker == worker]
 
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
         """Reads a snapshot: it stands for all segments up to its number."""

@@ -179,8 +179,8 @@ def test_a_successor_gets_what_its_predecessor_had_oldest_first() -> None:
     log.commit(START_NS)
     read = replay(DIRECTORY, disk=disk)
     assert [d.key for d in read.deliveries_of(2)] == [key(21), key(22), key(23)]
-    assert [memory.description for memory in read.links_of(2)] == [link]
-    assert read.links_of(1) == []
+    links = read.memory.links.values()
+    assert [(memory.worker, memory.description) for memory in links] == [(2, link)]
 
 
 def test_a_directory_that_is_missing_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
