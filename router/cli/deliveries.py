@@ -100,7 +100,7 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
         console.print("nothing is in doubt" if in_doubt else "nothing is listed as unsettled")
     if page["on_lane"]:
         count = f"{page['on_lane']:,}"
-        console.print(f"and {count} in flight on the express lane, which are not listed one by one")
+        console.print(f"and {count} more on the express lane, which are not listed one by one")
     if page["next"] is not None or page["is_cut"]:
         console.print("and more; --limit shows more, --route and --container narrow the list")
 

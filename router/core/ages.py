@@ -9,7 +9,7 @@ order that is a lower bound of the age; otherwise it is close to it.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
@@ -64,6 +64,20 @@ class LaneAges:
     def begin(self) -> None:
         """Begins a survey; links that the survey does not visit are forgotten."""
         self._before, self._seen = self._seen, {}
+
+    def arrivals(self, link: IncomingLink, now: float) -> Callable[[int], float]:
+        """Returns what tells when a delivery of a link arrived, by its place among all of them.
+
+        It is the time of the first mark that includes the delivery, so it stays the same.
+        """
+        marks = self._seen.get(link) or self._before.get(link)
+        if not marks:
+            marks = self._seen[link] = deque()
+        if not marks or marks[-1].arrived < link.tally.deliveries:
+            marks.append(_Mark(now, link.tally.deliveries))
+        places = [mark.arrived for mark in marks]
+        times = [mark.at for mark in marks]
+        return lambda place: times[min(bisect_left(places, place), len(times) - 1)]
 
     def count(self, link: IncomingLink, now: float, ages: list[int]) -> float:
         """Adds the ages of a link's deliveries on the lane to a histogram; returns the greatest.

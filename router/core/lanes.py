@@ -18,7 +18,7 @@ flutter.
 Nothing is ever on both: a delivery is either the lane's or a pairing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from typing import Protocol as Interface
 from weakref import WeakValueDictionary
@@ -35,7 +35,7 @@ from router.links.pairing import UNNUMBERED, Pairing
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryTag, LinkId
-from router.model.lane import LanePair, LaneStatistics, Remains
+from router.model.lane import LaneDelivery, LanePair, LaneStatistics, Remains
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED
 from router.routes.route import Distribution, Guarantee
 
@@ -84,6 +84,9 @@ class Lane(Interface):
 
     def queued(self, link: LinkId) -> int:
         """Tells how many deliveries of a link wait for credit."""
+
+    def listed(self, most: int) -> list[LaneDelivery]:
+        """Lists up to ``most`` deliveries under way, for people: sent ones, then queued ones."""
 
     def statistics(self, link: LinkId) -> LaneStatistics:
         """Tells what a link has done."""
@@ -506,6 +509,24 @@ class Lanes:
 
     # --- what people want to know -----------------------------------------------------------------
 
+    def listed(
+        self, node: Node, most: int
+    ) -> list[tuple[IncomingLink, LaneDelivery, OutgoingLink | None]]:
+        """Lists up to ``most`` deliveries that a node has under way on the lane, for people."""
+        promoted = self._promoted.get(node)
+        found: list[tuple[IncomingLink, LaneDelivery, OutgoingLink | None]] = []
+        for each in () if promoted is None else promoted.lane.listed(most):
+            incoming = self._by_id.get(each.incoming)
+            outgoing = None if each.outgoing is None else self._by_id.get(each.outgoing)
+            if isinstance(incoming, IncomingLink) and not isinstance(outgoing, IncomingLink):
+                found.append((incoming, each, outgoing))
+        return found
+
+    @property
+    def nodes(self) -> Collection[Node]:
+        """The nodes that are on the lane."""
+        return self._promoted.keys()
+
     def refresh(self, nodes: Iterable[Node] | None = None) -> None:
         """Brings what the records say of credit and totals up to date; None: of all nodes."""
         for node in tuple(self._promoted) if nodes is None else nodes:
@@ -543,7 +564,8 @@ class Lanes:
         _add(link.tally, before, now)
         if isinstance(link, IncomingLink):
             queued = now.queued + len(feed_of_link(link).waiting)
-            link.follow_lane(now.credit, queued=queued, unsettled=now.unsettled)
+            unsettled = now.unsettled + now.queued_unsettled
+            link.follow_lane(now.credit, queued=queued, unsettled=unsettled)
         else:
             credit = link.credit if node in self._judged else now.credit
             link.follow_lane(credit, width=now.granted, unsettled=now.unsettled)

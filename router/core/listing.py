@@ -6,27 +6,36 @@ position. Links are in the order of their attaching, suspended ones last. Delive
 first: each link keeps its unsettled ones in order of arrival, and those of all links are merged
 until the page is full. No page examines more than ``LOOKS_MOST`` deliveries; a page that stopped
 there is marked (``is_cut``).
+
+What is on the express lane is listed as it is there, without bringing it to the core, up to
+``LANE_MOST`` deliveries; more are only counted (``on_lane``). When they arrived is known as well as
+``ages`` has it.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
 import attrs
 
+from router.core.ages import LaneAges
 from router.core.lanes import Lanes
-from router.core.node import feed_of, in_custody
+from router.core.node import Node, feed_of, in_custody
 from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.retired import as_totals, route_name
 from router.core.snapshot import DYNAMIC, Totals
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import Pairing, doubts, octets_of
+from router.model.lane import LaneDelivery
 from router.model.terminus import Role
 
 LOOKS_MOST: Final = 20_000
 """Most deliveries examined for one page: some 10 ms."""
+
+LANE_MOST: Final = 5_000
+"""Most deliveries on the express lane that are listed one by one: some 10 ms."""
 
 
 @attrs.frozen(kw_only=True)
@@ -170,7 +179,7 @@ class DeliveryPage:
     Attributes:
         has_more: there is a next page.
         is_cut: there were so many candidates that the rest was not examined.
-        on_lane: all unsettled deliveries on the express lane, which are only counted.
+        on_lane: unsettled deliveries on the express lane that are only counted.
         gaps: parts of the journal that are missing; deliveries in doubt that were recorded only
             there are not listed.
     """
@@ -205,8 +214,9 @@ class Lister:
         gaps: missing parts of the restored journal, for people.
     """
 
-    def __init__(self, registry: Registry, lanes: Lanes) -> None:
+    def __init__(self, registry: Registry, lanes: Lanes, ages: LaneAges) -> None:
         self.gaps: tuple[str, ...] = ()
+        self._ages = ages
         self._registry = registry
         self._lanes = lanes
 
@@ -270,16 +280,48 @@ class Lister:
         self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
     ) -> DeliveryPage:
         found: list[DeliveryRecord] = []
-        on_lane = 0 if wanted.in_doubt else self._count_on_lane(wanted)
-        merged = heapq.merge(*self._sources(wanted), key=lambda each: each[0])
+        on_lane, lane = (0, []) if wanted.in_doubt else self._on_lane(wanted, now)
+        sources: list[Iterator[tuple[DeliveryPosition, Pairing | DeliveryRecord]]]
+        sources = [*self._sources(wanted), iter(lane)]
+        merged = heapq.merge(*sources, key=lambda each: each[0])
         for looked, (position, pairing) in enumerate(merged):
             if len(found) == most:
                 return DeliveryPage(tuple(found), True, on_lane=on_lane)
             if looked == LOOKS_MOST:
                 return DeliveryPage(tuple(found), False, is_cut=True, on_lane=on_lane)
-            if (after is None or position > after) and _is_wanted_delivery(pairing, wanted):
+            if after is not None and position <= after:
+                continue
+            if isinstance(pairing, DeliveryRecord):
+                found.append(pairing)
+            elif _is_wanted_delivery(pairing, wanted):
                 found.append(_delivery_record(pairing, now))
         return DeliveryPage(tuple(found), False, on_lane=on_lane)
+
+    def _on_lane(
+        self, wanted: Filter, now: float
+    ) -> tuple[int, list[tuple[DeliveryPosition, DeliveryRecord]]]:
+        """Lists what is on the express lane, and counts what is not listed."""
+        total = self._count_on_lane(wanted)  # refreshes what links know of their lanes
+        found: list[tuple[DeliveryPosition, DeliveryRecord]] = []
+        arrivals: dict[IncomingLink, Callable[[int], float]] = {}
+        left, counted = LANE_MOST, 0
+        for node in self._lanes.nodes:
+            if wanted.route not in (None, _route_name(node)):
+                continue
+            listed = self._lanes.listed(node, left)
+            left -= len(listed)
+            for incoming, each, outgoing in listed:
+                counted += not (is_sibling(incoming.connection) or each.is_settled)
+                names = (*_names(incoming), *(() if outgoing is None else _names(outgoing)))
+                if wanted.container is not None and wanted.container not in names:
+                    continue
+                arrived_at = arrivals.get(incoming)
+                if arrived_at is None:
+                    arrived_at = arrivals[incoming] = self._ages.arrivals(incoming, now)
+                record = _lane_record(node, incoming, each, outgoing, now, arrived_at(each.place))
+                found.append((record.position, record))
+        found.sort(key=lambda each: each[0])
+        return (0 if left else max(0, total - counted)), found
 
     def _count_on_lane(self, wanted: Filter) -> int:
         self._lanes.refresh()
@@ -377,7 +419,10 @@ def _is_wanted_delivery(pairing: Pairing, wanted: Filter) -> bool:
 
 def _route_of(pairing: Pairing) -> str:
     """Returns the name of a delivery's route, even if its link is to the anonymous terminus."""
-    node = feed_of(pairing).node
+    return _route_name(feed_of(pairing).node)
+
+
+def _route_name(node: Node) -> str:
     return DYNAMIC if node.is_dynamic else node.route.name
 
 
@@ -439,6 +484,33 @@ def _delivery_record(pairing: Pairing, now: float) -> DeliveryRecord:
         attempts=pairing.attempts,
         in_custody=in_custody(pairing),
         position=_position(pairing),
+    )
+
+
+def _lane_record(  # noqa: PLR0917  a delivery on the lane, and where it is
+    node: Node,
+    incoming: IncomingLink,
+    delivery: LaneDelivery,
+    outgoing: OutgoingLink | None,
+    now: float,
+    arrived: float,
+) -> DeliveryRecord:
+    key = incoming.key
+    state = "queued" if delivery.outgoing is None else "sent"
+    return DeliveryRecord(
+        tag=delivery.tag.hex(),
+        route=_route_name(node),
+        address=node.key.address,
+        container=key.container,
+        link=key.name,
+        state="answered" if delivery.is_answered else state,
+        to_container=None if outgoing is None else outgoing.key.container,
+        to_link=None if outgoing is None else outgoing.key.name,
+        age_seconds=max(0.0, now - arrived),
+        octets=delivery.octets,
+        attempts=0,
+        in_custody=delivery.is_settled and not node.is_lossy,
+        position=DeliveryPosition(arrived, key.container, key.name, delivery.place),
     )
 
 

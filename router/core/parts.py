@@ -317,7 +317,7 @@ class Parts:
     @cached_property
     def lister(self) -> Lister:
         """Lists links and deliveries."""
-        return Lister(self.state.registry, self.lanes)
+        return Lister(self.state.registry, self.lanes, self.surveyor.ages)
 
     def restorer(self, decode: DecodeState) -> Restorer:
         """Makes what takes over deliveries of an earlier life, once."""

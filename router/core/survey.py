@@ -110,7 +110,11 @@ _PeerKey = tuple[str, bool]
 
 
 class Surveyor:
-    """Takes stock of one core, again and again."""
+    """Takes stock of one core, again and again.
+
+    Attributes:
+        ages: of what is on the express lane.
+    """
 
     def __init__(self, state: State, uplinks: Uplinks, granter: Granter, lanes: Lanes) -> None:
         self._registry = state.registry
@@ -119,7 +123,7 @@ class Surveyor:
         self._granter = granter
         self._lanes = lanes
         self._watch = StallWatch()
-        self._ages = LaneAges()
+        self.ages = LaneAges()
 
     def survey(self, now: float) -> Snapshot:
         """Takes stock at one go."""
@@ -142,7 +146,7 @@ class Surveyor:
         stock = _Stock(now)
         self._lanes.refresh()
         self._watch.begin()
-        self._ages.begin()
+        self.ages.begin()
         self._registry.retired.survey_begins()
         for connection in tuple(self._registry.parties):
             peer = stock.peer(connection)
@@ -209,13 +213,15 @@ class Surveyor:
             pairings = chain(waiting, link.unsettled.values())
             route.oldest = max(route.oldest or 0.0, count_ages(pairings, count, now, route.ages))
         if link.lane_unsettled:
-            route.oldest = max(route.oldest or 0.0, self._ages.count(link, now, route.ages))
+            route.oldest = max(route.oldest or 0.0, self.ages.count(link, now, route.ages))
 
     def _look_at_node(self, node: Node, stock: "_Stock") -> None:
         found, route = stock.address(node)
-        if node.rotation:
+        if node.is_express:
+            found.queued = sum(link.queued for link in node.feeds)
+        elif node.rotation:
             found.queued = sum(len(feed.waiting) for feed in node.rotation)
-            route.queued += found.queued
+        route.queued += found.queued
         route.addresses += 1
         uplinks = self._uplinks.of(node)
         for uplink in uplinks:

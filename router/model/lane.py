@@ -57,6 +57,28 @@ class Remains:
     granted: Mapping[LinkId, int] = attrs.field(factory=dict)
 
 
+@attrs.frozen
+class LaneDelivery:
+    """A delivery under way on a lane, to be shown to people.
+
+    Attributes:
+        incoming: the link on which it was received.
+        tag: its delivery-tag there.
+        place: as in ``LanePair``.
+        is_settled: its sender has settled it.
+        outgoing: the link on which it was sent; None: it waits for a receiver.
+        is_answered: its sender has the outcome and is yet to settle.
+    """
+
+    incoming: LinkId
+    tag: bytes
+    octets: int
+    place: int
+    is_settled: bool
+    outgoing: LinkId | None
+    is_answered: bool
+
+
 @attrs.frozen(kw_only=True)
 class LaneStatistics:
     """A link's totals in lanes since it was attached.
@@ -65,8 +87,9 @@ class LaneStatistics:
         deliveries, octets: deliveries received or sent, and their octets of payload.
         settled: deliveries received or sent settled.
         accepted: deliveries with the outcome accepted.
-        unsettled: deliveries of the lane not settled on this link.
+        unsettled: deliveries that were sent on, or sent, and are not settled on this link.
         queued: deliveries received and not sent on yet; 0 for outgoing links.
+        queued_unsettled: of these, those that their sender has not settled.
         credit: deliveries that may still be received or sent.
         granted: the credit of the receiver's last flow; 0 for incoming links.
     """
@@ -77,5 +100,6 @@ class LaneStatistics:
     accepted: int
     unsettled: int
     queued: int
+    queued_unsettled: int
     credit: int
     granted: int

@@ -168,7 +168,7 @@ class Page(Generic[Item]):
     Attributes:
         next: cursor of the next page; None: this is the last page.
         is_cut: the list was too long to search; its rest is left out.
-        on_lane: deliveries on the express lane, which are counted but not listed.
+        on_lane: deliveries on the express lane that are only counted.
         gaps: for deliveries in doubt, what the journal misses.
     """
 

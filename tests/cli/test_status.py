@@ -7,11 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
+import trio
 
+from tests.support.clients import receiving, sending
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
@@ -50,6 +55,9 @@ class House:
 
     def status(self, *options: str, columns: int | None = None) -> tuple[int, str]:
         return self.run("status", "--config", "router.yaml", *options, columns=columns)
+
+    def deliveries(self, *options: str, columns: int | None = None) -> tuple[int, str]:
+        return self.run("deliveries", "--config", "router.yaml", *options, columns=columns)
 
     def until(self, pattern: str, *options: str, columns: int | None = None) -> tuple[int, str]:
         """Asks until the answer matches: a snapshot from before is good for a while."""
@@ -121,6 +129,52 @@ def test_what_the_router_rejects_itself_is_a_problem_too(small: House) -> None:
 def test_a_route_to_a_container_that_is_away_says_so(small: House) -> None:
     _, shown = small.until(r"^away\.#  > gone +away ")
     assert "container gone is not connected" in shown
+
+
+async def test_what_both_workers_hold_is_listed_and_counted_alike(small: House) -> None:
+    where = small.url.removeprefix("amqp://")
+    async with AsyncExitStack() as stack:
+        for number in range(6):
+            address = f"orders.held.{number}"
+            sink = await stack.enter_async_context(receiving(where, address, window=3))
+            sink.is_paused = True
+            source = await stack.enter_async_context(sending(where, address, [b"x"] * 3))
+            await source.wait_until(partial(_has_sent, source, 3))
+        deadline = trio.current_time() + 60
+        while True:
+            overview = json.loads((await _asked(small.status, "--json"))[1])
+            if overview["status"]["unsettled"] == 18:
+                break
+            assert trio.current_time() < deadline, overview["status"]
+        workers = {each["worker"] for each in overview["status"]["workers"]}
+        assert workers == {1, 2}
+        assert sum(each["incoming_unsettled"] for each in overview["routes"]) == 18
+        _, shown = await _asked(small.status)
+        assert ", 18 unsettled" in shown.splitlines()[0]
+        assert re.search(r"^orders\.# .* 18 +\S+ m?s? +0 +\d+$", shown, re.MULTILINE), shown
+        listed = json.loads((await _asked(small.deliveries, "--json"))[1])
+        from_clients = [each for each in listed if "/" not in each["container"]]
+        assert {each["address"] for each in from_clients} == {
+            f"orders.held.{number}" for number in range(6)
+        }
+        assert len(from_clients) == 18
+        _, shown = await _asked(partial(small.deliveries, columns=80))
+        lines = shown.splitlines()
+        assert lines[0].split() == [
+            "tag", "age", "state", "route", "from", "to", "octets", "attempts",
+        ]  # fmt: skip
+        assert all(len(line) <= 80 for line in lines)
+        assert all(re.search(r" \d+ B +0$", line) for line in lines[1:])
+        assert "express lane" not in shown
+
+
+def _has_sent(source: Any, count: int) -> bool:
+    return len(source.sent) == count
+
+
+async def _asked(ask: Any, *options: str) -> tuple[int, str]:
+    answer: tuple[int, str] = await trio.to_thread.run_sync(lambda: ask(*options))
+    return answer
 
 
 def test_nothing_is_wrong_with_a_healthy_router(tmp_path: Path) -> None:

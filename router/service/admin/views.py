@@ -310,7 +310,7 @@ class DeliveriesView:
 
     Attributes:
         is_cut: there are so many that the rest was not searched; use narrower filters.
-        on_lane: unsettled deliveries on the express lane, which are counted but not listed.
+        on_lane: unsettled deliveries on the express lane beyond 5,000, which are only counted.
         gaps: parts of the journal that are missing; deliveries recorded only there may be in doubt
             and are not listed.
     """

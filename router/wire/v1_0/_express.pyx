@@ -42,7 +42,7 @@ from weakref import WeakValueDictionary
 
 from router.errors import MisuseError
 from router.model.delivery import ReceivedDelivery
-from router.model.lane import LanePair, LaneStatistics, Remains
+from router.model.lane import LaneDelivery, LanePair, LaneStatistics, Remains
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
 from router.wire.v1_0.head import fill
@@ -63,6 +63,7 @@ include "kernel/arrivals.pxi"
 include "kernel/departures.pxi"
 include "kernel/credit.pxi"
 include "kernel/giving_up.pxi"
+include "kernel/listing.pxi"
 include "kernel/carrier.pxi"
 
 THIS_MODULE = sys.modules[__name__]

@@ -48,7 +48,7 @@ from router.errors import MisuseError
 from router.model.compiled import compiled
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkId
-from router.model.lane import LanePair, LaneStatistics, Remains
+from router.model.lane import LaneDelivery, LanePair, LaneStatistics, Remains
 from router.wire.carrier import Carrier
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
 
@@ -141,6 +141,9 @@ class Lane(Interface):
 
     def queued(self, link: LinkId) -> int:
         """Returns how many deliveries of a link wait for credit."""
+
+    def listed(self, most: int) -> list[LaneDelivery]:
+        """Lists up to ``most`` deliveries under way, for people: sent ones, then queued ones."""
 
     def statistics(self, link: LinkId) -> LaneStatistics:
         """Returns a link's counters."""

@@ -325,9 +325,14 @@ cdef class Lane:
             accepted=state.accepted,
             unsettled=state.unsettled,
             queued=state.queued,
+            queued_unsettled=count_unsettled(self.express, state),
             credit=credit,
             granted=state.granted,
         )
+
+    def listed(self, int64_t most):
+        """Lists deliveries that are under way; see ``express.Lane``."""
+        return list_lane(self.express, self, most)
 
     def relieve(self):
         """Records that a connection is no longer congested."""
