@@ -1,18 +1,27 @@
 """``router reload``: applies a changed configuration file."""
 
+from collections import Counter
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from router.cli.admin import BAD_USAGE, AdminError, admin_options, asking, fail, find_endpoint
 from router.cli.output import tell
 
+_SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
+
 
 @click.command("reload")
 @admin_options
-def command(*, admin: str | None, token: str | None, config: Path | None) -> None:
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what a reload would change, with its effects, and change nothing; default: off.",
+)
+def command(*, admin: str | None, token: str | None, config: Path | None, dry_run: bool) -> None:
     """Let a running router read its file anew, and print the difference.
 
     A file with problems changes nothing: they are printed as `router check` prints them, and the
@@ -21,20 +30,33 @@ def command(*, admin: str | None, token: str | None, config: Path | None) -> Non
     """
     with asking(find_endpoint(admin, token, config)) as client:
         try:
-            done = client.post("reload")
+            done = client.post("reload?dry_run=true" if dry_run else "reload")
         except AdminError as error:
             if error.status == HTTPStatus.CONFLICT:
                 fail(*error.reason.split("\n"), code=BAD_USAGE)
             raise
     differences = done["differences"]
     for each in differences:
-        tell(_describe(each))
-    if not differences:
+        tell(_describe(each), *(f"    {effect}" for effect in each["effects"]))
+    if dry_run:
+        click.echo(_conclude(differences))
+    elif not differences:
         click.echo("nothing has changed")
 
 
+def _conclude(differences: Sequence[Any]) -> str:
+    """Returns the last line of a dry run."""
+    if not differences:
+        return "a reload would change nothing"
+    waiting = sum(each["waits_for_restart"] for each in differences)
+    counts = Counter(each["change"] for each in differences if not each["waits_for_restart"])
+    parts = [f"{counts[change]} {change}" for change in _SIGNS if counts[change]]
+    parts += [f"{waiting} waiting for a restart"] * bool(waiting)
+    return f"a reload would do this: {', '.join(parts)}; nothing was changed"
+
+
 def _describe(difference: Any) -> str:
-    sign = {"added": "+", "removed": "-", "changed": "~"}[difference["change"]]
+    sign = _SIGNS[difference["change"]]
     name = "" if difference["name"] is None else f" {difference['name']}"
     options = f": {', '.join(difference['options'])}" if difference["options"] else ""
     waits = " (waits for a restart)" if difference["waits_for_restart"] else ""

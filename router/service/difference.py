@@ -49,6 +49,7 @@ class Difference:
         waits_for_restart: a reload does not change these options.
         kept: unsettled exactly-once deliveries that wait for a route of their address, because
             this entry's route was removed or its direction was reversed.
+        effects: what a reload would do about it, in phrases; only a rehearsal tells.
     """
 
     section: str
@@ -57,6 +58,7 @@ class Difference:
     options: tuple[str, ...] = ()
     waits_for_restart: bool = False
     kept: int = 0
+    effects: tuple[str, ...] = ()
 
 
 def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:

@@ -55,6 +55,7 @@ from router.service.cursor import (
 )
 from router.service.difference import Difference
 from router.service.merge import merge_containers, merge_cores
+from router.service.rehearsal import FindRecord
 from router.service.route_list import RouteList
 
 ANSWER_SECONDS: Final = 5.0
@@ -133,6 +134,9 @@ class Steering(Interface):
 
     async def reload(self) -> ReloadReport:
         """Reads the configuration file again and applies it if it is valid."""
+
+    async def rehearse(self, find: FindRecord) -> ReloadReport:
+        """Reads the configuration file again and reports what a reload would change."""
 
 
 @attrs.frozen(kw_only=True)
@@ -231,6 +235,15 @@ class RouterControl:
             routes=RouteList.of(steering.table, core.routes),
             containers=merge_containers(answer.containers for answer in answers.values()),
         )
+
+    async def rehearse(self) -> ReloadReport:
+        """Reports what a reload would change; changes nothing.
+
+        Raises:
+            SilentError: no worker answers.
+        """
+        snapshot = await self.snapshot()
+        return await self.steering.rehearse(snapshot.routes.used.get)
 
     # Lists
 

@@ -54,6 +54,7 @@ from router.service.journal import (
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
+from router.service.rehearsal import FindRecord, rehearse
 from router.service.setup import prepare_process
 from router.service.supervisor import Supervisor
 from router.service.worker import make_worker
@@ -456,10 +457,8 @@ class _Steering:
 
     async def reload(self) -> ReloadReport:
         """Reloads the file and applies it if it is valid."""
-        if self.is_draining or self._is_leaving:
-            return ReloadReport(problems=("the router is draining",))
-        if not self._is_serving:
-            return ReloadReport(problems=("the router has not begun to serve",))
+        if problems := self._why_no_reload():
+            return ReloadReport(problems=problems)
         async with self._reloads:
             self.notifier.reloading()
             try:
@@ -470,6 +469,20 @@ class _Steering:
                 return self._refuse([_reason(error)])
             finally:
                 self.notifier.ready()
+
+    async def rehearse(self, find: FindRecord) -> ReloadReport:
+        """Reads the file and reports what a reload would change; changes nothing."""
+        if problems := self._why_no_reload():
+            return ReloadReport(problems=problems)
+        async with self._reloads:
+            try:
+                config = await trio.to_thread.run_sync(self.load)
+                await self._try_listeners(config)
+            except ConfigError as error:
+                return ReloadReport(problems=tuple(map(str, error.problems)))
+            except (RouterError, OSError) as error:
+                return ReloadReport(problems=(_reason(error),))
+        return ReloadReport(differences=rehearse(self.config, config, find))
 
     async def _try_listeners(self, config: RouterConfig) -> None:
         """Checks that all listeners of a configuration can be opened.
@@ -483,6 +496,11 @@ class _Steering:
             where = named_listeners(config)[error.listener].where
             place = where.keys.get("bind", Position(config.file, 1, 1))
             raise ConfigError([Problem(place, _reason(error))]) from error
+
+    def _why_no_reload(self) -> tuple[str, ...]:
+        if self.is_draining or self._is_leaving:
+            return ("the router is draining",)
+        return () if self._is_serving else ("the router has not begun to serve",)
 
     async def _reload(self) -> ReloadReport:
         config = await trio.to_thread.run_sync(self.load)

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,6 +159,53 @@ def test_reload_prints_the_difference(tmp_path: Path) -> None:
             "~ routes #: stall_seconds",
             "+ routes new",
         ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dry_run_prints_what_a_reload_would_do_and_does_nothing(
+    tmp_path: Path, workers: int
+) -> None:
+    text = FILE.replace("workers: 1", f"workers: {workers}")
+    with setup(tmp_path, text) as made:
+        assert made.ok("reload", "--dry-run") == "a reload would change nothing\n"
+        changed = text.replace("127.0.0.1:1", "127.0.0.1:2").replace("id: under-test", "id: other")
+        (tmp_path / "router.yaml").write_text(changed.replace("to: east", "to: east/o"))
+        told = [
+            "~ router: id (waits for a restart)",
+            "~ containers east: url",
+            "    its connection is closed and dialed anew; its links are attached again",
+            "~ routes orders: to",
+            "    link to east ends",
+            "    link to east/o is new",
+        ]
+        last = "a reload would do this: 2 changed, 1 waiting for a restart; nothing was changed"
+        for _ in range(2):  # the first has changed nothing
+            assert made.ok("reload", "--dry-run").splitlines() == [*told, last]
+        assert "config." not in "".join(made.router.log)
+        assert made.ok("reload").splitlines() == [each for each in told if each[0] != " "]
+
+
+def test_a_dry_run_of_a_bad_file_prints_its_problems_and_exits_with_2(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        (tmp_path / "router.yaml").write_text(FILE + "nonsense: 1\n")
+        result = made.run("reload", "--dry-run")
+        assert result.exit_code == 2
+        assert "router.yaml:8:1: unknown key 'nonsense'" in result.output
+
+
+@pytest.mark.parametrize("arguments", [("reload", "--dry-run"), ("reload",)])
+def test_a_reload_to_a_port_in_use_is_refused_at_its_place(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    with setup(tmp_path) as made, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "router.yaml").write_text(FILE.replace("127.0.0.1:0", place))
+        result = made.run(*arguments)
+        assert result.exit_code == 2
+        assert f"router.yaml:3:20: listener {place}: Address already in use; " in result.output
+        assert "bind another port" in result.output
 
 
 def test_reload_of_a_bad_file_prints_its_problems_and_exits_with_2(tmp_path: Path) -> None:

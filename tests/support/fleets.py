@@ -39,6 +39,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
+from router.service.rehearsal import FindRecord
 from router.service.route_list import RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
 
@@ -315,6 +316,7 @@ class FakeSteering:
     required_containers: Sequence[str] = ()
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
+    reloads: int = 0
     listening: tuple[ListenerRecord, ...] = attrs.field(factory=lambda: (listener(),))
     table: RoutingTable = attrs.field(factory=RoutingTable)
 
@@ -325,6 +327,11 @@ class FakeSteering:
         self.is_draining = True
 
     async def reload(self) -> ReloadReport:
+        await trio.lowlevel.checkpoint()
+        self.reloads += 1
+        return self.report
+
+    async def rehearse(self, find: FindRecord) -> ReloadReport:
         await trio.lowlevel.checkpoint()
         return self.report
 

@@ -223,8 +223,9 @@ class Api:
         return Statused(202, self._status(snapshot), self.control.steering.drain)
 
     async def reload(self, asked: Asked) -> ReloadView:
-        """Reloads the configuration file."""
-        report = await self.control.steering.reload()
+        """Reloads the configuration file, or tells what that would change."""
+        is_dry: bool = asked.query["dry_run"]
+        report = await (self.control.rehearse() if is_dry else self.control.steering.reload())
         if report.problems:
             raise ConflictError("\n".join(report.problems))
         return ReloadView(
@@ -236,6 +237,7 @@ class Api:
                     options=each.options,
                     waits_for_restart=each.waits_for_restart,
                     kept=each.kept,
+                    effects=each.effects,
                 )
                 for each in report.differences
             )

@@ -250,6 +250,15 @@ OPERATIONS: Final = (
         summary="Read the configuration file anew, and apply it if it is good.",
         handler=Api.reload,
         answer=ReloadView,
+        parameters=(
+            Parameter(
+                name="dry_run",
+                description="only tell what a reload would change",
+                kind=bool,
+                bounds={},
+                default=False,
+            ),
+        ),
         errors={409: "the file has problems, or the router is draining; nothing has changed"},
     ),
     Operation(

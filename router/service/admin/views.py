@@ -378,11 +378,12 @@ class DifferenceView:
     options: tuple[str, ...]
     waits_for_restart: bool
     kept: int
+    effects: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
 class ReloadView:
-    """The changes made by a reload of the configuration file."""
+    """The changes made by a reload of the configuration file, or that it would make."""
 
     differences: tuple[DifferenceView, ...]
 

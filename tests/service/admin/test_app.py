@@ -448,6 +448,7 @@ async def test_reload_tells_the_difference() -> None:
             "options": [],
             "waits_for_restart": False,
             "kept": 0,
+            "effects": [],
         },
         {
             "section": "routes",
@@ -456,6 +457,7 @@ async def test_reload_tells_the_difference() -> None:
             "options": [],
             "waits_for_restart": False,
             "kept": 5,
+            "effects": [],
         },
         {
             "section": "router",
@@ -464,8 +466,22 @@ async def test_reload_tells_the_difference() -> None:
             "options": ["id"],
             "waits_for_restart": True,
             "kept": 0,
+            "effects": [],
         },
     ]
+
+
+async def test_a_dry_run_tells_the_difference_and_reloads_nothing() -> None:
+    site = Site()
+    effects = ("its connection is closed",)
+    gone = Difference(section="containers", name="east", change=Change.REMOVED, effects=effects)
+    site.fleet.steering.report = ReloadReport(differences=(gone,))
+    answer = await site.post("/api/v1/reload?dry_run=true")
+    (told,) = answer.json["differences"]
+    assert (told["name"], told["effects"]) == ("east", [*effects])
+    assert site.fleet.steering.reloads == 0
+    await site.post("/api/v1/reload?dry_run=false")
+    assert site.fleet.steering.reloads == 1
 
 
 async def test_a_file_with_problems_is_a_conflict_that_tells_them() -> None:
