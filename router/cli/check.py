@@ -4,13 +4,18 @@ import json
 from typing import NoReturn
 
 import click
+import trio
 
 from router.cli.output import LINE_MOST, tell
 from router.model.text import shown
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
+from router.service import inquiry
 from router.service.config import ConfigError, RouterConfig, json_schema
 from router.service.credentials import load_usable
+
+FAILED = 1
+"""Exit code for what is not there."""
 
 BAD_CONFIGURATION = 2
 """Exit code for bad usage and configuration."""
@@ -23,16 +28,51 @@ DEFAULT_CONFIG = "router.yaml"
 @click.option(
     "--schema", is_flag=True, help="Print the JSON Schema of the file instead; default: off."
 )
-def command(config: str, schema: bool) -> None:
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Dial each container and look for the addresses that routes name there; nothing is sent,"
+    " received or made; default: off.",
+)
+@click.option(
+    "--seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=inquiry.SECONDS,
+    show_default=True,
+    help="Time limit of --connect for each URL.",
+)
+def command(config: str, schema: bool, connect: bool, seconds: float) -> None:
     """Validate CONFIG and print each route with the guarantee it really gives, and why.
 
     CONFIG is a YAML file; default: router.yaml. Exits with 0, or with 2 and a line
     file:line:column: problem for each problem on standard error.
+
+    With --connect, prints a line for each container and each address instead: what is there on
+    standard output; what is not, and what to do, on standard error. Exits with 1 if anything is
+    not there.
     """
     if schema:
         click.echo(json.dumps(json_schema(), indent=2))
-        return
-    report(load_or_exit(config))
+    elif connect:
+        _connect(load_or_exit(config), seconds)
+    else:
+        report(load_or_exit(config))
+
+
+def _connect(config: RouterConfig, seconds: float) -> None:
+    """Prints what the containers say, and exits with 1 if a problem is among it."""
+    try:
+        findings = trio.run(inquiry.inquire, config, seconds)
+    except KeyboardInterrupt:
+        raise SystemExit(FAILED) from None
+    for finding in findings:
+        tell(str(finding), err=finding.is_problem)
+    problems = sum(finding.is_problem for finding in findings)
+    counts = _count(len(config.containers), "container"), _count(problems, "problem")
+    tell(f"{config.file}: {' dialed, '.join(counts)}")
+    if problems:
+        raise SystemExit(FAILED)
 
 
 def load_or_exit(config: str) -> RouterConfig:

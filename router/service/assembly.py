@@ -128,14 +128,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             for number, (name, each) in enumerate(named_listeners(config).items())
             if each.tls is not None
         },
-        **{
-            name: Rotation(
-                context=TlsContext(client_files(each, name), TlsFiles.client_context),
-                retire_seconds=each.tls.retire_seconds,
-            )
-            for name, each in config.containers.items()
-            if any(url.is_tls for url in each.url)
-        },
+        **_client_rotations(config),
     }
     return Assembly(
         config=config,
@@ -147,12 +140,41 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             per_source=config.limits.connections_per_source,
         ),
         listener_settings=_listener_settings(config, shared, policy, rotations),
-        endpoints={
-            name: _endpoints(config, container, name, shared, rotations.get(name))
-            for name, container in config.containers.items()
-        },
+        endpoints=_all_endpoints(
+            config, engine_settings(config, shared, is_server=False), shared, rotations
+        ),
         rotations=rotations,
     )
+
+
+def trial_endpoints(
+    config: RouterConfig, shared: Shared, container: str
+) -> Mapping[str, tuple[Endpoint, ...]]:
+    """Returns where each container is dialed, by its name, for connections that carry nothing.
+
+    Args:
+        config: as loaded.
+        shared: gives the engines their link ids.
+        container: the container-id to dial with.
+
+    Raises:
+        TlsError: a certificate cannot be used.
+    """
+    settings = attrs.evolve(
+        engine_settings(config, shared, is_server=False), container=container, is_router=False
+    )
+    return _all_endpoints(config, settings, shared, _client_rotations(config))
+
+
+def _client_rotations(config: RouterConfig) -> dict[str, Rotation]:
+    return {
+        name: Rotation(
+            context=TlsContext(client_files(each, name), TlsFiles.client_context),
+            retire_seconds=each.tls.retire_seconds,
+        )
+        for name, each in config.containers.items()
+        if any(url.is_tls for url in each.url)
+    }
 
 
 def _listener_settings(
@@ -416,15 +438,26 @@ def _offer(sasl: ListenerSasl | None, passwords_allowed: bool) -> tuple[str, ...
     )
 
 
-def _endpoints(
+def _all_endpoints(
     config: RouterConfig,
+    settings: EngineSettings,
+    shared: Shared,
+    rotations: Mapping[str, Rotation],
+) -> dict[str, tuple[Endpoint, ...]]:
+    """Returns where each container is dialed, by its name."""
+    return {
+        name: _endpoints(container, settings, shared, rotations.get(name))
+        for name, container in config.containers.items()
+    }
+
+
+def _endpoints(
     container: Container,
-    name: str,
+    settings: EngineSettings,
     shared: Shared,
     rotation: Rotation | None,
 ) -> tuple[Endpoint, ...]:
     context = None if rotation is None else rotation.context
-    settings = engine_settings(config, shared, is_server=False)
     return tuple(
         _endpoint(container, url, settings, context, shared.express) for url in container.url
     )

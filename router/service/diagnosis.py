@@ -4,11 +4,18 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
+from urllib.parse import urlsplit
 
 import attrs
 
 from router.core.snapshot import Rejection, RouteRecord
 from router.routes.route import Guarantee, InDoubt, Route
+from router.service.advice import (
+    connection_advice,
+    container_words,
+    first_fitting,
+    link_advice,
+)
 from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.fleet import RouterSnapshot
 
@@ -189,7 +196,7 @@ def _uplinks(snapshot: RouterSnapshot) -> Iterator[Problem]:
                 subject="route",
                 name=route.name,
                 text=f"{uplink.container} ends the link to {uplink.address!r}: {reason}",
-                advice=_link_advice(reason),
+                advice=link_advice(reason, uplink.address, "it is tried again for ever"),
             )
 
 
@@ -232,7 +239,7 @@ def _rejection_advice(rejection: Rejection) -> str:
     if rejection.address:
         trace = f"router trace {rejection.address!r}"
         otherwise = f"their senders have that outcome; {trace} shows the next ones"
-    return _first_fitting(_REJECTION_ADVICE, rejection.reason, otherwise)
+    return first_fitting(_REJECTION_ADVICE, rejection.reason, otherwise)
 
 
 def _in_doubt(snapshot: RouterSnapshot) -> Iterator[Problem]:
@@ -294,7 +301,7 @@ def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
                 subject="journal",
                 name=f"of worker {worker.worker}" if worker.worker else "of the router",
                 text=f"cannot write: {trouble}; exactly-once routes get no credit until it can",
-                advice=_first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
+                advice=first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
             )
 
 
@@ -408,35 +415,6 @@ def _describe_stall(route: RouteRecord) -> str:
     return f"{stall.reason}{where}; nothing has moved for {show_seconds(stall.seconds)}"
 
 
-_CONNECTION_ADVICE: Final = (
-    (
-        "does not speak tls",
-        "say amqp:// in containers.{name}.url, or dial the port that speaks TLS",
-    ),
-    ("wants tls", "say amqps:// in containers.{name}.url, or dial the port without TLS"),
-    (
-        "the peer speaks amqp-",
-        "say so in containers.{name}.protocol (RabbitMQ before 4 wants a plugin for amqp-1.0)",
-    ),
-    ("vhost", "check the virtual host, which is the path of containers.{name}.url"),
-    ("speaks http", "that is no port of AMQP: check the port in containers.{name}.url"),
-    ("speaks no amqp", "that is no port of AMQP: check the port in containers.{name}.url"),
-    ("alert", "it refuses our TLS: check cert and key of containers.{name}.tls, and its log"),
-    ("issuer", "name the authority that signed its certificate in containers.{name}.tls.ca"),
-    ("self-signed", "name the authority that signed its certificate in containers.{name}.tls.ca"),
-    ("has expired", "renew the certificate at {urls}, or set the clock of this machine"),
-    ("mismatch", "say the name that its certificate bears in containers.{name}.tls.server_name"),
-    ("certificate", "check containers.{name}.tls against the certificate that it shows"),
-    ("unauthorized", "check the user and password of containers.{name}"),
-    ("sasl", "check the user, password and mechanisms of containers.{name}"),
-    ("authentication", "check the user and password of containers.{name}"),
-    ("refused", "nothing listens at {urls}: is it running, is the port right?"),
-    ("not known", "the host name of {urls} is not known here: check containers.{name}.url"),
-    ("no address", "the host name of {urls} is not known here: check containers.{name}.url"),
-    ("without a close", "it hung up: look into its log; is it AMQP that listens at {urls}?"),
-    ("no connection within", "nothing answers at {urls}: is there a firewall between?"),
-    ("unreachable", "there is no way to {urls}: check the network and containers.{name}.url"),
-)
 _JOURNAL_ADVICE: Final = (
     ("no space", "make room on the disk of router.state; it goes on by itself then"),
     ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
@@ -455,31 +433,12 @@ _REJECTION_ADVICE: Final = (
     ("decode", "look at the sender: the message does not fit the receiver's protocol"),
     ("not-allowed", "look at the rules of policy, and at the receiver's"),
 )
-_LINK_ADVICE: Final = (
-    (
-        "not-found",
-        "make the address there (with declare: in the route a 0-9-1 broker does it), or correct"
-        " the route's",
-    ),
-    ("unauthorized", "give our user there the right to this address"),
-    ("locked", "somebody else has it for himself alone"),
-)
 
 
 def _connection_advice(container: ContainerRecord) -> str:
-    urls = ", ".join(container.urls)
-    return _first_fitting(
-        _CONNECTION_ADVICE, container.error or "", "it is dialed for ever at {urls}"
-    ).format(urls=urls, name=container.name)
-
-
-def _link_advice(reason: str) -> str:
-    return _first_fitting(_LINK_ADVICE, reason, "it is tried again for ever")
-
-
-def _first_fitting(advices: tuple[tuple[str, str], ...], reason: str, otherwise: str) -> str:
-    lowered = reason.lower()
-    return next((advice for sign, advice in advices if sign in lowered), otherwise)
+    ports = (urlsplit(url).port for url in container.urls)
+    words = container_words(container.name, container.urls, filter(None, ports))
+    return connection_advice(container.error or "", words)
 
 
 def show_seconds(seconds: float) -> str:

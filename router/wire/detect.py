@@ -71,7 +71,9 @@ _HEADER_BY_PROTOCOL: Final = {
 _HEADED: Final = frozenset(_HEADER_BY_PROTOCOL)
 
 _TLS_ALERT: Final = b"\x15\x03"
-_HTTP_ANSWER: Final = b"HTTP"
+_HTTP_ANSWERS: Final = (b"HTTP", b"<!DOCTYP", b"<!doctyp", b"<html", b"<HTML")
+"""How a server of HTTP begins: some leave the status line out, for clients that seem very old."""
+
 _HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", b"PRI", b"PAT")
 
 
@@ -177,13 +179,14 @@ def describe_answer(octets: bytes) -> str:
         said = f"the peer speaks {known}"
     elif header == HEADER_1_1_9_1:
         said = f"the peer speaks {Protocol.AMQP_0_9R1}"
-    elif header.startswith(_HTTP_ANSWER):
+    elif header.startswith(_HTTP_ANSWERS):
         said = "the peer speaks HTTP"
     elif header.startswith(AMQP_START):
         said = "the peer speaks another version of AMQP"
     else:
         said = "the peer speaks no AMQP"
-    return f"{said} (it began with {header.hex(' ')})"
+    began = repr(header.decode()) if header.isascii() and header.decode().isprintable() else ""
+    return f"{said} (it began with {began or header.hex(' ')})"
 
 
 def _decide_fast(octets: bytes, door: Door) -> Speaks | Refused | None:

@@ -82,7 +82,7 @@ routes: [{{address: orders, to: east}}]
         await wait_for_status(
             tmp_path,
             f"nothing listens at amqp://127.0.0.1:{port}: is it running, is the port right?",
-            "the host name of amqp://no-such-host.invalid:5672 is not known here",
+            "this machine does not know the host name in amqp://no-such-host.invalid:5672",
         )
 
 
@@ -155,14 +155,14 @@ containers:
             await wait_for_status(
                 near,
                 "the peer does not speak TLS (wrong version number)",
-                "say amqp:// in containers.plain.url",
+                "write amqp:// in containers.plain.url",
                 "the peer speaks amqp-0-9-1 (it began with 41 4d 51 50 00 00 09 01)",
-                "say so in containers.basic.protocol",
-                "say amqps:// in containers.secured.url",
-                "say amqps:// in containers.also-secured.url",
+                "write amqp-0-9-1 in containers.basic.protocol",
+                "write amqps:// in containers.secured.url",
+                "write amqps:// in containers.also-secured.url",
                 "name the authority that signed its certificate in containers.stranger.tls.ca",
                 "TLS alert of the peer: certificate required",
-                "check cert and key of containers.mutual.tls",
+                "check cert and key in containers.mutual.tls",
             )
 
 

@@ -138,13 +138,13 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
         ("no connection within 10 s", "firewall"),
         ("Network is unreachable", "check the network"),
         ("certificate verify failed", "check containers.east.tls"),
-        ("the peer does not speak TLS (wrong version number)", "say amqp:// in containers.east"),
-        ("amqp:not-implemented: the peer wants TLS (it began with 41)", "say amqps://"),
+        ("the peer does not speak TLS (wrong version number)", "write amqp:// in containers.east"),
+        ("amqp:not-implemented: the peer wants TLS (it began with 41)", "write amqps://"),
         ("amqp:not-implemented: the peer speaks amqp-0-9-1 (it)", "containers.east.protocol"),
-        ("amqp:not-implemented: the peer speaks HTTP (it began)", "no port of AMQP"),
+        ("amqp:not-implemented: the peer speaks HTTP (it began)", "the port of AMQP, usually 5672"),
         ("amqp:not-allowed: 530 NOT_ALLOWED - vhost nope not found", "the path of containers.east"),
         ("amqp:not-implemented: the peer speaks no AMQP (it began)", "no port of AMQP"),
-        ("TLS alert of the peer: certificate required", "cert and key of containers.east.tls"),
+        ("TLS alert of the peer: certificate required", "cert and key in containers.east.tls"),
         (
             "certificate is refused: unable to get local issuer certificate",
             "containers.east.tls.ca",
@@ -180,8 +180,8 @@ def test_a_link_that_a_container_refuses_is_told_with_its_reason() -> None:
     problem = only(router_snapshot(refused))
     assert problem.text == "east ends the link to 'orders': amqp:not-found: no such queue"
     assert problem.advice == (
-        "make the address there (with declare: in the route a 0-9-1 broker does it), or correct"
-        " the route's"
+        "make 'orders' there (the key declare in the route lets a broker of 0-9-1 or 0-10 make it),"
+        " or correct the address in the route"
     )
 
 
@@ -331,4 +331,4 @@ def test_a_router_that_nobody_dials_says_where_it_listens() -> None:
 def test_a_login_that_is_refused_is_not_taken_for_a_port_where_nobody_listens() -> None:
     error = "amqp:unauthorized-access: the peer refused us: SASL code 1 (auth)"
     problem = only(router_snapshot(containers=[container("east", error=error)]))
-    assert problem.advice == "check the user and password of containers.east"
+    assert problem.advice == "check the user and password in containers.east"

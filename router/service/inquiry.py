@@ -1,0 +1,309 @@
+"""``router check --connect``: dials every container and looks for the addresses of the routes.
+
+Theory of operation. One task for each container, a few at a time, dials its URLs in order, as the
+router would: TCP, TLS, SASL, open. At the first that opens it looks for the addresses that the
+routes name there (``net.client.probe``): nothing is sent, received or made. Each URL has a limit of
+time. The router's own container-id and link names are not used, because the router may be running
+and its peers may take a second connection of the same name for its return.
+
+What is found is a list of findings, each with its place in the file: containers in the order of
+the file, then the addresses, in the order of the routes.
+"""
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from router.model.condition import NOT_FOUND
+from router.model.events import ConnectionOpened
+from router.model.identity import LinkId
+from router.model.terminus import Role
+from router.net.client.conversation import Conversation, Dialing, UnreachableError
+from router.net.client.probe import Probe, Sought, passive_name
+from router.net.connector import Endpoint
+from router.routes.match import Wildcard, parse_pattern, split
+from router.routes.route import Endpoint as RouteEnd
+from router.routes.route import Position, Route
+from router.service.advice import connection_advice, container_words, link_advice
+from router.service.assembly import Shared, trial_endpoints
+from router.service.config import RouterConfig
+from router.service.config.addresses import ContainerUrl
+from router.service.config.containers import Container
+from router.wire.engine import Engine
+
+SECONDS: Final = 10.0
+"""Limit for each URL, unless another is asked for."""
+
+HTTP_SECONDS: Final = 2.0
+"""Limit for the question whether something that does not answer speaks HTTP."""
+
+_SILENCE: Final = ("without a close", "was lost", "reset")
+"""Reasons of a peer that leaves without a word."""
+
+_AT_A_TIME: Final = 64
+"""Containers that are dialed at a time."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One thing that was found.
+
+    Attributes:
+        text: what was found, and what to do about it.
+        is_problem: the router would fail here.
+    """
+
+    position: Position
+    text: str
+    is_problem: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.text}"
+
+
+@attrs.frozen(kw_only=True)
+class _End:
+    """One end of a route in a container.
+
+    Attributes:
+        sought: None: its addresses are not known before they are used.
+    """
+
+    route: Route
+    end: RouteEnd
+    role: Role
+    sought: Sought | None
+
+    @property
+    def words(self) -> str:
+        preposition = "to" if self.role is Role.SENDER else "from"
+        return f"route {self.route.name}: {preposition} {self.end}"
+
+
+@attrs.define(eq=False)
+class _Visit:
+    """What came of dialing one container.
+
+    Attributes:
+        findings: about its URLs.
+        probe: of the URL that opened; None: none did.
+    """
+
+    findings: list[Finding] = attrs.field(factory=list)
+    probe: Probe | None = None
+
+
+async def inquire(config: RouterConfig, seconds: float = SECONDS) -> list[Finding]:
+    """Dials every container and looks for what the routes name there.
+
+    Args:
+        config: as loaded.
+        seconds: limit for each URL.
+
+    Raises:
+        TlsError: a certificate cannot be used.
+    """
+    token = secrets.token_hex(4)
+    shared = Shared(map(LinkId, iter(range(1, 1 << 62))), None)
+    endpoints = trial_endpoints(config, shared, f"{config.router.id}.check-{token}")
+    ends = [each for route in config.routes for each in _ends(route, config)]
+    visits = {name: _Visit() for name in config.containers}
+    room = trio.CapacityLimiter(_AT_A_TIME)
+
+    async def visit(name: str, container: Container) -> None:
+        sought = {each.sought for each in ends if each.end.container == name and each.sought}
+        dialer = _Dialer(name, container, sorted(sought, key=str), shared, seconds)
+        async with room:
+            await dialer.visit(endpoints[name], visits[name])
+
+    async with trio.open_nursery() as nursery:
+        for name, container in config.containers.items():
+            nursery.start_soon(visit, name, container)
+    found = [finding for each in visits.values() for finding in each.findings]
+    for each in ends:
+        probe = visits[each.end.container].probe
+        if probe is not None:
+            found.append(_judge(each, probe))
+    return found
+
+
+def _ends(route: Route, config: RouterConfig) -> Iterator[_End]:
+    named = [(route.from_, Role.RECEIVER)] if route.from_ is not None else []
+    named += [(end, Role.SENDER) for end in route.to]
+    if route.dead_letter is not None:
+        named.append((route.dead_letter, Role.SENDER))
+    for end, role in named:
+        address = _address_at(route, end, config)
+        sought = None if address is None else Sought(address, role)
+        yield _End(route=route, end=end, role=role, sought=sought)
+
+
+def _address_at(route: Route, end: RouteEnd, config: RouterConfig) -> str | None:
+    """Returns the one address of a route at one of its ends; None: there may be several."""
+    if parse_pattern(route.address).is_literal:
+        match = config.table.lookup(route.address)
+        return None if match is None else match.address_at(end)
+    wildcards = {each.value for each in Wildcard}
+    if end.address is None or wildcards & set(split(end.address)):
+        return None
+    return end.address
+
+
+def _judge(each: _End, probe: Probe) -> Finding:
+    """Says whether an address of a route is there."""
+    position = each.route.position or Position("", 1, 1)
+    if each.sought is None:
+        text = "not looked for, because its addresses are known only when they are used"
+        return Finding(position=position, text=f"{each.words}: {text}")
+    address = each.sought.address
+    if each.sought not in probe.found:
+        text = f"no answer about '{address}' in time; see the log of {each.end.container}"
+        return Finding(position=position, text=f"{each.words}: {text}", is_problem=True)
+    condition = probe.found[each.sought]
+    opened = probe.opened
+    assert opened is not None, "it has answered"
+    if condition is None:
+        text = f"found '{address}'"
+        passive = passive_name(address, opened)
+        if passive is not None:
+            looked = "not looked for" if each.role is Role.SENDER else text
+            text = (
+                f"{looked}: over amqp-1.0 RabbitMQ declares '{address}' as a transient queue, and"
+                f" refuses that if it is durable; write {passive} in the route"
+            )
+            return Finding(position=position, text=f"{each.words}: {text}", is_problem=True)
+        if not opened.capabilities.learns_outcomes:
+            text = f"may attach to '{address}'; the peer tells only of messages whether it is there"
+        return Finding(position=position, text=f"{each.words}: {text}")
+    declares = opened.capabilities.declares
+    if condition.name == NOT_FOUND and each.route.declare is not None and declares:
+        text = f"'{address}' is not there yet; the route declares it when it is used"
+        return Finding(position=position, text=f"{each.words}: {text}")
+    advice = link_advice(str(condition), address, f"see the log of {each.end.container}")
+    text = f"{each.words}: {condition}; {advice}"
+    return Finding(position=position, text=text, is_problem=True)
+
+
+async def _secure(stream: trio.abc.Stream, endpoint: Endpoint) -> trio.abc.Stream:
+    assert endpoint.tls is not None, "it is dialed with TLS"
+    secured = trio.SSLStream(
+        stream,
+        endpoint.tls(),
+        server_hostname=endpoint.server_name or endpoint.host,
+        https_compatible=True,
+    )
+    try:
+        await secured.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(secured)
+        raise
+    return secured
+
+
+async def _speaks_http(endpoint: Endpoint) -> bool:
+    """Returns whether HTTP is served at a URL; many such servers wait for a whole line first."""
+    answer = b""
+    with trio.move_on_after(HTTP_SECONDS), contextlib.suppress(OSError, trio.BrokenResourceError):
+        stream: trio.abc.Stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        if endpoint.tls is not None:
+            stream = await _secure(stream, endpoint)
+        async with stream:
+            await stream.send_all(b"HEAD / HTTP/1.0\r\n\r\n")
+            answer = bytes(await stream.receive_some(16))
+    return answer.startswith(b"HTTP/")
+
+
+@attrs.define(eq=False)
+class _Dialer:
+    """Dials one container."""
+
+    name: str
+    container: Container
+    sought: list[Sought]
+    shared: Shared
+    seconds: float
+    _stage: str = attrs.field(default="", init=False)
+    _is_connected: bool = attrs.field(default=False, init=False)
+
+    async def visit(self, endpoints: tuple[Endpoint, ...], visit: _Visit) -> None:
+        """Dials the URLs in order until one opens, and looks for the addresses there."""
+        failures: list[tuple[ContainerUrl, str]] = []
+        opened: str | None = None
+        for url, endpoint in zip(self.container.url, endpoints, strict=True):
+            probe = Probe(self.sought, self.shared.link_ids, f"check-{secrets.token_hex(4)}")
+            reason = await self._try(endpoint, probe)
+            if probe.opened is not None:
+                visit.probe = probe
+                opened = f"{url}: {self._describe(url, probe.opened)}"
+                break
+            failures.append((url, reason))
+        for url, reason in failures:
+            words = container_words(self.name, [str(url)], [url.port])
+            words = attrs.evolve(words, otherwise=f"read the log of what listens at {url}")
+            text = f"{url}: {reason}; {connection_advice(reason, words)}"
+            if opened is not None:
+                text += " (no problem as long as a later URL opens)"
+            visit.findings.append(self._finding(text, is_problem=opened is None))
+        if opened is not None:
+            visit.findings.append(self._finding(opened))
+
+    def _finding(self, text: str, *, is_problem: bool = False) -> Finding:
+        position = self.container.where.of("url")
+        text = f"containers.{self.name}: {text}"
+        return Finding(position=position, text=text, is_problem=is_problem)
+
+    async def _try(self, endpoint: Endpoint, probe: Probe) -> str:
+        """Converses with one URL; returns why it did not open, if it did not."""
+        self._stage = f"no connection within {self.seconds:g} s"
+        self._is_connected = False
+        lost: list[str] = []
+
+        def make_engine(link_ids: Iterator[LinkId]) -> Engine:
+            return endpoint.make_engine()
+
+        dialing = Dialing(
+            dial=lambda: self._dial(endpoint),
+            make_engine=make_engine,
+            patience_seconds=0.0,
+            on_lost=lost.append,
+        )
+        conversation = Conversation(dialing, probe)
+        with trio.move_on_after(self.seconds) as limit:
+            try:
+                await conversation.run()
+            except UnreachableError as error:
+                lost.append(str(error))
+        if probe.failure is not None:
+            return str(probe.failure)
+        reason = (lost or ["the connection was lost"])[-1]
+        if limit.cancelled_caught:
+            reason = self._stage
+        is_silent = limit.cancelled_caught or any(sign in reason for sign in _SILENCE)
+        if self._is_connected and is_silent and await _speaks_http(endpoint):
+            return "the peer speaks HTTP"
+        return reason
+
+    async def _dial(self, endpoint: Endpoint) -> trio.abc.Stream:
+        stream: trio.abc.Stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        if endpoint.tls is not None:
+            self._stage = f"no TLS handshake within {self.seconds:g} s"
+            stream = await _secure(stream, endpoint)
+        self._is_connected = True
+        protocol = self.container.protocol.value
+        self._stage = f"it does not answer to {protocol} within {self.seconds:g} s"
+        return stream
+
+    def _describe(self, url: ContainerUrl, opened: ConnectionOpened) -> str:
+        """Says who answers, and who we are there."""
+        told = opened.properties
+        peer = " ".join(str(told[key]) for key in ("product", "version") if told.get(key))
+        user = url.user or self.container.sasl.user
+        who = "as nobody (ANONYMOUS)" if user is None else f"as {user}"
+        if user is None and self.container.tls.cert is not None and url.is_tls:
+            who = "with our certificate"
+        named = f" ({peer})" if peer else ""
+        return f"open over {self.container.protocol.value} {who}; it is {opened.container}{named}"
