@@ -16,6 +16,7 @@ import click
 
 from router.cli.output import tell
 from router.errors import RouterError
+from router.model.log_values import reason_of
 from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.service.config.addresses import Bind
 from router.service.config.problems import ConfigError, UnfitError
@@ -193,7 +194,7 @@ class AdminClient:
                 if line.strip():
                     yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise AdminError(f"the answer breaks off: {error}") from None
+            raise AdminError(f"the answer breaks off: {reason_of(error)}") from None
 
     def close(self) -> None:
         """Closes the connection."""
@@ -206,7 +207,7 @@ class AdminClient:
         try:
             return json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise AdminError(f"the answer breaks off: {error}") from None
+            raise AdminError(f"the answer breaks off: {reason_of(error)}") from None
 
     def _send(self, method: str, path: str, body: object) -> http.client.HTTPResponse:
         headers = {}

@@ -116,7 +116,7 @@ class LineWriter(io.TextIOBase):
         now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
         count, reason = self._untold, self.trouble
         if not self._is_json:
-            return f"{now} [warning  ] lines.lost count={count} reason={reason!r}\n"
+            return f'{now} [warning  ] lines.lost count={count} reason="{reason}"\n'
         facts = {"count": count, "reason": reason, "event": "lines.lost"}
         return json.dumps({**facts, "level": "warning", "timestamp": now}) + "\n"
 

@@ -13,9 +13,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
-import attrs
 import structlog
 
 from router.journal.disk import Disk
@@ -24,6 +23,7 @@ from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Lo
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
+from router.model.log_values import show_columns, show_values
 
 _log = structlog.get_logger("router.journal")
 
@@ -81,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else socket.socket(fileno=options.listen_fd)
         )
     except (OSError, ForeignFileError) as error:
-        _log.error("journal.refused", error=str(error), directory=str(options.directory))
+        _log.error("journal.refused", error=error, directory=str(options.directory))
         return 2
     _log.info(
         "journal.opened",
         segments=opened.segments,
         cut_octets=opened.cut_octets,
-        damage=[attrs.astuple(damage) for damage in opened.damage],
-        health=log.health.name,
+        damage=opened.damage,
+        health=log.health,
     )
     tell_of_another_name(opened.router, options.router)
     reclaimer = None
@@ -117,13 +117,15 @@ def _configure_log(level: str, form: str) -> None:
     """
     is_terminal = LineWriter(sys.stdout, is_json=False).isatty()
     is_console = form == "console" or (form == "auto" and is_terminal)
+    renderers: list[Any] = [structlog.processors.JSONRenderer()]
+    if is_console:
+        renderers = [show_columns, structlog.dev.ConsoleRenderer(colors=is_terminal)]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(colors=is_terminal)
-            if is_console
-            else structlog.processors.JSONRenderer(),
+            show_values,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=structlog.WriteLoggerFactory(

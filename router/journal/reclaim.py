@@ -43,6 +43,7 @@ from router.journal.segment import (
 from router.journal.segment_file import write_all
 from router.journal.snapshot import write_memory
 from router.journal.writer import RecordWriter
+from router.model.log_values import reason_of
 
 NICENESS: Final = 10
 DELETED_OCTETS: Final = 128 << 20
@@ -230,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         reclaim(options.directory, options.through, now_ns=time.time_ns(), archive=options.archive)
     except OSError as error:
-        print(f"reclaim: {error}", file=sys.stderr)  # noqa: T201 - its parent logs it
+        print(f"reclaim: {reason_of(error)}", file=sys.stderr)  # noqa: T201 - its parent logs it
         return 1
     return 0
 

@@ -83,7 +83,7 @@ class Reclaimer:
             if is_worthwhile(self._directory, through, has_archive=self._archive is not None):
                 self._start(through)
         except OSError as error:
-            self._failed(error=str(error))
+            self._failed(error=error)
 
     def abandon(self) -> None:
         """Ends a run under way; a later one repeats it."""

@@ -83,6 +83,9 @@ class Damage:
     offset: int
     octets: int
 
+    def __str__(self) -> str:
+        return f"{self.octets} octets from offset {self.offset}"
+
 
 @attrs.frozen
 class ForeignFileError(RouterError):

@@ -211,7 +211,7 @@ class JournalServer:
             except BlockingIOError:
                 return
             except OSError as error:
-                _log.warning("connection.failed", error=str(error))
+                _log.warning("connection.failed", error=error)
                 return
             accepted.setblocking(False)
             connection = self._connections[accepted.fileno()] = Connection(accepted)

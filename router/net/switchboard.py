@@ -33,6 +33,7 @@ from router.model.events import (
     Event,
 )
 from router.model.identity import ConnectionId
+from router.model.log_values import reason_of
 from router.net.cbs import CbsEngine
 from router.net.connection import Connection
 from router.net.tls import TlsEngine
@@ -184,7 +185,7 @@ class Switchboard:
 
     def fail(self, connection: Connection, error: Exception) -> None:
         """Marks a connection as ended by a defect of ours."""
-        connection.failure = f"defect: {type(error).__name__}: {error}"
+        connection.failure = f"defect: {type(error).__name__}: {reason_of(error)}"
         self._log.error(
             "connection.failed",
             connection=connection.id,

@@ -58,7 +58,7 @@ async def compact(state: Path, options: Compaction) -> None:
             stdin=subprocess.DEVNULL,
         )
     except OSError as error:
-        log.error("ledger.failed", reason=str(error))
+        log.error("ledger.failed", reason=error)
         return
     if done.returncode:
         log.error("ledger.failed", reason=done.stderr.decode(errors="replace").strip()[-500:])

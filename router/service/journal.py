@@ -128,7 +128,7 @@ def _holds_unsettled(directory: Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ReplayError) as error:
-        structlog.get_logger().warning("journal.unreadable", reason=str(error))
+        structlog.get_logger().warning("journal.unreadable", reason=error)
         return False
     return any(each.guarantee in KEPT_GUARANTEES and each.is_open for each in deliveries)
 

@@ -3,7 +3,7 @@
 Each line is an event, ``noun.past_verb``, with fields; fields that are None are left out. Lines go
 to standard output, as JSON or, for a terminal, in columns. Tracebacks show code lines and never the
 values of variables, which may contain payload and passwords. Names and texts of peers are escaped
-in both forms (``router.model.text``), so no text can forge a line or control a terminal.
+in both forms (``router.model.log_values``), so no text can forge a line or control a terminal.
 
 Theory of operation of the flood gate. Of lines of one *kind* (event, level, and the listener or
 container that is concerned) ``BURST`` pass in a row; then the kind is suppressed until
@@ -18,7 +18,7 @@ Lines that cannot be written, for example on a full disk, are lost and counted
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable
 from typing import Any, Final, TextIO, cast
 
 import attrs
@@ -26,13 +26,12 @@ import structlog
 import trio
 
 from router.journal.lines import LineWriter
-from router.model.text import shown
+from router.model.log_values import Line, show_columns, show_values
 
 BURST: Final = 50
 PERIOD_SECONDS: Final = 10.0
 
 Kind = tuple[str, str, str]
-Line = MutableMapping[str, Any]
 
 
 @attrs.define(eq=False)
@@ -91,36 +90,6 @@ class FloodGate:
         return [(kind[0], gate.suppressed) for kind, gate in over if gate.suppressed]
 
 
-TEXT_MOST: Final = 1000
-"""Longest value, in characters."""
-
-TRACEBACK_MOST: Final = 10_000
-"""Longest line of a traceback, in characters."""
-
-
-def show_values(logger: Any, method: str, line: Line) -> Line:
-    """Makes every value of a line printable; a structlog processor."""
-    return {
-        key: _traceback(value) if key == "exception" else _printable(value)
-        for key, value in line.items()
-    }
-
-
-def _printable(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {shown(str(key), TEXT_MOST): _printable(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_printable(each) for each in value]
-    return shown(str(value), TEXT_MOST)
-
-
-def _traceback(value: Any) -> str:
-    """Makes the lines of a traceback printable and keeps its line breaks."""
-    return "\n".join(shown(line, TRACEBACK_MOST) for line in str(value).split("\n"))
-
-
 def _drop_nones(logger: Any, method: str, line: Line) -> Line:
     return {key: value for key, value in line.items() if value is not None}
 
@@ -145,12 +114,12 @@ def configure_logging(
     """
     lines = _log.lines = LineWriter(stream or sys.stdout, is_json=is_json)
     gate = FloodGate()
-    if is_json:
-        renderer: Any = structlog.processors.JSONRenderer(default=str)
-    else:
-        renderer = structlog.dev.ConsoleRenderer(
+    renderers: list[Any] = [structlog.processors.JSONRenderer(default=str)]
+    if not is_json:
+        columns = structlog.dev.ConsoleRenderer(
             colors=lines.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
+        renderers = [show_columns, columns]
 
     def add_worker(logger: Any, method: str, line: Line) -> Line:
         line.setdefault("worker", worker)
@@ -165,7 +134,7 @@ def configure_logging(
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             show_values,
-            renderer,
+            *renderers,
         ],
         wrapper_class=_wrapper(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, lines)),

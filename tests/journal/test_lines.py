@@ -66,7 +66,7 @@ def test_what_cannot_be_written_is_counted_and_told_when_it_can_again(is_json: b
             "reason": "No space left on device",
         }
     else:
-        assert "lines.lost count=2 reason='No space left on device'" in told
+        assert 'lines.lost count=2 reason="No space left on device"' in told
 
 
 @pytest.mark.processes

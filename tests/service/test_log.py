@@ -47,6 +47,24 @@ def test_the_console_form_names_event_and_fields() -> None:
     assert "link=7" in stream.getvalue()
 
 
+def test_neither_form_shows_how_python_writes_a_value() -> None:
+    for is_json in (True, False):
+        stream = io.StringIO()
+        configure_logging(is_json=is_json, stream=stream)
+        structlog.get_logger().info(
+            "router.ready",
+            listeners=["127.0.0.1:5672"],
+            containers=(),
+            unfinished=False,
+            error=OSError(13, "Permission denied", "/x"),
+            tag=b"\x01",
+        )
+        line = stream.getvalue()
+        for sign in ("['", "()", "False", "[Errno", "b'", "OSError"):
+            assert sign not in line
+        assert "Permission denied: /x" in line
+
+
 def test_what_is_less_severe_than_the_level_is_not_shown() -> None:
     stream = io.StringIO()
     configure_logging(is_json=True, level="warning", stream=stream)
