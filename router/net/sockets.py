@@ -20,12 +20,17 @@ CONGESTION_VARIABLE: Final = "ROUTER_TCP_CONGESTION"
 of the kernel's pace even the loopback); without it the system's choice stands."""
 
 
+UNIX_PATH_OCTETS: Final = 107
+"""Longest path of a Unix socket (``sun_path`` with its end)."""
+
 _LISTEN_ADVICE: Final = {
     errno.EADDRINUSE: "another program listens there ('ss -ltnp' shows which): end it, or bind"
     " another port",
     errno.EACCES: "ports below 1024 and foreign directories need a right that this user lacks: bind"
     " a port from 1024 on, or grant CAP_NET_BIND_SERVICE",
     errno.EADDRNOTAVAIL: "no network interface of this machine has that address; 0.0.0.0 binds all",
+    errno.EEXIST: "remove it, or bind another path",
+    errno.ENAMETOOLONG: "a Unix socket's path has 107 octets at most: bind a shorter one",
     errno.ENOENT: "the directory of the socket is not there: make it, or bind another path",
 }
 
@@ -57,9 +62,15 @@ async def try_listening(address: BindAddress) -> None:
     """
     if not isinstance(address, UnixAddress):
         _close_all(await _bind(address))
-    elif address.path.exists() and not _is_abandoned(str(address.path)):
+        return
+    path = address.path
+    if len(os.fsencode(path)) > UNIX_PATH_OCTETS:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if path.exists() and not _is_abandoned(str(path)):
+        if not path.is_socket():
+            raise OSError(errno.EEXIST, "the path is in use by a file that is no socket")
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    elif not address.path.parent.is_dir():
+    if not path.parent.is_dir():
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 

@@ -119,7 +119,10 @@ def parse_pattern(text: str, user: str | None = None) -> Pattern:
         if token in ("*", "#"):
             tokens.append(Wildcard(token))
         elif "*" in token or "#" in token:
-            raise PatternError(text, f"has a wildcard inside the token '{token}'; it stands alone")
+            raise PatternError(
+                text,
+                f"has a wildcard inside the token '{token}'; it stands alone, as in 'orders.*'",
+            )
         elif user is not None and USER_PLACEHOLDER in token:
             tokens.extend(split(token.replace(USER_PLACEHOLDER, user)))
         else:

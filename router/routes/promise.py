@@ -268,8 +268,9 @@ def _reasons_to_refuse(route: Route, peer: Peer) -> list[tuple[str, str]]:
         return [("in_doubt", why)]
     if route.in_doubt is None:
         why = (
-            "it neither resumes links nor drops duplicates; say in_doubt: hold, at-least-once,"
-            " or, where it is true, resumes: or deduplicates: of the container, dedup: of the route"
+            "it neither resumes links nor drops duplicates; say in_doubt: hold, or guarantee:"
+            " at-least-once, or, where it is true, write resumes or deduplicates in the container,"
+            " or dedup in the route"
         )
         return [("guarantee", why)]
     return []

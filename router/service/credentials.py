@@ -1,4 +1,4 @@
-"""Checks the files of certificates, keys and users that a configuration names.
+"""Checks the files of certificates, keys and users that a configuration names, and its directory.
 
 ``config.load`` checks the text alone. Whether a certificate is valid, matches its key, or a line
 names a user shows only when these files are read. ``load_usable`` reads them for all commands, so
@@ -84,6 +84,7 @@ def admin_files(admin: Admin) -> TlsFiles | None:
 
 
 def _problems(config: RouterConfig) -> Iterator[Problem]:
+    yield from _state_problems(config)
     admin = config.router.admin
     files = None if admin is None else admin_files(admin)
     if admin is not None and files is not None:
@@ -98,6 +99,15 @@ def _problems(config: RouterConfig) -> Iterator[Problem]:
         if any(url.is_tls for url in container.url):
             made = client_files(container, name)
             yield from _tls_problems(made, TlsFiles.client_context, container.tls.where)
+
+
+def _state_problems(config: RouterConfig) -> Iterator[Problem]:
+    """Looks whether the state directory is one, or can be made."""
+    state = config.router.state
+    found = next((each for each in (state, *state.parents) if each.exists()), None)
+    if found is not None and not found.is_dir():
+        problem = f"router.state: {found} is a file; name a directory, which need not exist"
+        yield Problem(config.router.where.of("state"), problem)
 
 
 def _tls_problems(

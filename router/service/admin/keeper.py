@@ -15,8 +15,9 @@ import structlog
 import trio
 
 from router.model.place import BindAddress
-from router.net.sockets import is_bound_to
+from router.net.sockets import describe_refusal, is_bound_to
 from router.service.admin.endpoint import AdminEndpoint, open_endpoint, open_probes
+from router.service.config.options import Where
 from router.service.config.process import Router
 from router.service.fleet import RouterControl
 
@@ -30,6 +31,7 @@ class _Door:
 
     Attributes:
         option: the option of section ``router`` that names the address.
+        place: where it stands in the file, and a colon; empty: it is not there.
         bind: the address.
         opener: makes an endpoint there, perhaps from sockets that already listen.
         is_needed: the router does not run without it.
@@ -38,6 +40,7 @@ class _Door:
     """
 
     option: str
+    place: str
     bind: BindAddress
     opener: Callable[[Sequence[socket.socket]], Awaitable[AdminEndpoint]]
     is_needed: bool
@@ -59,7 +62,7 @@ class _Door:
         try:
             self.endpoint = await self.opener(inherited)
         except OSError as error:
-            reason = f"router.{self.option}: {self.bind}: {error.strerror or error}"
+            reason = f"{self.place}router.{self.option}: {self.bind}: {describe_refusal(error)}"
             if is_held and error.errno == errno.EADDRINUSE:
                 self.is_late = True
             elif self.is_needed:
@@ -103,13 +106,15 @@ class AdminKeeper:
 
     def __attrs_post_init__(self) -> None:
         doors: list[_Door] = []
-        admin, probes = self.options.admin, self.options.probes
+        admin, probes, where = self.options.admin, self.options.probes, self.options.where
         if admin is not None:
             opener = partial(open_endpoint, admin, self.control)
             # another router may use the default address
-            doors += [_Door("admin", admin.bind, opener, "admin" in self.options.where.keys)]
+            is_given = "admin" in where.keys
+            doors += [_Door("admin", _place(where, "admin"), admin.bind, opener, is_given)]
         if probes is not None:
-            doors += [_Door("probes", probes, partial(open_probes, probes, self.control), True)]
+            opened = partial(open_probes, probes, self.control)
+            doors += [_Door("probes", _place(where, "probes"), probes, opened, True)]
         self._doors = {door.option: door for door in doors}
 
     @property
@@ -160,3 +165,8 @@ class AdminKeeper:
 
     def _addresses(self, option: str) -> list[str] | None:
         return self._doors[option].addresses if option in self._doors else None
+
+
+def _place(where: Where, option: str) -> str:
+    position = where.keys.get(option)
+    return "" if position is None else f"{position}: "

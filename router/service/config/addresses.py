@@ -11,6 +11,7 @@ import attrs
 
 from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.service.config.document import Items, Node
+from router.service.config.hints import bind_hint, scheme_hint
 from router.service.config.kinds import (
     Broken,
     Kind,
@@ -50,7 +51,7 @@ class Bind(ScalarKind[BindAddress]):
             return UnixAddress(Path(path))
         match = _HOST_AND_PORT.fullmatch(text)
         if match is None:
-            raise UnfitError(f"is not {self.wanted()}")
+            raise UnfitError(f"is not {self.wanted()}{bind_hint(text)}")
         if match.group(1) is not None:
             _check_v6(match.group(1))
         return TcpAddress(match.group(1) or match.group(2), _port(match.group(3)))
@@ -135,6 +136,7 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
     """One or several URLs in one text. Reasons never quote it: it may hold passwords."""
 
     is_secret = True
+    absent = "write amqp://host, or amqps://host for TLS"
 
     def join(self, parts: Sequence[Part]) -> str:
         """Percent-encodes the text of references in user and password."""
@@ -169,11 +171,12 @@ def parse_url(text: str) -> ContainerUrl:
     """
     scheme = _SCHEME.match(text)
     if scheme is None or scheme.group(1).lower() not in DEFAULT_PORTS:
-        raise UnfitError("does not begin with amqp:// or amqps://")
-    if re.search(r"[?#\s]", text):
-        raise UnfitError("has '?', '#' or a blank; percent-encode them")
+        raise UnfitError(f"does not begin with amqp:// or amqps://{scheme_hint(text)}")
+    _check_characters(text)
     authority, slash, path = text[scheme.end() :].partition("/")
     userinfo, _, place = authority.rpartition("@")
+    if "@" in userinfo:
+        raise UnfitError("has an '@' in user or password: there it is written %40")
     user, colon, password = userinfo.partition(":")
     if colon and not user:
         raise UnfitError("has a password and no user")
@@ -194,9 +197,25 @@ def parse_url(text: str) -> ContainerUrl:
     )
 
 
+def _check_characters(text: str) -> None:
+    """Refuses characters that are to be percent-encoded (RFC 3986 §2.2)."""
+    found = re.search(r"[?#\s]|%(?![0-9A-Fa-f]{2})", text)
+    if found is None:
+        return
+    octets = found.group().encode()
+    escape = "".join(f"%{octet:02X}" for octet in octets)
+    what = "a blank" if found.group().isspace() else f"a '{found.group()}'"
+    options = "; options are keys of the container, not of its URL" if what == "a '?'" else ""
+    raise UnfitError(f"has {what}: percent-encode it, {escape}{options}")
+
+
 def _host_and_port(place: str, default_port: int) -> tuple[str, int]:
     match = _HOST_AND_PORT.fullmatch(place) or _HOST_AND_PORT.fullmatch(f"{place}:{default_port}")
     if match is None:
+        if not place or place.startswith(":"):
+            raise UnfitError("has no host")
+        if place.count(":") > 1 and "[" not in place:
+            raise UnfitError("has an IPv6 address without brackets: write [::1]:5672")
         raise UnfitError("has no host, or a port that is no number")
     if match.group(1) is not None:
         _check_v6(match.group(1))

@@ -26,7 +26,7 @@ from router.routes.table import RoutingTable
 from router.routes.vhost import is_reserved
 from router.service.config.containers import ClientMechanism, Container
 from router.service.config.file import ConfigFile
-from router.service.config.kinds import nearest
+from router.service.config.hints import nearest, unknown_container
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
 from router.service.config.problems import Problem
 from router.service.config.process import Admin
@@ -90,7 +90,7 @@ def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Prob
     router = file.router
     for name in router.wait_for:
         if name not in container_names:
-            hint = nearest(name, container_names)
+            hint = unknown_container(name, container_names)
             yield Problem(
                 router.where.of("wait_for"), f"wait_for: unknown container '{name}'{hint}"
             )
@@ -105,7 +105,9 @@ def _admin_problems(admin: Admin) -> Problems:
         problem = f"admin: other machines can reach {admin.bind}, so it needs the key 'token'"
         yield Problem(admin.where.of("bind"), problem)
     if (admin.tls_cert is None) != (admin.tls_key is None):
-        yield Problem(admin.where.section, "admin: tls_cert and tls_key go together")
+        yield Problem(
+            admin.where.section, "admin: tls_cert and tls_key go together: give both or neither"
+        )
 
 
 def _probe_problems(probes: BindAddress, file: ConfigFile) -> Problems:
@@ -114,7 +116,7 @@ def _probe_problems(probes: BindAddress, file: ConfigFile) -> Problems:
     taken += [(each.bind, f"the listener at {each.bind}") for each in file.listeners]
     for bind, what in taken:
         if _exclude_each_other(probes, bind):
-            problem = f"probes: {probes} is taken by {what}"
+            problem = f"probes: {probes} is taken by {what}; name another port"
             yield Problem(file.router.where.of("probes"), problem)
 
 
@@ -135,7 +137,10 @@ def _listener_problems(listeners: Sequence[Listener]) -> Problems:
         here = each.where.of("bind")
         first = seen.setdefault(str(each.bind), here)
         if first is not here:
-            problem = f"bind: {each.bind} is taken by the listener in line {first.line}"
+            problem = (
+                f"bind: {each.bind} is taken by the listener in line {first.line};"
+                " name another port"
+            )
             yield Problem(here, problem)
     for each in listeners:
         yield from _sasl_problems(each)
@@ -155,7 +160,10 @@ def _sasl_problems(listener: Listener) -> Problems:
     by_password = offered - {ServerMechanism.EXTERNAL, ServerMechanism.ANONYMOUS}
     if by_password and not (sasl.users or "users" in sasl.where.broken):
         names = ", ".join(sorted(by_password))
-        yield Problem(sasl.where.section, f"sasl: {names} needs users, and there are none")
+        yield Problem(
+            sasl.where.section,
+            f"sasl: {names} needs users, and there are none; write users: {{NAME: PASSWORD}}",
+        )
 
 
 def _container_problems(name: str, container: Container) -> Problems:
@@ -173,20 +181,27 @@ def _container_problems(name: str, container: Container) -> Problems:
             text = f"{key}: this is for {names}, and this container speaks"
             yield problem(where.of(key), f"{text} {container.protocol}")
     if "tls" in where.keys and not any(url.is_tls for url in container.url):
-        yield problem(where.of("tls"), "tls is given, but no url begins with amqps://")
+        yield problem(
+            where.of("tls"),
+            "tls is given, but no url begins with amqps://; write that, or leave tls out",
+        )
     if (tls.cert is None) != (tls.key is None):
-        yield problem(tls.where.section, "tls: cert and key go together")
+        yield problem(tls.where.section, "tls: cert and key go together: give both or neither")
     cbs = container.cbs
     if cbs is not None:
         if (cbs.sas_name is None) != (cbs.sas_key is None):
-            yield problem(cbs.where.section, "cbs: sas_name and sas_key go together")
+            yield problem(
+                cbs.where.section, "cbs: sas_name and sas_key go together: give both or neither"
+            )
         is_broken = cbs.where.broken & {"sas_key", "token_file"}
         if (cbs.sas_key is None) == (cbs.token_file is None) and not is_broken:
             yield problem(cbs.where.section, "cbs: wants either sas_key or token_file")
     if sasl.user is not None and any(url.user is not None for url in container.url):
-        yield problem(sasl.where.of("user"), "sasl.user: the url names a user already")
+        yield problem(
+            sasl.where.of("user"), "sasl.user: the url names a user already; leave one of them out"
+        )
     if container.retry_seconds > container.retry_limit_seconds:
-        text = "retry_limit_seconds is shorter than retry_seconds"
+        text = "retry_limit_seconds is shorter than retry_seconds; raise it"
         yield problem(where.of("retry_limit_seconds"), text)
     if "mechanisms" in sasl.where.keys and "mechanisms" not in sasl.where.broken:
         yield from (
@@ -237,7 +252,7 @@ def _policy_problems(file: ConfigFile) -> Problems:
 def _limit_problems(file: ConfigFile) -> Problems:
     limits = file.limits
     if limits.process_octets < limits.connection_octets:
-        problem = "limits: process_octets is smaller than connection_octets"
+        problem = "limits: process_octets is smaller than connection_octets; raise it"
         yield Problem(limits.where.of("process_octets"), problem)
 
 
@@ -248,7 +263,10 @@ def _name_problems(entries: Iterable[RouteEntry]) -> Problems:
         first = first_with.setdefault(name, entry)
         if first is not entry and (entry.name or first.name):
             key = "name" if entry.name else "address"
-            problem = f"{key}: '{name}' is the name of the route in {_line(first)} too"
+            problem = (
+                f"{key}: '{name}' is the name of the route in {_line(first)} too;"
+                " give one another name"
+            )
             yield Problem(entry.where.of(key), problem)
 
 
@@ -263,7 +281,10 @@ def _without_equals(entries: Sequence[RouteEntry], problems: list[Problem]) -> l
         repeated[second] = entries[first]
     for index, first_entry in repeated.items():
         same = f"'{first_entry.address}' in {_line(first_entry)}"
-        problem = f"address: '{entries[index].address}' matches exactly what {same} does"
+        problem = (
+            f"address: '{entries[index].address}' matches exactly what {same} does;"
+            " join them into one route"
+        )
         problems.append(Problem(entries[index].where.of("address"), problem))
     return [entry for index, entry in enumerate(entries) if index not in repeated]
 
@@ -271,14 +292,17 @@ def _without_equals(entries: Sequence[RouteEntry], problems: list[Problem]) -> l
 def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Problems:
     pattern = parse_pattern(entry.inner_address)
     if is_reserved(entry.address):
-        problem = f"address: '{entry.address}' begins with a token that the router keeps for itself"
+        problem = (
+            f"address: '{entry.address}' begins with a token that the router keeps for itself;"
+            " name another"
+        )
         yield Problem(entry.where.of("address"), problem)
     named = [("from", entry.from_), *(("to", each) for each in entry.to)]
     for key, endpoint in [*named, ("dead_letter", entry.dead_letter)]:
         if endpoint is None:
             continue
         if endpoint.container not in container_names:
-            hint = nearest(endpoint.container, container_names)
+            hint = unknown_container(endpoint.container, container_names)
             problem = f"{key}: unknown container '{endpoint.container}'{hint}"
             yield Problem(entry.where.of(key), problem)
         if key != "from":
@@ -286,13 +310,16 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
     if entry.from_ is not None:
         yield from _source_problems(entry, entry.from_, pattern)
     if len(set(entry.to)) < len(entry.to):
-        yield Problem(entry.where.of("to"), "to: names the same endpoint twice")
+        yield Problem(entry.where.of("to"), "to: names the same endpoint twice; leave one out")
     wants_dead_letter = entry.unroutable is Unroutable.DEAD_LETTER
     if wants_dead_letter and entry.dead_letter is None:
-        problem = "unroutable: dead-letter needs the key 'dead_letter'"
+        problem = "unroutable: dead-letter needs the key 'dead_letter', container/address"
         yield Problem(entry.where.of("unroutable"), problem)
     if entry.dead_letter is not None and not wants_dead_letter:
-        problem = "dead_letter: means nothing without unroutable: dead-letter"
+        problem = (
+            "dead_letter: means nothing without unroutable: dead-letter;"
+            " write that, too, or neither"
+        )
         yield Problem(entry.where.of("dead_letter"), problem)
 
 
@@ -301,7 +328,10 @@ def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) ->
         return
     endpoints = entry.as_route().endpoints
     if not endpoints:
-        problem = "declare: brokers are asked to make things, and this route leads to none"
+        problem = (
+            "declare: brokers are asked to make things, and this route leads to none;"
+            " leave it out, or add to or from"
+        )
         yield Problem(entry.where.of("declare"), problem)
     for endpoint in endpoints:
         container = containers.get(endpoint.container)
@@ -309,7 +339,7 @@ def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) ->
             names = ", ".join(_DECLARING)
             problem = (
                 f"declare: containers that speak {names} can be asked to make things, and"
-                f" '{endpoint.container}' speaks {container.protocol}"
+                f" '{endpoint.container}' speaks {container.protocol}; leave declare out"
             )
             yield Problem(entry.where.of("declare"), problem)
 
@@ -318,12 +348,15 @@ def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> P
     """Checks that a pull names one address on either side: others could not be discovered."""
     if not pattern.is_literal:
         problem = (
-            f"address: '{entry.address}' has wildcards, but a route with 'from' fills one address"
+            f"address: '{entry.address}' has wildcards, but a route with 'from' fills one"
+            f" address; name that one, or write 'to' alone, which feeds receivers as well"
         )
         yield Problem(entry.where.of("address"), problem)
     wildcards = {each.value for each in Wildcard}
     if source.address is not None and wildcards & set(split(source.address)):
-        problem = f"from: '{source}' has wildcards, but messages are pulled from one address"
+        problem = (
+            f"from: '{source}' has wildcards, but messages are pulled from one address; name it"
+        )
         yield Problem(entry.where.of("from"), problem)
 
 

@@ -139,7 +139,9 @@ class _Builder:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    self._refuse(position, "a second YAML document begins; only one is read")
+                    self._refuse(
+                        position, "a second YAML document begins; only one is read: remove the line"
+                    )
             case yaml.ScalarEvent():
                 self._refuse_tag(event, position)
                 if not is_text(event.value):
@@ -201,5 +203,7 @@ class _Builder:
     def _enter(self, parent: Entries, key: Scalar, node: Node) -> None:
         earlier, _ = parent.entries.setdefault(key.text, (key, node))
         if earlier is not key:
-            problem = f"key '{key.text}' is given twice, first in line {earlier.position.line}"
+            problem = (
+                f"key '{key.text}' is given twice, first in line {earlier.position.line}; join them"
+            )
             self._report(Problem(key.position, problem))

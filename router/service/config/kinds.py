@@ -5,10 +5,9 @@ This module has the base classes and the kinds that contain others; kinds of a s
 """
 
 import abc
-import difflib
 import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
@@ -38,9 +37,14 @@ class Reading:
 
 
 class Kind(abc.ABC, Generic[T]):
-    """A kind of value."""
+    """A kind of value.
+
+    Attributes:
+        keys: those of the sections that it holds; none: it holds no sections.
+    """
 
     unit: str | None = None
+    keys: Collection[str] = ()
 
     @abc.abstractmethod
     def read(self, node: Node, at: str, reading: Reading) -> T:
@@ -84,17 +88,11 @@ def read_part(kind: Kind[T], node: Node, at: str, reading: Reading) -> T | Broke
         return Broken.BROKEN
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name that is most similar to a mistaken one."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    return f"; the nearest known one is '{close[0]}'" if close else "; none is known here"
-
-
 class ScalarKind(Kind[T]):
     """A kind whose values are written as one text."""
 
     is_secret = False
+    absent = "leave the key out for its default"
     kept: frozenset[str] = frozenset()
 
     def read(self, node: Node, at: str, reading: Reading) -> T:
@@ -102,7 +100,7 @@ class ScalarKind(Kind[T]):
         if not isinstance(node, Scalar):
             raise UnfitError(f"wants a single value, {self.wanted()}")
         if node.is_null:
-            raise UnfitError("has no value; leave the key out for its default")
+            raise UnfitError(f"has no value; {self.absent}")
         parts = reading.sources.expand(node.text, self.kept)
         try:
             return self.parse(self.join(parts))
@@ -184,11 +182,18 @@ class ListOf(Kind[tuple[T, ...]]):
     what: str = "value"
     may_be_empty: bool = True
 
+    @property
+    def keys(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of its items."""
+        return frozenset(self.kind.keys)
+
     def read(self, node: Node, at: str, reading: Reading) -> tuple[T, ...]:
         """Reads every item; a problem of one item does not hide problems of the next."""
         if isinstance(node, Scalar) and node.is_null and self.may_be_empty:
             return ()
         if not isinstance(node, Items):
+            if isinstance(node, Entries):
+                self._check_item(node)
             return (self.kind.read(node, at, reading),)
         if not (node.items or self.may_be_empty):
             raise UnfitError("is an empty list; leave the key out for its default")
@@ -198,6 +203,12 @@ class ListOf(Kind[tuple[T, ...]]):
             if not isinstance(item, Broken):
                 found.append(item)
         return tuple(found)
+
+    def _check_item(self, node: Entries) -> None:
+        """Refuses a mapping that is meant as the list, with the items' names as its keys."""
+        names = {name.removeprefix("-") for name in node.entries}
+        if self.keys and names and self.keys.isdisjoint(names):
+            raise UnfitError(f"is a list: begin each {self.what} with '- ', not with a name")
 
     def schema(self) -> Schema:
         """A list, or a single item."""
@@ -224,20 +235,51 @@ class MapOf(Kind[Mapping[str, T]]):
     pattern: str = r"(?s).+"
     what: str = "name"
 
+    @property
+    def keys(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of its values."""
+        return frozenset(self.kind.keys)
+
     def read(self, node: Node, at: str, reading: Reading) -> Mapping[str, T]:
         """Reads every entry."""
         if isinstance(node, Scalar) and node.is_null:
             return {}
         if not isinstance(node, Entries):
-            raise UnfitError(f"wants a {self.what} and a value in each entry")
+            dashes = " and no '- '" if isinstance(node, Items) else ""
+            raise UnfitError(f"wants a {self.what}, a colon and a value in each entry{dashes}")
         found: dict[str, T] = {}
+        misplaced = self._misplaced(node)
         for name, (key, value) in node.entries.items():
+            if name in misplaced:
+                if misplaced[name]:
+                    reading.report(key.position, f"{at}.{name}: {misplaced[name]}")
+                continue
             if not re.fullmatch(self.pattern, name):
                 reading.report(key.position, f"{at}: '{shortened(name)}' is no {self.what}")
                 continue
             entry = read_part(self.kind, value, f"{at}.{name}", reading)
             if not isinstance(entry, Broken):
                 found[name] = entry
+        return found
+
+    def _misplaced(self, node: Entries) -> dict[str, str]:
+        """Returns entries that are not to be read, each with its problem, if there is one.
+
+        A key of the sections inside that stands where their names belong, with a plain value, is
+        one level too far left. The empty entry above it is the one that it belongs to.
+        """
+        found: dict[str, str] = {}
+        above: str | None = None
+        for name, (_, value) in node.entries.items():
+            is_plain = isinstance(value, Scalar) and not value.is_null
+            if name not in self.keys or not is_plain:
+                above = name if isinstance(value, Scalar) and value.is_null else None
+                continue
+            if above is None:
+                found[name] = f"this belongs to an entry: write its {self.what} above, indent this"
+            else:
+                found[above] = ""
+                found[name] = f"indent this below '{above}', to which it belongs"
         return found
 
     def schema(self) -> Schema:

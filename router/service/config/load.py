@@ -11,6 +11,7 @@ from router.routes.promise import Promise
 from router.routes.route import Position, Route
 from router.routes.table import RoutingTable
 from router.service import garbage
+from router.service.advice import describe_port
 from router.service.config.consistency import judge
 from router.service.config.containers import Container
 from router.service.config.document import Entries, Node, parse_document
@@ -18,11 +19,14 @@ from router.service.config.file import ConfigFile
 from router.service.config.kinds import Reading
 from router.service.config.limits import Limits
 from router.service.config.listeners import Listener
-from router.service.config.options import Section
+from router.service.config.options import Section, options_of
 from router.service.config.policy import Policy
 from router.service.config.problems import ConfigError, Problem, UnfitError
 from router.service.config.process import Router
 from router.service.config.references import Sources
+
+_CONTAINER_KEYS: Final = frozenset(option.key for option in options_of(Container))
+"""Names that stand where those of containers belong if a container is not indented enough."""
 
 LARGEST_CONFIG_OCTETS = 64 << 20
 """A hundred thousand routes take about 10 MiB."""
@@ -153,7 +157,11 @@ def _container_names(root: Node) -> frozenset[str]:
     if isinstance(root, Entries) and "containers" in root.entries:
         containers = root.entries["containers"][1]
         if isinstance(containers, Entries):
-            return frozenset(containers.entries)
+            return frozenset(
+                name
+                for name, (_, value) in containers.entries.items()
+                if name not in _CONTAINER_KEYS or isinstance(value, Entries)
+            )
     return frozenset()
 
 
@@ -163,6 +171,9 @@ def _notes(file: ConfigFile) -> list[Problem]:
         if listener.admits_anybody and not listener.bind.is_loopback:
             note = f"{listener.bind} lets anybody in who can reach it: it has no sasl section"
             notes.append(Problem(listener.where.of("bind"), note))
+    for name, container in file.containers.items():
+        for said in filter(None, (describe_port(url.port) for url in container.url)):
+            notes.append(Problem(container.where.of("url"), f"containers.{name}.url: {said}"))
     if not file.routes:
         notes.append(Problem(file.where.section, "there are no routes: no address is known"))
     return notes

@@ -16,7 +16,8 @@ import attrs
 
 from router.routes.route import Position
 from router.service.config.document import Entries, Node, Scalar
-from router.service.config.kinds import Broken, Kind, Reading, Schema, nearest, read_part
+from router.service.config.hints import Inner, unknown_key, unlike_section
+from router.service.config.kinds import Broken, Kind, ListOf, MapOf, Reading, Schema, read_part
 from router.service.config.problems import ReportedError, UnfitError
 
 _OPTION: Final = "option"
@@ -130,6 +131,11 @@ def _default_text(field: "attrs.Attribute[Any]", meta: _Meta) -> str | None:
     return "none" if value in (None, (), {}) else meta.kind.show(value)
 
 
+def _place_in(key: str, kind: Kind[Any]) -> str:
+    """Names the place where the keys of a key's sections stand."""
+    return f"an entry of '{key}'" if isinstance(kind, ListOf | MapOf) else f"'{key}'"
+
+
 S = TypeVar("S", bound=Placed)
 
 
@@ -150,6 +156,19 @@ class Section(Kind[S]):
     def _options_by_key(self) -> Mapping[str, Option]:
         return {each.key: each for each in options_of(self.model)}
 
+    @property
+    def keys(self) -> Mapping[str, Option]:  # type: ignore[override]
+        """Its own."""
+        return self.known
+
+    def _inner(self) -> Inner:
+        """Returns the keys that have sections inside."""
+        return {
+            key: (_place_in(key, each.kind), each.kind.keys)
+            for key, each in self.known.items()
+            if each.kind.keys
+        }
+
     def read(self, node: Node, at: str, reading: Reading) -> S:
         """Reads every key; a broken value is reported and replaced by its default for now."""
         values: dict[str, Any] = {}
@@ -158,7 +177,8 @@ class Section(Kind[S]):
         empty = ""
         for name, (key, value) in self._entries(node).items():
             if name not in self.known:
-                problem = f"unknown key '{name}'{nearest(name, self.known)}{empty}"
+                hint = unknown_key(name, self.known, self._inner())
+                problem = f"unknown key '{name}'{hint}{'' if ': indent' in hint else empty}"
                 reading.report(key.position, f"{at}: {problem}" if at else problem)
                 continue
             if isinstance(value, Scalar) and value.is_null:
@@ -180,14 +200,16 @@ class Section(Kind[S]):
             return {}
         if isinstance(node, Scalar) and self.shorthand is not None:
             return {self.shorthand: (Scalar(self.shorthand, node.position), node)}
-        keys = ", ".join(self.known)
-        raise UnfitError(f"wants keys and values; its keys are {keys}")
+        text = node.text if isinstance(node, Scalar) else None
+        needed = (each.key for each in self.known.values() if each.default is None)
+        raise UnfitError(unlike_section(text, self.known, next(needed, next(iter(self.known)))))
 
     def _require(self, values: Mapping[str, object], places: Mapping[str, Position]) -> None:
         needed = [each for each in self.known.values() if each.default is None]
         absent = [each.key for each in needed if each.key not in places]
         if absent:
-            raise UnfitError(f"needs the key '{absent[0]}'")
+            told, _, _ = self.known[absent[0]].help.partition(";")
+            raise UnfitError(f"needs the key '{absent[0]}': {told}")
         if any(each.attribute not in values for each in needed):
             raise ReportedError("holds a value that cannot be read")
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import attrs
 
 from router.service.config.document import Node, Scalar
+from router.service.config.hints import unknown_word
 from router.service.config.kinds import REFERENCE_SCHEMA, Reading, ScalarKind, Schema, shortened
 from router.service.config.problems import UnfitError
 from router.service.config.references import Secret
@@ -99,7 +100,8 @@ class Whole(ScalarKind[int]):
     def parse(self, text: str) -> int:
         """Accepts decimal digits, with ``_`` as a separator."""
         if not re.fullmatch(r"[0-9]{1,15}(_[0-9]{1,15}){0,5}", text):
-            raise UnfitError(f"is not {self.wanted()}")
+            auto = "; leave the key out for its default" if text.isalpha() else ""
+            raise UnfitError(f"is not {self.wanted()}{auto}")
         return in_bounds(int(text), self.minimum, self.maximum)
 
     def wanted(self) -> str:
@@ -225,7 +227,8 @@ class OneOf(ScalarKind[E]):
         for word in self.words:
             if word == text:
                 return word
-        raise UnfitError(f"is not {self.wanted()}")
+        words = [str(word) for word in self.words]
+        raise UnfitError(f"is not {self.wanted()}{unknown_word(text, words)}")
 
     def wanted(self) -> str:
         """Lists the words."""

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import re
 import socket
 import ssl
 import threading
@@ -465,7 +466,7 @@ def test_an_address_for_probes_that_is_taken_ends_the_router(tmp_path: Path) -> 
         file = FILE.replace('"127.0.0.1:0"', f'"127.0.0.1:0", probes: "{place}"', 1)
         with running_router(file, tmp_path, until="router.failed") as router:
             reason = json.loads(router.wait_for("router.failed"))["reason"]
-            assert reason.startswith(f"router.probes: {place}: ")
+            assert re.search(rf"router\.yaml:\d+:\d+: router\.probes: {place}: .*in use; ", reason)
 
 
 def test_neither_door_is_shut_by_a_crowd_at_the_other(tmp_path: Path) -> None:

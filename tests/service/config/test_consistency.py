@@ -24,19 +24,22 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "key that is not indented": (
         "router:\nid: x\n",
-        ["2:1: unknown key 'id'; the nearest known one is 'policy'; or it belongs, indented"],
+        ["2:1: unknown key 'id'; it belongs in 'router': indent it there"],
     ),
     "container that is not indented": (
         "containers:\neast:\n  url: amqp://a\n",
-        ["2:1: unknown key 'east'; the nearest known one is 'listeners'; or it belongs, indented"],
+        [
+            "2:1: unknown key 'east'; the keys here are router, listeners, containers, routes,"
+            " limits, policy; or it belongs, indented, below 'containers', which is empty"
+        ],
     ),
     "no mapping": (
         "- a\n",
-        ["1:1: the file wants keys and values; its keys are router, listeners"],
+        ["1:1: the file wants keys and values, such as 'router: ...'; its keys are router,"],
     ),
     "section of the wrong shape": (
         "limits: 5\n",
-        ["1:9: limits: wants keys and values; its keys are connections, "],
+        ["1:9: limits: wants keys and values, such as 'connections: ...'; its keys are conn"],
     ),
     "several at once": (
         "router: {workers: 0}\nlimits: {idle_seconds: soon}\nroutes:\n  - {address: a*, to: x}\n",
@@ -50,7 +53,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "missing url": ("containers:\n  a: {}\n", ["2:6: containers.a: needs the key 'url'"]),
     "null url": (
         "containers:\n  a:\n    url:\n",
-        ["3:9: containers.a.url: has no value; leave the key out for its default"],
+        ["3:9: containers.a.url: has no value; write amqp://host, or amqps://host for TLS"],
     ),
     "null pattern": (
         "routes:\n  - address: #.x\n",

@@ -68,7 +68,7 @@ def test_keys_given_twice_are_reported_and_the_first_one_counts() -> None:
     problems: list[Problem] = []
     root = parse_document("a: 1\nb: 2\na: 3\n", "r.yaml", problems.append)
     assert [str(each) for each in problems] == [
-        "r.yaml:3:1: key 'a' is given twice, first in line 1"
+        "r.yaml:3:1: key 'a' is given twice, first in line 1; join them"
     ]
     assert isinstance(root, Entries)
     value = root.entries["a"][1]
