@@ -1,6 +1,5 @@
-"""The commands: a page, their exit codes, manual pages in section 1, and completion for shells."""
+"""The commands: a page, manual pages in section 1, and completion for shells."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -66,45 +65,17 @@ def commands_page() -> str:
     """Returns the page of commands."""
     lines = [
         "What `router COMMAND --help` prints, and `man router-COMMAND` shows."
-        " [Exit codes](exit-codes.md) has the codes of all commands.",
+        " [Exit codes](../exit-codes.md) has the codes of all commands.",
         "",
     ]
     for each in entries():
         lines += [f"## {each.name}", "", "```", f"{each.name} {each.usage}", "```", ""]
-        for paragraph in each.text:
+        for paragraph in filter(None, (*each.text, each.command.epilog)):
             lines += [paragraph, ""]
         lines += table(
             ("option", "meaning"), [(code(option), text) for option, text in each.options]
         )
     return page("Commands", "the help texts of `router/cli`", lines)
-
-
-_EXIT: Final = re.compile(
-    r"[^.;]*\b(?:[Ee]xits? with|ends? with \d|exit code)\b[^.]*\.|Exit codes:[^.]*\."
-)
-
-
-def exit_codes_page() -> str:
-    """Returns the page of exit codes: the sentences of the help texts that name some."""
-    rows = []
-    for each in entries()[1:]:
-        found = _EXIT.findall(" ".join(each.text))
-        if found:
-            rows.append((code(each.name), " ".join(sentence.strip(" ;") for sentence in found)))
-    lines = [
-        "| code | meaning |",
-        "|---|---|",
-        "| 0 | done |",
-        "| 1 | failed while running: a message was not accepted, the router does not answer, a"
-        " check found something |",
-        "| 2 | bad usage, or a configuration with problems; nothing was done |",
-        "",
-        "A command that was interrupted twice by Ctrl-C ends with 1; one that a signal ended has"
-        " the shell's 128 and its number. Commands that say more about their code:",
-        "",
-        *table(("command", "exit code"), rows),
-    ]
-    return page("Exit codes", "the help texts of `router/cli`", lines)
 
 
 _SHELLS: Final[dict[str, type[ShellComplete]]] = {

@@ -43,7 +43,7 @@ def _calls(path: Path) -> Iterator[Call]:
                     yield Call(event, level, tuple(field for field in fields if field))
 
 
-_INNER: Final = frozenset({None, "exc_info", "level"})
+_INNER: Final = frozenset({None, "exc_info", "is_warning"})
 
 
 def _level(function: ast.expr) -> str | None:
@@ -52,7 +52,7 @@ def _level(function: ast.expr) -> str | None:
     The core has no logger: it adds notices, or warns with them, and the shell logs them.
     """
     if isinstance(function, ast.Name) and function.id == "Notice":
-        return "info"
+        return "warning"
     if not isinstance(function, ast.Attribute):
         return None
     receiver = ast.unparse(function.value)

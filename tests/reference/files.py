@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from router.service.config import json_schema
-from tests.reference.commands import commands_page, completions, exit_codes_page
+from tests.reference.commands import commands_page, completions
 from tests.reference.errors import errors_page
 from tests.reference.events import events_page
 from tests.reference.manual import pages
@@ -23,7 +23,6 @@ def files() -> dict[Path, str]:
     made = {
         PAGES / "options.md": options_page(),
         PAGES / "commands.md": commands_page(),
-        PAGES / "exit-codes.md": exit_codes_page(),
         PAGES / "metrics.md": metrics_page(),
         PAGES / "log-events.md": events_page(),
         PAGES / "errors.md": errors_page(),

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from router import __version__
 from tests.reference import commands, options
+
+_EXIT_STATUS: Final = "0: done; 1: failed while running; 2: bad usage or configuration."
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -33,7 +36,7 @@ def _command(name: str, entry: commands.Entry, every: Iterable[commands.Entry]) 
             lines += [".TP", f"\\fB{_plain(each.name)}\\fR", _plain(each.text[0])]
     lines += [
         ".SH EXIT STATUS",
-        "0: done. 1: failed while running. 2: bad usage or configuration.",
+        _plain(entry.command.epilog or _EXIT_STATUS),
         ".SH SEE ALSO",
         ".BR router (1),",
         ".BR router.yaml (5)",
