@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support import peers
 from tests.support.ports import free_port
 from tests.support.running import running_router
+
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 PAGE = Path("docs/recipes/celery.md").read_text()
 CALLS = """
