@@ -101,7 +101,7 @@ def client_options(command: Command) -> Command:
             type=click.Choice([str(each) for each in Guarantee]),
             default=str(Guarantee.AT_LEAST_ONCE),
             show_default=True,
-            help="How often a message may arrive, and so how it is settled.",
+            help="Guarantee: how often a message may arrive, and thus how it is settled.",
         ),
         click.option(
             "--protocol",

@@ -82,7 +82,7 @@ def command(
         if route is not None and not found:
             client.get(f"routes/{segment(route)}")  # fails, and says so, if there is none
     for gap in page["gaps"]:
-        text = f"the journal has a gap: {gap}; what only that told of may be in doubt, unlisted"
+        text = f"the journal has a gap: {gap}; deliveries recorded only there may be in doubt"
         click.echo(text, err=True)
     if as_json:
         tell_json(found, indent=2)

@@ -74,7 +74,7 @@ class Intake:
     _parts_octets: int = attrs.field(default=0, init=False)
     _waiting: deque[bytes] = attrs.field(factory=deque, init=False)
     _waiting_octets: int = attrs.field(default=0, init=False)
-    _room: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _space: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def waits_for(self) -> str | None:
@@ -97,7 +97,7 @@ class Intake:
         message = self._waiting.popleft()
         self._waiting_octets -= len(message) + _ENTRY_OCTETS
         if self._waiting_octets < AHEAD_OCTETS:
-            self._room.set()
+            self._space.set()
         return message
 
     # --- reading ----------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ class Intake:
         """
         while not self.has_ended:
             while self._waiting_octets >= AHEAD_OCTETS:
-                self._room = trio.Event()
-                await self._room.wait()
+                self._space = trio.Event()
+                await self._space.wait()
             try:
                 octets = await trio.to_thread.run_sync(
                     _read_some, self.descriptor, abandon_on_cancel=True

@@ -93,7 +93,7 @@ class Selection:
 
 @click.group("journal")
 def command() -> None:
-    """Look into the journal and the ledger."""
+    """Inspect the journal and the ledger."""
 
 
 @command.command("inspect")

@@ -105,9 +105,9 @@ def overview(
     parts = [heading(status), Text()]
     if height is not None:
         boxes = min(boxes, _CONTAINERS_SHOWN)
-        room = height - len(console.render_lines(parts[0])) - boxes - _SPARE_LINES
-        wrong = _fitting(console, status, room - _ROUTES_LEAST)
-        rows = max(_ROUTES_LEAST, room - len(console.render_lines(problems(status, wrong))))
+        lines = height - len(console.render_lines(parts[0])) - boxes - _SPARE_LINES
+        wrong = _fitting(console, status, lines - _ROUTES_LEAST)
+        rows = max(_ROUTES_LEAST, lines - len(console.render_lines(problems(status, wrong))))
     parts += [problems(status, wrong), Text()]
     rest = Counter(shown["hidden_states"])
     rest.update(each["state"] for each in all_routes)
@@ -123,10 +123,10 @@ _SPARE_LINES: Final = 8
 """Lines for blank lines, headings of tables, notes of omissions, and the prompt."""
 
 
-def _fitting(console: Console, status: Any, room: int) -> int:
-    """Returns how many problems fit into ``room`` lines; at least one is shown."""
-    most = max(1, min(len(status["problems"]), room))  # one takes a line at least
-    while most > 1 and len(console.render_lines(problems(status, most))) > room:
+def _fitting(console: Console, status: Any, lines: int) -> int:
+    """Returns how many problems fit into this many lines; at least one is shown."""
+    most = max(1, min(len(status["problems"]), lines))  # one takes a line at least
+    while most > 1 and len(console.render_lines(problems(status, most))) > lines:
         most -= 1
     return most
 

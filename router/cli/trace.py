@@ -56,7 +56,7 @@ def command(
         except KeyboardInterrupt:
             pass
     if not {delivery for _, delivery in followed} - {None}:
-        tell(f"no delivery came to {address} within {seconds:g} s", err=True)
+        tell(f"no delivery arrived at {address} within {seconds:g} s", err=True)
 
 
 def describe(line: Any) -> str:

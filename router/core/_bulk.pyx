@@ -68,8 +68,8 @@ cdef Py_ssize_t p_unusual = place(Pairing, "is_unusual")
 cdef Py_ssize_t p_outgoing = place(Pairing, "outgoing")
 cdef Py_ssize_t p_outgoing_number = place(Pairing, "outgoing_number")
 cdef Py_ssize_t p_outgoing_tag = place(Pairing, "outgoing_tag")
-cdef Py_ssize_t p_heard = place(Pairing, "heard")
-cdef Py_ssize_t p_told = place(Pairing, "told")
+cdef Py_ssize_t p_outcome = place(Pairing, "outcome")
+cdef Py_ssize_t p_reported = place(Pairing, "reported")
 cdef Py_ssize_t p_attempts = place(Pairing, "attempts")
 cdef Py_ssize_t p_parts = place(Pairing, "parts")
 cdef Py_ssize_t p_fan = place(Pairing, "fan")
@@ -80,7 +80,7 @@ cdef Py_ssize_t e_tag = place(Entry, "tag")
 cdef Py_ssize_t e_pairing = place(Entry, "pairing")
 cdef Py_ssize_t e_waits = place(Entry, "waits")
 cdef Py_ssize_t e_outcome = place(Entry, "outcome")
-cdef Py_ssize_t e_told = place(Entry, "told")
+cdef Py_ssize_t e_recorded = place(Entry, "recorded")
 cdef Py_ssize_t e_sent_on = place(Entry, "sent_on")
 cdef Py_ssize_t e_answered = place(Entry, "answered_at")
 
@@ -297,7 +297,7 @@ def sending(
     list run not None, dict unsettled not None, incoming, dict known not None,
     dict numbered not None, sent_on,
 ):
-    """Takes note of deliveries of one sender that go out; gives keys and tags, or None.
+    """Records deliveries of one sender that are sent; returns keys and tags, or None.
 
     The reference is ``Departures.sending``.
     """
@@ -340,7 +340,7 @@ def sending(
 
 
 cdef list entries_of(list numbers, dict numbered):
-    """Gives the entries of those numbers that are known, if they are of one link; else None."""
+    """Returns the entries of the known numbers, if they are of one link; else None."""
     cdef Py_ssize_t at
     cdef PyObject *entry
     cdef PyObject *first = NULL
@@ -370,8 +370,8 @@ cdef list keys_of(list entries):
     return keys
 
 
-def heard(list numbers not None, dict numbered not None, bint settled, state):
-    """Notes an outcome in entries of one source.
+def record_outcome(list numbers not None, dict numbered not None, bint settled, state):
+    """Records an outcome in entries of one source.
 
     The reference is ``Departures.receiver_updated``.
 
@@ -392,7 +392,7 @@ def heard(list numbers not None, dict numbered not None, bint settled, state):
     for at in range(len(entries)):
         entry = item_of(<PyObject *>entries, at)
         set_slot(entry, e_outcome, TRUE)
-        set_slot(entry, e_told, <PyObject *>state)
+        set_slot(entry, e_recorded, <PyObject *>state)
         pairing = get_slot(entry, e_pairing)
         if is_record(pairing, PAIRING) and not is_false(get_slot(pairing, p_settled)):
             is_away = True
@@ -432,7 +432,7 @@ def answered(list numbers not None, dict unsettled not None):
             get_slot(pairing, p_incoming) != incoming
             or get_slot(pairing, p_settled) != settled
             or not is_false(get_slot(pairing, p_unusual))
-            or not is_none(get_slot(pairing, p_heard))
+            or not is_none(get_slot(pairing, p_outcome))
             or not is_record(delivery, RECEIVED)
             or not is_bytes(get_slot(delivery, r_payload))
         ):
@@ -445,10 +445,10 @@ def answered(list numbers not None, dict unsettled not None):
     return <object>incoming, pairings, theirs, octets
 
 
-def answer(list pairings not None, told):
-    """Notes in pairings that their senders, who settle first, are told an outcome.
+def answer(list pairings not None, outcome):
+    """Records in pairings the outcome that is sent to their senders, which settle first.
 
-    The reference is ``Settler._tell_run``.
+    The reference is ``Settler._report_run``.
     """
     cdef Py_ssize_t at
     cdef PyObject *pairing
@@ -458,15 +458,15 @@ def answer(list pairings not None, told):
         delivery = get_slot(pairing, p_delivery)
         if not is_record(pairing, PAIRING) or not is_record(delivery, RECEIVED):
             raise TypeError("no pairing")
-        set_slot(pairing, p_heard, <PyObject *>told)
-        set_slot(pairing, p_told, <PyObject *>told)
+        set_slot(pairing, p_outcome, <PyObject *>outcome)
+        set_slot(pairing, p_reported, <PyObject *>outcome)
         set_slot(delivery, r_payload, <PyObject *>_no_payload)
 
 
-def is_told(list numbers not None, dict numbered not None, state):
-    """Tells whether the very outcome that a sender is to hear is on record for all of a run.
+def is_recorded(list numbers not None, dict numbered not None, state):
+    """Returns whether exactly the outcome that a sender will get is on record for all of a run.
 
-    The reference is ``Departures._telling_sender``.
+    The reference is ``Departures._updating_sender``.
     """
     cdef Py_ssize_t at
     cdef PyObject *entry
@@ -477,7 +477,7 @@ def is_told(list numbers not None, dict numbered not None, state):
         if (
             not is_record(entry, ENTRY)
             or not is_true(get_slot(entry, e_outcome))
-            or get_slot(entry, e_told) != <PyObject *>state
+            or get_slot(entry, e_recorded) != <PyObject *>state
         ):
             return False
     return True
@@ -529,7 +529,7 @@ def settled_by_sender(list numbers not None, dict unsettled not None, state):
             continue
         if not is_record(pairing, PAIRING) or not is_false(get_slot(pairing, p_unusual)):
             return None
-        outcome = get_slot(pairing, p_heard)
+        outcome = get_slot(pairing, p_outcome)
         if is_none(outcome) or is_none(get_slot(pairing, p_outgoing)):
             return None
         if state is not None:
@@ -540,7 +540,7 @@ def settled_by_sender(list numbers not None, dict unsettled not None, state):
             return None
     if link == NULL:
         return None
-    receiver, told = <object>link, <object>final
+    receiver, answer = <object>link, <object>final
     if receiver.adrift:
         return None
     cdef dict sent = receiver.unsettled
@@ -560,13 +560,13 @@ def settled_by_sender(list numbers not None, dict unsettled not None, state):
         set_slot(pairing, p_unusual, TRUE)
         set_slot(pairing, p_outgoing, <PyObject *>None)
         set_slot(pairing, p_outgoing_number, NOWHERE)
-    return receiver, told, settling
+    return receiver, answer, settling
 
 
 def settle_with_receiver(list numbers not None, dict numbered not None, sent_on):
     """Forgets at their receiver deliveries of one sender that are there alone.
 
-    The reference is ``Departures._telling_receiver``.
+    The reference is ``Departures._updating_receiver``.
 
     Returns:
         Their source and keys; or None.

@@ -1,16 +1,16 @@
 """A receiver of a multicast is attached when all workers know of it.
 
-Whoever has been told that it is attached expects what is sent from then on, by anybody at any
-worker. So its attach waits: the address is *claimed*, which siblings are told of (``network``), and
-when each of them has acknowledged that, the attach is looked at, and all that its link has said
-meanwhile. A sibling that knows sends nothing past a receiver that it knows of (``Node.pending``).
+A receiver that is attached expects every message sent from then on, by any sender at any worker. So
+its attach waits: the address is *claimed*, which is advertised to the siblings (``network``). When
+each of them has acknowledged that, the attach and the link's later events are handled. A sibling
+that knows of a receiver sends no multicast past it (``Node.pending``).
 
-    attach comes -- everybody knows --------------------> handled at once
+    attach -- all workers know -------------------------> handled at once
         | no: claimed
         v
      waiting -- acknowledged, a sibling gone, or TIME --> handled
 
-Where deliveries are balanced nobody need wait: what a receiver misses goes to another.
+Where deliveries are balanced no attach waits: a delivery that one receiver misses goes to another.
 """
 
 from collections.abc import Iterator

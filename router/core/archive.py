@@ -82,7 +82,7 @@ class Archive:
         self.missed = 0
         self._turn = turn
         self._is_stuck = False
-        self._untold = 0
+        self._unrecorded = 0
         self._records: ArchiveRecords
         self._to_sections: ToSections
         self._epoch_ns = 0
@@ -97,14 +97,14 @@ class Archive:
     def stuck(self, is_stuck: bool) -> None:
         """Records that the archive cannot be written, or that it can again."""
         self._is_stuck = is_stuck
-        if not is_stuck and self._untold:
-            self._records.gap(self._now_ns(), self._untold)
-            self._untold = 0
+        if not is_stuck and self._unrecorded:
+            self._records.gap(self._now_ns(), self._unrecorded)
+            self._unrecorded = 0
 
     def miss(self, count: int) -> None:
         """Records deliveries that are not kept."""
         self.missed += count
-        self._untold += count
+        self._unrecorded += count
 
     def _now_ns(self) -> int:
         return int(self._turn.now * NANOSECONDS) + self._epoch_ns

@@ -1,12 +1,12 @@
-"""Attaching: what peers ask for, and what they are answered (§2.6.3).
+"""Attaching: answers the attaches of peers (§2.6.3).
 
-The answer says what we really do and keep, never what was merely asked for: filters that we do
-not apply, durability that we do not have and times that we cut are not echoed.
+The answer has the values that really apply: filters that we do not apply, durability that we do not
+have, and times that we shorten are not echoed.
 
-A peer's attach may be late (``links.attaches``). One with a lower number than has been seen is
-refused. Any other takes the link over, and what is unsettled on it stays as it is until the peer is
-heard: by the link itself, if it goes on with it (``Unheard``); by the suspended link, *older*, if
-the attach asks for a new one in its place.
+A peer's attach may be late (``links.attaches``). An attach with a lower number than the greatest
+one seen is refused. Any other takes the link over, and its unsettled deliveries are kept until
+``AttachConfirmed``: by the link itself, if the attach resumes it (``Unconfirmed``); by the
+suspended link, *older*, if the attach asks for a new link in its place.
 """
 
 import zlib
@@ -19,7 +19,7 @@ from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.dead_letters import DEAD_LETTERS, find_dead_letters
 from router.core.detach import Detacher
-from router.core.lifetime import Lifetime, read_lifetime, told
+from router.core.lifetime import Lifetime, actual_properties, read_lifetime
 from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
 from router.core.policy import Operation, Permissions
 from router.core.reach import Reach, introduction, is_sibling, meet
@@ -30,7 +30,7 @@ from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
 from router.links.attaches import AttachNumber, is_late, read_number
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
-from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink, Unheard
+from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink, Unconfirmed
 from router.model.commands import AttachLink, RefuseLink
 from router.model.condition import (
     DETACH_FORCED,
@@ -60,7 +60,7 @@ from router.routes.table import Match
 from router.routes.vhost import inside, is_reserved, outside
 
 CHALLENGE: Final = "router:challenge"
-"""Property of the answer on a link that leads through a sibling: what its peer is asked with."""
+"""Property of an answer to a sibling: the challenge for the peer behind it."""
 
 
 @attrs.frozen
@@ -73,7 +73,7 @@ class Place:
 
 
 LINK_NAME_MOST: Final = 16_384
-"""Characters of a link's name. AMQP sets no bound; this router's own have two addresses in them."""
+"""Most characters of a link name. AMQP sets no bound; this router's own have two addresses."""
 
 
 class Attacher:
@@ -139,7 +139,7 @@ class Attacher:
             )
 
     def _find_fault(self, connection: Connection, event: LinkAttached) -> Condition | None:
-        """Returns what forbids any link like this."""
+        """Returns the condition that forbids such a link; None: it is allowed."""
         if self.is_draining:
             return Condition(DETACH_FORCED, "the router is about to stop")
         length = len(connection.guest or event.name)
@@ -158,7 +158,7 @@ class Attacher:
         return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
 
     def _find_late(self, key: LinkKey, event: LinkAttached) -> Condition | None:
-        """Returns why an attach is not accepted that has been overtaken by a later one."""
+        """Returns why an attach that a later one has overtaken is refused."""
         try:
             number = read_number(event.properties)
         except ValueError as error:
@@ -166,13 +166,13 @@ class Attacher:
         if not is_late(number, self._numbers.greatest(key)):
             return None
         self._notices.add("link.late", container=key.container, link=key.name)
-        return Condition(STOLEN, "this attach is older than one of the link that has come before")
+        return Condition(STOLEN, "this attach is older than an earlier one of the link")
 
     def _steal(self, key: LinkKey) -> tuple[Link, Connection | None] | None:
         """Detaches an older link of the same name, role, container and identity (§2.6.1).
 
         Returns:
-            It, and the connection that it was attached on.
+            The link, and the connection that it was attached on.
         """
         older = self._registry.attached.get(key)
         if older is None:
@@ -184,9 +184,10 @@ class Attacher:
         return older, connection
 
     def _keep_stolen(self, link: Link, connection: Connection | None) -> None:
-        """Has a stolen link end with its time that the attach which stole it does not go on with.
+        """Keeps a stolen link, until it expires, that the stealing attach does not resume.
 
-        It stands behind another until that one's peer is heard; or the attach was refused.
+        It is kept behind another link until that link's attach is confirmed, or the attach was
+        refused.
         """
         is_own = connection is not None and connection.configured is not None
         if link in self._registry.kept(link.key) and not is_own:
@@ -199,25 +200,25 @@ class Attacher:
         return event.may_be_late and not connection.keeps_maps
 
     def _challenge(self, link: Link) -> int | None:
-        """Returns what the peer is asked with to show that it reads our answer; None: nothing."""
-        if link.unheard is None:
+        """Returns the challenge by which a peer proves that it has read our answer; None: none."""
+        if link.unconfirmed is None:
             return None
         return (zlib.crc32(self._make_token().encode()) >> 2) or 1
 
     def confirmed(self, link: Link) -> None:
         """Records that a peer has shown that it has read our answer."""
-        older = None if link.unheard is None else link.unheard.older
+        older = None if link.unconfirmed is None else link.unconfirmed.older
         if isinstance(link, IncomingLink):
-            self._resumer.sender_heard(link)
+            self._resumer.sender_confirmed(link)
         else:
-            self._resumer.receiver_heard(link)
+            self._resumer.receiver_confirmed(link)
         if older is not None and older in self._registry.kept(older.key):
             self._detacher.expire(older)
             if isinstance(link, IncomingLink):
                 link.tag_prefix = self._orphans.prefix(link.key)
 
     def _part(self, key: LinkKey) -> None:
-        """Ends what can be said of a detached link that is attached again (§2.6.13)."""
+        """Ends the dispositions of a detached link that is attached again (§2.6.13)."""
         for detached in self._registry.kept(key):
             self._detacher.part(detached)
 
@@ -264,7 +265,9 @@ class Attacher:
             expiry_seconds=keeping.seconds,
             dynamic=asked.dynamic,
             dynamic_node_properties=(
-                told(asked.dynamic_node_properties, lifetime) if asked.dynamic else None
+                actual_properties(asked.dynamic_node_properties, lifetime)
+                if asked.dynamic
+                else None
             ),
         )
         second = self._settles_second(connection, event, None if place is None else place.route)
@@ -284,7 +287,7 @@ class Attacher:
             number=self._note_number(key, event),
         )
         if older is not None:
-            link.unheard = Unheard(older=older)
+            link.unconfirmed = Unconfirmed(older=older)
         meet(link, connection, event.properties)
         self._registry.attach(connection, link)
         if place is not None:
@@ -300,14 +303,14 @@ class Attacher:
         return None
 
     def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
-        """Records the number of an attach that is accepted; returns the link's greatest."""
+        """Records the number of an accepted attach; returns the link's greatest."""
         self._numbers.note(key, read_number(event.properties))
         return self._numbers.greatest(key)
 
     def _agree(self, connection: Connection, asked: Source | Target) -> Keeping:
-        """Returns how long we keep a terminus.
+        """Returns the terms on which we keep a terminus.
 
-        Of a guest we hear when its link is detached, but not when its connection ends.
+        The end of a guest's link is reported to us, but not that of its connection.
         """
         limit = self._settings.expiry_seconds
         keeping = agree(asked.expiry_policy, asked.expiry_seconds, limit)
@@ -347,7 +350,7 @@ class Attacher:
         self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
 
     def _ask(self, connection: Connection, link: Link) -> tuple[int | None, dict[object, object]]:
-        """Gives the challenge of an answer, and the properties by which a sibling passes it on."""
+        """Returns the challenge of an answer, and the properties for a sibling to pass it on."""
         challenge = self._challenge(link)
         if challenge is None or connection.guest is None:
             return challenge, {}
@@ -360,7 +363,7 @@ class Attacher:
         event: LinkAttached,
         older: Link | None,
     ) -> None:
-        """Attaches a suspended link again, by which the peer sends."""
+        """Attaches a suspended incoming link again."""
         link.link = event.link
         link.source = event.source
         link.outcomes = event.source.outcomes if event.source is not None else ()
@@ -377,8 +380,8 @@ class Attacher:
             may_be_late=self._may_be_late(connection, event),
         )
         if older is not None:
-            link.unheard = link.unheard or Unheard()
-            link.unheard.older = older
+            link.unconfirmed = link.unconfirmed or Unconfirmed()
+            link.unconfirmed.older = older
         self._registry.attach(connection, link)
         connection.octets.used += link.octets
         self._ledger.attached(link)
@@ -386,27 +389,27 @@ class Attacher:
         self._turn.review_credit(link)
 
     def _introduction(self, connection: Connection, key: NodeKey | None) -> dict[object, object]:
-        """Returns the properties of an answer: towards a router, which node of ours it is about."""
+        """Returns the properties of an answer: towards a router, the stop of our node."""
         return {} if key is None else introduction(self._registry.stop_of(key), connection)
 
     def _with_map(
         self, connection: Connection, link: Link, event: LinkAttached, answer: AttachLink
     ) -> AttachLink:
-        """Puts our unsettled map into an answer; none for a peer that does not resume."""
+        """Adds our unsettled map to an answer; none for a peer that does not resume."""
         if event.unsettled is None:
             return answer
         octets = connection.capabilities.frame_octets
-        told = self._resumer.reducer.tell(link, answer, octets, theirs=event.unsettled)
+        filled = self._resumer.reducer.add_map(link, answer, octets, theirs=event.unsettled)
         if connection.guest is None:
-            return told
-        return attrs.evolve(told, properties=answer.properties)  # they are for the sibling
+            return filled
+        return attrs.evolve(filled, properties=answer.properties)  # they are for the sibling
 
     def _find_kept(
         self, key: LinkKey, address: str | None, dynamic: bool, *, may_be_late: bool
     ) -> tuple[Link | None, Link | None]:
-        """Returns the suspended link that a peer comes back for, and one of its name that stays.
+        """Returns the suspended link that a peer resumes, and one of its name that stays.
 
-        Another of its name is let go, unless the attach may be late.
+        Another one of its name is ended, unless the attach may be late.
         """
         found: Link | None = None
         older: Link | None = None
@@ -442,7 +445,7 @@ class Attacher:
             if denied is not None:
                 return denied
             if may_be_late and (kept.adrift or older is not None):
-                kept.unheard = Unheard(has_map=event.unsettled is not None, older=older)
+                kept.unconfirmed = Unconfirmed(has_map=event.unsettled is not None, older=older)
             self._resume_outgoing(connection, kept, event)
             return None
         if address is None and not asked.dynamic:
@@ -459,7 +462,9 @@ class Attacher:
             expiry_seconds=keeping.seconds,
             dynamic=asked.dynamic,
             dynamic_node_properties=(
-                told(asked.dynamic_node_properties, lifetime) if asked.dynamic else None
+                actual_properties(asked.dynamic_node_properties, lifetime)
+                if asked.dynamic
+                else None
             ),
             distribution_mode="copy" if node.is_multicast else "move",
             default_outcome=asked.default_outcome,
@@ -475,7 +480,7 @@ class Attacher:
             number=self._note_number(key, event),
         )
         if older is not None:
-            link.unheard = Unheard(older=older)
+            link.unconfirmed = Unconfirmed(older=older)
         link.group = node
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
@@ -496,7 +501,7 @@ class Attacher:
     def _take_receivers_word(
         connection: Connection, link: OutgoingLink, event: LinkAttached
     ) -> None:
-        """Notes down how a receiver wants to be sent to."""
+        """Records how a receiver's link is to be served."""
         link.wants_settled = event.sender_settle_mode is SenderSettleMode.SETTLED
         link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
         meet(link, connection, event.properties)
@@ -525,7 +530,7 @@ class Attacher:
     def _resume_outgoing(
         self, connection: Connection, link: OutgoingLink, event: LinkAttached
     ) -> None:
-        """Attaches a suspended link again, by which the peer receives."""
+        """Attaches a suspended outgoing link again."""
         link.link = event.link
         link.target = event.target
         link.number = self._note_number(link.key, event)
@@ -548,12 +553,12 @@ class Attacher:
         *,
         dynamic: bool = False,
     ) -> Place | Condition:
-        """Finds the node for an address that a peer names, if it may.
+        """Finds the node for an address that a peer names, if the peer may use it.
 
         Args:
             connection: the peer's.
-            address: as it calls it.
-            operation: what it is about to do.
+            address: the external address.
+            operation: the requested operation.
             dynamic: a node is to be made for it, and ``address`` means nothing.
         """
         if dynamic or address is None:
@@ -568,7 +573,7 @@ class Attacher:
         return self.find(name, Role.RECEIVER if operation is Operation.SEND else Role.SENDER)
 
     def _enter_dead_letters(self, address: str | None) -> Place | Condition:
-        """Finds the node for the dead letters of an address, which a sibling brings."""
+        """Finds the node for the dead letters of an address, which a sibling sends."""
         match = None if address is None else self._registry.table.lookup(address)
         place = None if match is None else find_dead_letters(match)
         if place is None:
@@ -579,7 +584,7 @@ class Attacher:
     def _denial(
         self, connection: Connection, operation: Operation, address: str | None
     ) -> Condition | None:
-        """Returns why a peer may not use an address, as it is called inside; None: it may."""
+        """Returns why a peer may not use an internal address; None: it may."""
         if address is None:
             return None  # each delivery is looked at
         return self._bounds.denial(connection, operation, address)
@@ -613,9 +618,9 @@ class Attacher:
     def _make_dynamic(
         self, node: Node, link: Link, lifetime: Lifetime, event: LinkAttached
     ) -> None:
-        """Has a dynamic node live as long as its policy says (§3.5.10-13), for who made it.
+        """Gives a dynamic node its maker and the lifetime of its policy (§3.5.10-13).
 
-        A node that a sender made (a dynamic target) is there for others to receive from.
+        Others may receive from a node that a sender made (a dynamic target).
         """
         connection = link.connection
         assert connection is not None
@@ -628,7 +633,7 @@ class Attacher:
         self._registry.moved[node] = None
 
     def _make_place(self, vhost: str) -> Place:
-        """Makes a place of its own for a peer that asks for a dynamic node (§3.5.10)."""
+        """Makes a node for a peer that asks for a dynamic one (§3.5.10)."""
         address = self._bounds.dynamic_address(vhost, self._make_token())
         return Place(NodeKey(address), Route(address=address), None)
 
@@ -638,6 +643,6 @@ def _no_route(address: str) -> Condition:
 
 
 def _routeless(link: Link) -> Condition | None:
-    """Says that a kept link leads to an address whose route is gone (``routeless``)."""
+    """Logs that a kept link leads to an address whose route is gone (``routeless``)."""
     node = node_of(link)
     return _no_route(node.key.address) if node is not None and node.is_routeless else None

@@ -40,9 +40,9 @@ class AttachRequests:
         second = self.wants_second(uplink, connection)
         command = attach(uplink, link, connection.capabilities, second=second)
         uplink.is_cut = False
-        told = introduction(uplink.node.stop, connection)
-        if told:
-            command = attrs.evolve(command, properties={**command.properties, **told})
+        ours = introduction(uplink.node.stop, connection)
+        if ours:
+            command = attrs.evolve(command, properties={**command.properties, **ours})
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}
@@ -65,7 +65,7 @@ class AttachRequests:
         return is_asked_for or self.resumes(uplink, connection) is True
 
     def resumes(self, uplink: Uplink, connection: Connection) -> bool | None:
-        """Tells whether a container resumes links; None: nobody has said. False: do not ask it."""
+        """Returns whether a container resumes links; None: unknown; False: do not ask it to."""
         if connection.capabilities.resumes_links:
             return True
         return self.of(uplink).resumes
@@ -106,7 +106,7 @@ class AttachRequests:
         )
         uplink.has_map = uplink.attached_at is not None or uplink.kept is not None
         if uplink.kept is not None:
-            command = self._reducer.tell(uplink.kept, command, frame_octets)
+            command = self._reducer.add_map(uplink.kept, command, frame_octets)
             uplink.is_cut = command.incomplete_unsettled
             if isinstance(uplink.kept, OutgoingLink):
                 uplink.kept.is_resuming = True

@@ -1,11 +1,12 @@
-"""Shortcuts for runs of which nothing is unusual: compiled, and only where they were.
+"""Shortcuts for runs without anything unusual: compiled, and only where the extension was built.
 
-Theory of operation. Nearly all deliveries come in runs of one link that differ in nothing but
-number, tag and payload, go to one receiver, and end alike. The machines of the core do with each
-what its state asks for, which takes a microsecond for every step. A *shortcut* is one such step for
-a whole run. It works upon the same records; first it looks whether anything about any of them is
-unusual, and if so it changes nothing and says so: then the machine goes its long way, which is the
-reference. So there are no rules here, and a worker without the compiled module does the same.
+Theory of operation. Nearly all deliveries arrive in runs of one link that differ only in number,
+tag and payload, go to one receiver, and get the same outcome. The core's machines handle each of
+them as its state requires, which takes a microsecond per step. A *shortcut* is one such step for a
+whole run. It works on the same records. First it checks whether anything about any of them is
+unusual; if so, it changes nothing and reports that, and the machine takes its general path, which
+is the reference. So a shortcut has no rules of its own, and a worker without the compiled module
+does the same.
 
 Numbers are those of ``router.model.identity``; deliveries, pairings and entries are the records
 themselves, of exactly those classes.
@@ -26,7 +27,7 @@ from router.model.outcome import DeliveryState
 
 
 class Shortcuts(Interface):
-    """What ``_bulk`` offers; each function leaves all as it is where it says None, False or -1."""
+    """The functions of ``_bulk``; one that returns None, False or -1 has changed nothing."""
 
     def name(self, deliveries: list[ReceivedDelivery], prefix: bytes, first: int) -> bool:
         """Assigns keys to deliveries that have none, as ``DeliveryKeys.arrived`` does."""
@@ -44,7 +45,7 @@ class Shortcuts(Interface):
     ) -> tuple[list[Pairing], int, int] | None:
         """Makes pairings of whole new deliveries.
 
-        Gives them, their octets, and how many are settled.
+        Returns the pairings, their octets, and how many are settled.
         """
 
     def enter(  # noqa: PLR0917  a call for each run, of things that are at hand
@@ -86,9 +87,9 @@ class Shortcuts(Interface):
         sent_on: tuple[LinkKey, ...],
         /,
     ) -> tuple[list[DeliveryKey], list[bytes]] | None:
-        """Records deliveries of one sender that go out; returns keys and tags."""
+        """Records deliveries of one sender that are sent; returns keys and tags."""
 
-    def heard(
+    def record_outcome(
         self,
         numbers: list[DeliveryNumber],
         numbered: dict[DeliveryNumber, Entry],
@@ -96,30 +97,30 @@ class Shortcuts(Interface):
         state: DeliveryState | None,
         /,
     ) -> tuple[list[Entry], list[DeliveryKey], bool] | None:
-        """Notes an outcome in entries of one source.
+        """Records an outcome in entries of one source.
 
-        Gives the entries, their keys, and whether some may be for senders that are away.
+        Returns the entries, their keys, and whether some may belong to senders that are away.
         """
 
     def answered(
         self, numbers: list[DeliveryNumber], unsettled: dict[DeliveryNumber, Pairing], /
     ) -> tuple[IncomingLink, list[Pairing], list[DeliveryNumber], int] | None:
-        """Finds usual deliveries of one sender, which has settled all of them or none.
+        """Finds ordinary deliveries of one sender, which has settled all of them or none.
 
-        Gives the sender, the deliveries, their numbers and octets.
+        Returns the sender, the deliveries, their numbers and octets.
         """
 
-    def answer(self, pairings: list[Pairing], told: DeliveryState | None, /) -> None:
-        """Notes that senders, who settle first, are told an outcome; payload goes."""
+    def answer(self, pairings: list[Pairing], outcome: DeliveryState | None, /) -> None:
+        """Records the outcome sent to senders, which settle first, and drops the payloads."""
 
-    def is_told(
+    def is_recorded(
         self,
         numbers: list[DeliveryNumber],
         numbered: dict[DeliveryNumber, Entry],
         state: DeliveryState | None,
         /,
     ) -> bool:
-        """Returns whether the very state that a sender is to hear is on record for all of a run."""
+        """Returns whether exactly the state that a sender will get is on record for all of them."""
 
     def settle_with_sender(
         self,

@@ -1,6 +1,6 @@
-"""The core: takes the events of all connections of a worker, and gives orders for all of them.
+"""The core: handles the events of all connections of a worker, and issues orders for all of them.
 
-It is one synchronous machine put together from smaller ones (``parts``), each in its own module:
+It is one synchronous machine composed of smaller ones (``parts``), each in its own module:
 
     attach    answers peers that attach links            uplinks   keeps our links to containers
     forward   sends deliveries on                        settle    carries outcomes back
@@ -42,16 +42,16 @@ from router.routes.table import RoutingTable
 
 
 def _make_token() -> str:
-    """Returns a name that nobody guesses, for a dynamic node."""
+    """Returns an unguessable name for a dynamic node."""
     return secrets.token_hex(16)
 
 
 class Core:
-    """Where the connections of a worker meet.
+    """The machine in which all connections of a worker meet.
 
     Attributes:
-        notices: what people should be told; the shell takes and logs them.
-        surveyor: tells what there is and how it fares.
+        notices: events for the log; the shell removes and logs them.
+        surveyor: surveys routes, containers and links.
         lister: lists links and deliveries.
     """
 
@@ -74,16 +74,16 @@ class Core:
 
         Args:
             settings: limits and periods.
-            table: the routes to begin with.
+            table: the initial routes.
             link_ids: shared with the engines, so that ids are unique in the worker.
             express: the worker's express lane, shared with the engines; None: there is none.
-            containers: names of those that this worker dials; None: all, there is no other worker.
+            containers: names of the containers that this worker dials; None: all, it is alone.
             home: name of the sibling that keeps exactly-once links; None: this worker does.
-            memory: what the worker's engines keep for peers that come back; None: nothing.
-            policy: who may do what.
+            memory: the state that the worker's engines keep for absent peers; None: none.
+            policy: the permissions by identity.
             terms: of configured containers, by name; those of the others are in ``settings``.
             random: numbers from 0 up to 1, for jitter.
-            make_token: gives unguessable names for dynamic nodes.
+            make_token: returns unguessable names for dynamic nodes.
         """
         state = State(
             settings=settings, registry=Registry(settings, table), orphans=Orphans(make_token)
@@ -132,10 +132,10 @@ class Core:
         for route in table.routes:
             self._uplinks.follow(route, table.lookup(route.address))
 
-    # What the shell calls
+    # Interface of the shell
 
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
-        """Tells that a connection, none of whose events has come yet, was dialed by us."""
+        """Records that we dialed a connection; call before its first event."""
         self._events.dialed[connection] = container_name
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
@@ -144,7 +144,7 @@ class Core:
         self._lanes.promote_due()
         for tracer in self._tracers:
             tracer.happened(connection, events, now)
-        self._events.hear(connection, events)
+        self._events.receive(connection, events)
         return self._end_turn()
 
     def orders_done(self) -> None:
@@ -152,7 +152,7 @@ class Core:
         self._lanes.promote_due()
 
     def take_awakened(self) -> list[object]:
-        """Returns the engines that have something to say though nobody has called them."""
+        """Returns engines that have output or events although nothing was received for them."""
         return self._memories.take_awakened()
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
@@ -163,18 +163,18 @@ class Core:
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; None: never."""
+        """When ``handle_deadline`` must be called; None: never."""
         return self._alarms.deadline
 
     def handle_deadline(self, now: float) -> list[Order]:
-        """Does what time asks for."""
+        """Runs due alarms."""
         self._turn.begin(now)
         while (action := self._alarms.pop_due(now)) is not None:
             action()
         return self._end_turn()
 
     def pause(self, route: str, now: float) -> list[Order]:
-        """Lets nothing move on a route any more.
+        """Pauses a route.
 
         Raises:
             KeyError: there is no route of that name.
@@ -186,7 +186,7 @@ class Core:
         return self._end_turn()
 
     def resume(self, route: str, now: float) -> list[Order]:
-        """Lets a paused route go on.
+        """Resumes a paused route.
 
         Raises:
             KeyError: there is no route of that name.
@@ -206,32 +206,32 @@ class Core:
         give_id: GiveId,
         encode: EncodeState,
     ) -> None:
-        """Writes down from now on what exactly-once routes need to survive a crash, and the ledger.
+        """Records deliveries from now on, for exactly-once routes and for the ledger.
 
         Args:
-            records: of the journal.
+            records: the journal's writer.
             epoch_ns: nanoseconds since 1970 at time 0 of the clock that all calls here use.
-            identify: finds the id that a payload carries.
-            give_id: puts one into a payload that has none.
-            encode: gives delivery states in AMQP 1.0's encoding.
+            identify: returns the id in a payload.
+            give_id: adds an id to a payload that has none.
+            encode: returns delivery states in AMQP 1.0's encoding.
         """
         self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
         self._turn.watched_by(self._ledger)
-        self._lanes.stop("ledger")  # what is to be recorded comes off; the rest goes on again
+        self._lanes.stop("ledger")  # recorded nodes leave the lane; the others continue
         self._lanes.go_on("ledger")
 
     def archive(self, records: ArchiveRecords, epoch_ns: int, to_sections: ToSections) -> None:
-        """Keeps from now on what comes by routes that are archived; after ``journal``.
+        """Archives the messages of archived routes from now on; call after ``journal``.
 
         Args:
-            records: of the archive.
+            records: the archive's writer.
             epoch_ns: as with ``journal``.
-            to_sections: gives messages as AMQP 1.0 sections.
+            to_sections: returns messages as AMQP 1.0 sections.
         """
         self._parts.state.archive.open(records, epoch_ns, to_sections)
 
     def archive_stuck(self, is_stuck: bool, now: float) -> list[Order]:
-        """Counts what cannot be kept, instead of keeping it, or goes on."""
+        """Counts messages instead of archiving them while the archive is stuck."""
         self._turn.begin(now)
         self._parts.state.archive.stuck(is_stuck)
         return []
@@ -245,7 +245,7 @@ class Core:
         decode: DecodeState,
         numbers: NumbersMemory | None = None,
     ) -> Restored:
-        """Takes over what this worker's earlier lives left unsettled; before anybody is here."""
+        """Restores unsettled deliveries of earlier lives; call before a connection opens."""
         self._turn.begin(now)
         if numbers is not None:
             self._ledger.count.restore(numbers.epoch, numbers.limit)
@@ -262,7 +262,7 @@ class Core:
         return orders
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
-        """Stops asking senders for what must be journaled, or goes on."""
+        """Grants no credit for journaled deliveries while the journal is stuck."""
         self._turn.begin(now)
         if is_stuck is not self._ledger.is_stuck:
             self._ledger.stuck(is_stuck)
@@ -272,7 +272,7 @@ class Core:
 
     @property
     def unrecorded(self) -> int:
-        """How many deliveries should be in the ledger and are not: gaps, which it tells of."""
+        """How many deliveries are missing from the ledger, which has gaps for them."""
         return self._ledger.unrecorded
 
     def configure(self, table: RoutingTable, now: float) -> list[Order]:
@@ -292,7 +292,7 @@ class Core:
     ) -> list[Order]:
         """Puts another policy, and other terms of containers, into force.
 
-        What is not allowed any more is detached; the rest of what differs holds from now on.
+        Links that are no longer allowed are detached; other changes apply from now on.
         """
         self._turn.begin(now)
         self._registry.terms = terms
@@ -306,25 +306,25 @@ class Core:
         return self._end_turn()
 
     def drain(self, now: float) -> list[Order]:
-        """Begins to stop: nothing new is taken, what is here runs to its end."""
+        """Begins to stop: no new deliveries are accepted, and open ones run to their outcome."""
         self._turn.begin(now)
         self._attacher.is_draining = True
         self._parts.drainer.start()
         return self._end_turn()
 
     def abandon(self) -> None:
-        """Reports, after a drain, what nobody has taken and nobody else has."""
+        """Reports, after a drain, deliveries in custody that no receiver has accepted."""
         self._parts.drainer.abandon()
 
     def dismiss(self, connection: ConnectionId, condition: Condition, now: float) -> list[Order]:
-        """Closes one connection as soon as what is under way on it has ended; see ``dismiss``."""
+        """Closes one connection as soon as its open deliveries have ended; see ``dismiss``."""
         self._turn.begin(now)
         self._parts.dismisser.dismiss(connection, condition)
         return self._end_turn()
 
     @property
     def acquainted(self) -> frozenset[str]:
-        """Names of the siblings that have told what can be reached through them."""
+        """Names of the siblings whose first advertisement has arrived."""
         return self._network.acquainted
 
     @property
@@ -335,7 +335,7 @@ class Core:
     def resolve(
         self, tag: DeliveryTag, link: str | None, decision: Decision, now: float
     ) -> tuple[int, list[Order]]:
-        """Decides about the deliveries in doubt that came with a tag; see ``Resolver``.
+        """Resolves the deliveries in doubt with a tag; see ``Resolver``.
 
         Returns:
             How many there were, and the orders.
@@ -346,10 +346,10 @@ class Core:
         return count, self._end_turn()
 
     def trace(self, pattern: str, most: int, now: float) -> Tracer:
-        """Begins to follow the next deliveries of some addresses; see ``Tracer``.
+        """Begins to trace the next deliveries of some addresses; see ``Tracer``.
 
         Raises:
-            PatternError: it is no pattern.
+            PatternError: it is not a valid pattern.
         """
         self._turn.begin(now)
         self._lanes.stop("trace")
@@ -358,7 +358,7 @@ class Core:
         return tracer
 
     def end_trace(self, tracer: Tracer) -> None:
-        """Follows no more."""
+        """Ends the trace."""
         self._tracers.remove(tracer)
         if not self._tracers:
             self._lanes.go_on("trace")
@@ -389,7 +389,7 @@ class Core:
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
             self._queue_returned()
-        self._end_unspeakable()
+        self._end_unlisted()
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
@@ -409,17 +409,17 @@ class Core:
             tracer.ordered(orders)
         return orders
 
-    def _end_unspeakable(self) -> None:
-        """Ends links whose senders cannot be told how a delivery ended (§3.5.3)."""
-        for link, (pairing, outcome) in self._settler.take_unspeakable().items():
+    def _end_unlisted(self) -> None:
+        """Detaches senders whose source lists no fitting outcome of a delivery (§3.5.3)."""
+        for link, (pairing, outcome) in self._settler.take_unlisted().items():
             if link.link is not None:
                 reason = outcome.error if isinstance(outcome, Rejected) else None
                 kind = type(outcome).__name__.lower()
-                told = f"the outcome is {kind}, which the source does not list"
-                self._detacher.detach(link, naming(pairing, reason or Condition(NOT_ALLOWED, told)))
+                text = f"the outcome is {kind}, which the source does not list"
+                self._detacher.detach(link, naming(pairing, reason or Condition(NOT_ALLOWED, text)))
 
     def _queue_returned(self) -> None:
-        """Queues what was given back; what has no sender any more may need links of ours again."""
+        """Queues returned deliveries; those without a sender may need uplinks again."""
         feeds = self._settler.flush_returned()
         self._forwarder.returned(feeds)
         for feed in feeds:

@@ -1,4 +1,4 @@
-"""Granting credit, by the rule of ``links.credit``, and holding windows when budgets are spent.
+"""Grants credit by the rule of ``links.credit``, and holds windows when budgets are used up.
 
 Publishers of protocols without credit are ahead of it at any time. What they have settled is the
 router's as soon as it has come (``node.in_custody``), and on exactly-once routes it is to be in the
@@ -22,14 +22,14 @@ from router.model.commands import GrantCredit, HoldWindow
 from router.model.identity import LinkId
 
 AHEAD_OCTETS: Final = 4 << 20
-"""Payload of unknown outcome above which nothing more of a connection is taken ahead of credit."""
+"""Payload without an outcome above which a connection gets nothing ahead of credit."""
 
 AHEAD_DELIVERIES: Final = 1 << 16
-"""What engines of this worker are told may come ahead: they do not count it."""
+"""The number beyond the credit that engines of this worker get: they do not count it."""
 
 
 class Granter:
-    """Grants and takes back the credit of incoming links."""
+    """Grants and revokes the credit of incoming links."""
 
     def __init__(self, state: State) -> None:
         self._turn = state.turn
@@ -44,7 +44,7 @@ class Granter:
         self.is_draining = False
 
     def review(self) -> None:
-        """Grants what can be granted when a turn ends."""
+        """Grants credit at the end of a turn."""
         self._lift_holds()
         if self._is_process_ahead:
             self._review_process()
@@ -56,7 +56,7 @@ class Granter:
                 self._consider(incoming)
 
     def receivers_changed(self, node: Node) -> None:
-        """Looks at all senders of a node whose receivers, or their credit, are others now."""
+        """Reviews all senders of a node whose receivers, or their credit, have changed."""
         if node.is_express:
             return
         if node.is_vacant and not node.is_paused:
@@ -64,7 +64,7 @@ class Granter:
         elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
                 if not node.is_paused and width_for(node, incoming):
-                    self._turn.review_credit(incoming)  # what is without credit is no way for it
+                    self._turn.review_credit(incoming)  # a receiver without credit is no way for it
                 elif incoming.address is not None:
                     self.withdraw(incoming)
         elif node.width != node.granted_width or node.has_ways:
@@ -83,7 +83,7 @@ class Granter:
             self._review_turning(node.twin)
 
     def _review_turning(self, node: Node) -> None:
-        """Looks at the senders whose deliveries may turn to those that receive beside them."""
+        """Reviews the senders whose deliveries may turn to the receivers of a node."""
         for incoming in node.feeds:
             if turns(node, incoming):
                 if width_for(node, incoming):
@@ -92,7 +92,7 @@ class Granter:
                     self.withdraw(incoming)
 
     def review_senders(self, node: Node) -> None:
-        """Looks at all senders of a node anew when the turn ends."""
+        """Marks all senders of a node for review at the end of the turn."""
         self._turn.review_credits(node.feeds)
 
     def _consider(self, incoming: IncomingLink) -> None:
@@ -123,7 +123,7 @@ class Granter:
         self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
-        """Returns the credit that a link is to have; None: what it has."""
+        """Returns the credit to grant on a link; None: no change."""
         if incoming.is_express or incoming.is_detached or connection.is_leaving:
             return None
         if self._is_over_budget(incoming, connection):
@@ -157,9 +157,9 @@ class Granter:
         return credit
 
     def _let_resume(self, incoming: IncomingLink, link: LinkId, connection: Connection) -> None:
-        """Grants credit for what is to be resumed, and for nothing else (§2.6.13)."""
+        """Grants credit for deliveries to resume, and for nothing else (§2.6.13)."""
         most = len(incoming.adrift)
-        if not most and incoming.unheard is not None:
+        if not most and incoming.unconfirmed is not None:
             most = 1  # it is heard by what it gives back
         credit: int | None = most
         if incoming.has_given_all or incoming.credit >= most:
@@ -171,17 +171,17 @@ class Granter:
             self._turn.order(incoming, GrantCredit(link, credit, incoming.asks_all))
 
     def _bounded(self, incoming: IncomingLink, connection: Connection, credit: int) -> int | None:
-        """Cuts credit to what the limits of the peer allow; None: nothing is granted for now."""
+        """Cuts credit to the limits of the peer; None: no credit is granted for now."""
         if incoming.unsettled_limit:
             wanted = min(credit, incoming.unsettled_limit)
-            room = incoming.unsettled_limit - len(incoming.unsettled)
-            if incoming.unheard is not None:
-                room -= len(incoming.unheard.absent)
-            if room < wanted:
+            free = incoming.unsettled_limit - len(incoming.unsettled)
+            if incoming.unconfirmed is not None:
+                free -= len(incoming.unconfirmed.absent)
+            if free < wanted:
                 self._full[incoming] = None
-                if (room - incoming.credit) * 2 < wanted - incoming.credit:
+                if (free - incoming.credit) * 2 < wanted - incoming.credit:
                     return None
-                credit = room
+                credit = free
             else:
                 credit = wanted
         more = credit - incoming.credit
@@ -193,7 +193,7 @@ class Granter:
         return incoming.credit + granted if granted else None
 
     def _grant_later(self, incoming: IncomingLink, connection: Connection, missing: int) -> None:
-        """Looks at a link again when its connection may be asked for more."""
+        """Reviews a link when its connection may get credit again."""
         assert connection.pace is not None
         waiting = self._paced.get(connection)
         if waiting is not None:
@@ -207,7 +207,7 @@ class Granter:
         self._turn.review_credits(self._paced.pop(connection, {}))
 
     def withdraw(self, incoming: IncomingLink) -> None:
-        """Asks credit back that nobody can use."""
+        """Asks for credit back that no receiver covers."""
         is_resuming = bool(incoming.adrift) or incoming.is_reducing
         if incoming.link is not None and incoming.credit > 0 and not is_resuming:
             if incoming.connection is not None and incoming.connection.pace is not None:
@@ -217,9 +217,9 @@ class Granter:
             self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True, ahead=ahead))
 
     def ask(self, incoming: IncomingLink) -> bool:
-        """Has a sender use up the credit that it may have, or give it back (§2.6.7).
+        """Asks a sender to use up the credit that it may have, or to return it (§2.6.7).
 
-        It is granted no more until it has. One that cannot drain is granted it all the same.
+        It gets no further credit before that. A sender that cannot drain gets the credit as well.
 
         Returns:
             whether it has credit now.
@@ -242,16 +242,16 @@ class Granter:
 
     @staticmethod
     def _ahead_while_asking(incoming: IncomingLink) -> int | None:
-        """Returns what may come ahead while credit is asked back: of guests it all comes back."""
+        """Returns the limit beyond credit while credit is asked back; guests return all of it."""
         assert incoming.connection is not None
         if incoming.ahead is not None and incoming.connection.guest is not None:
             incoming.offer_ahead(0)
         return incoming.ahead
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
-        """Records that a sender has given credit back."""
+        """Records that a sender has returned credit."""
         if incoming.is_reducing and incoming.is_emptying:
-            # what is given back was not needed; what is used up may not have been enough
+            # returned credit was not needed; used-up credit may not have been enough
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
         incoming.return_credit(credit)
         self._turn.review_credit(incoming)
@@ -261,7 +261,7 @@ class Granter:
     # Ahead of credit
 
     def _find_ahead(self, incoming: IncomingLink, connection: Connection) -> int | None:
-        """Returns how many settled deliveries may come beyond credit (module docstring)."""
+        """Returns how many settled deliveries are accepted beyond credit (module docstring)."""
         if not connection.capabilities.sends_ahead or not isinstance(incoming.queue, Feed):
             return None
         if connection.pace is not None or incoming.unsettled_limit or incoming.is_reducing:
@@ -300,14 +300,14 @@ class Granter:
                 self._turn.review_credits(connection.incoming.values())
 
     def _review_process(self) -> None:
-        """Lets more come ahead of credit when enough of the process' budget is free again."""
+        """Allows more beyond the credit when enough of the process' budget is free again."""
         process = self._registry.process
         if 8 * process.used <= 3 * process.limit:
             self._is_process_ahead = False
             self._look_at(self._ahead)
 
     def _review_ahead(self, incoming: IncomingLink) -> None:
-        """Tells an engine when more, or nothing more, may come beyond the credit it has."""
+        """Grants an engine deliveries beyond the credit."""
         link, connection = incoming.link, incoming.connection
         if link is None or connection is None or incoming.is_draining or incoming.is_detached:
             return
@@ -332,9 +332,9 @@ class Granter:
         return True
 
     def _lift_holds(self) -> None:
-        if not self._held or not self._registry.process.has_room_again:
+        if not self._held or not self._registry.process.has_recovered:
             return
-        for connection in [c for c in self._held if c.octets.has_room_again]:
+        for connection in [c for c in self._held if c.octets.has_recovered]:
             connection.is_held = False
             self._held.discard(connection)
             for link in connection.incoming.values():
@@ -348,7 +348,7 @@ class Granter:
         self._paced.pop(connection, None)
 
     def hold(self, incoming: IncomingLink, reason: Hold, held: bool) -> None:
-        """Holds a link's window for a reason, or lets go of it; orders only what changes."""
+        """Holds a link's window for a reason, or ends that; orders only changes."""
         before = incoming.holds
         incoming.holds = before | reason if held else before & ~reason
         if incoming.link is not None and bool(before) is not bool(incoming.holds):

@@ -45,10 +45,10 @@ class Departures:
         ledger = self._ledgers.of_outgoing.get(link)
         if ledger is None or not (event.settled or is_outcome(event.state)):
             return
-        state = _outcome_told(link, event)
+        state = _outcome_of(link, event)
         if not isinstance(state, Accepted | None):  # settled without a word: it has been taken
             self._keep(ledger, event.numbers)
-        if self._heard(link, ledger, event):
+        if self._record_run(link, ledger, event):
             return
         take = ledger.numbered.pop if event.settled else ledger.numbered.get
         entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
@@ -56,13 +56,13 @@ class Departures:
             return
         self._outcome(link, ledger, event.settled, state, by_source(entries))
         for entry in entries:
-            entry.outcome, entry.told = entry.is_answered_by(state), state
+            entry.outcome, entry.recorded = entry.is_answered_by(state), state
         if event.settled:
             ledger.drop_all(entries)
-        self._repeats.outcome_told(entries)
+        self._repeats.outcomes_recorded(entries)
 
     def _keep(self, ledger: OutgoingLedger, numbers: Iterable[DeliveryNumber]) -> None:
-        """Keeps deliveries in custody that a receiver has not accepted, for whoever is next."""
+        """Keeps deliveries in custody that a receiver has not accepted, for the next receiver."""
         find = ledger.numbered.get
         entries = [entry for number in numbers if (entry := find(number)) is not None]
         for entry in self._ledgers.in_custody(entries):
@@ -71,23 +71,25 @@ class Departures:
                 self._ledgers.now_ns(), entry.key, entry.source, NO_LINK, Resolution.SEND_AGAIN
             )
 
-    def _heard(self, link: OutgoingLink, ledger: OutgoingLedger, event: DeliveriesUpdated) -> bool:
-        """Takes the short way of ``receiver_updated``, if there is one for what a receiver says."""
+    def _record_run(
+        self, link: OutgoingLink, ledger: OutgoingLedger, event: DeliveriesUpdated
+    ) -> bool:
+        """Records a receiver's update with the compiled shortcut; False: nothing was recorded."""
         if bulk.shortcuts is None or not isinstance(event.numbers, list):
             return False
-        state = _outcome_told(link, event)
+        state = _outcome_of(link, event)
         if may_go_on(state):
             return False
-        heard = bulk.shortcuts.heard(event.numbers, ledger.numbered, event.settled, state)
-        if heard is None:
+        found = bulk.shortcuts.record_outcome(event.numbers, ledger.numbered, event.settled, state)
+        if found is None:
             return False
-        entries, keys, is_away = heard
+        entries, keys, is_away = found
         if entries:
             self._outcome(link, ledger, event.settled, state, {entries[0].source: keys})
             if event.settled:
                 ledger.drop_all(entries)
             if is_away:
-                self._repeats.outcome_told(entries)
+                self._repeats.outcomes_recorded(entries)
         return True
 
     def _outcome(
@@ -96,14 +98,14 @@ class Departures:
         ledger: OutgoingLedger,
         settled: bool,
         state: DeliveryState | None,
-        told: Mapping[LinkKey, Sequence[DeliveryKey]],
+        by_source: Mapping[LinkKey, Sequence[DeliveryKey]],
     ) -> None:
-        """Puts what a receiver told on record, by the sources of the deliveries."""
+        """Records a receiver's outcome, by the sources of the deliveries."""
         code, flags, octets = self._ledgers.outcome_fields(state)
         if settled:
             flags |= _SETTLED_FLAG
         now_ns, record = self._ledgers.now_ns(), self._ledgers.records.outcome_run
-        for source, keys in told.items():
+        for source, keys in by_source.items():
             ledger.sequence = record(
                 now_ns, source, ledger.key, keys, code, flags=flags, state=octets
             )
@@ -113,7 +115,7 @@ class Departures:
                 self._ledgers.must_be_durable(ledger.sequence, keys)
 
     def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
-        """Gives a message an id if its target finds duplicates by one, and it has none.
+        """Adds an id to a message that has none, if its target detects duplicates by one.
 
         The id is the delivery's key, so it is the same whenever the delivery is sent again.
         """
@@ -174,7 +176,7 @@ class Departures:
             self._sent(link, ledger, node, groups)
 
     def _sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> bool:
-        """Takes the short way of ``sending``, if there is one for a run."""
+        """Records a run with the compiled shortcut of ``sending``; False: nothing was recorded."""
         first = link.unsettled.get(run[0].number)
         ledger = self._ledgers.of_outgoing.get(link)
         if bulk.shortcuts is None or first is None or ledger is None or ledger.adrift:
@@ -232,7 +234,7 @@ class Departures:
         )
 
     def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
-        """Records that nobody takes a delivery of which nobody wants to know."""
+        """Records that a settled delivery is dropped."""
         key = pairing.delivery.key
         if key is None:
             return
@@ -274,18 +276,18 @@ class Departures:
             self._decide(entry, state)
 
     def _decide(self, entry: Entry, state: DeliveryState | None) -> None:
-        """Records what a sender is told, unless a restart would tell it the same anyway."""
-        if not entry.outcome or (entry.told is not state and entry.told != state):
+        """Records the outcome for a sender, unless a restart would send the same anyway."""
+        if not entry.outcome or (entry.recorded is not state and entry.recorded != state):
             self._ledgers.decided(entry, NO_LINK, state, self._ledgers.now_ns())
 
-    def telling(
+    def updating(
         self,
         link: Link,
         numbers: list[DeliveryNumber],
         state: DeliveryState | None,
         settled: bool,
     ) -> None:
-        """Records what is about to be told; outcomes wait until they are durable.
+        """Records updates about to be sent; outcomes wait until they are durable.
 
         Repeats of what is settled with its sender are added to ``numbers``.
         """
@@ -294,16 +296,16 @@ class Departures:
         if isinstance(link, IncomingLink):
             ledger = self._ledgers.of_incoming.get(link)
             if ledger is not None:
-                self._telling_sender(link, ledger, numbers, state, settled)
+                self._updating_sender(link, ledger, numbers, state, settled)
             return
         outgoing = self._ledgers.of_outgoing.get(link)
         if outgoing is None or not settled:
             return
-        self._telling_receiver(outgoing, numbers)
+        self._updating_receiver(outgoing, numbers)
         if link.carries_tags:
             self._gate.wait(link, outgoing.sequence)
 
-    def _telling_receiver(self, ledger: OutgoingLedger, numbers: list[DeliveryNumber]) -> None:
+    def _updating_receiver(self, ledger: OutgoingLedger, numbers: list[DeliveryNumber]) -> None:
         if bulk.shortcuts is not None:
             short = bulk.shortcuts.settle_with_receiver(numbers, ledger.numbered, ledger.sent_on)
             if short is not None:
@@ -314,7 +316,7 @@ class Departures:
         entries = [entry for number in numbers if (entry := take(number, None)) is not None]
         self._ledgers.settled_with_receiver(ledger, entries)
 
-    def _telling_sender(
+    def _updating_sender(
         self,
         link: IncomingLink,
         ledger: IncomingLedger,
@@ -324,7 +326,7 @@ class Departures:
     ) -> None:
         numbered = ledger.numbered
         if bulk.shortcuts is not None and not settled:
-            if bulk.shortcuts.is_told(numbers, numbered, state):
+            if bulk.shortcuts.is_recorded(numbers, numbered, state):
                 self._gate.wait(link, ledger.sequence)
                 return
         found: list[Entry] = []
@@ -337,17 +339,17 @@ class Departures:
         if settled:
             for number in numbers:
                 numbered.pop(number, None)
-            self._told_settled(link, ledger, found, numbers)
+            self._settling_with_sender(link, ledger, found, numbers)
         self._gate.wait(link, ledger.sequence)
 
-    def _told_settled(
+    def _settling_with_sender(
         self,
         link: IncomingLink,
         ledger: IncomingLedger,
         entries: Sequence[Entry],
         numbers: list[DeliveryNumber],
     ) -> None:
-        """Records that deliveries are settled with their sender, which may not hear it."""
+        """Records that deliveries are settled with their sender, which may not receive that."""
         keeps = redelivers(link)
         ended: list[Entry] = []
         for entry in entries:
@@ -364,7 +366,7 @@ class Departures:
         self._ledgers.settled_with_sender(ledger, ended)
 
 
-def _outcome_told(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
+def _outcome_of(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
     """Returns the outcome that a receiver means (§3.5.3, default-outcome)."""
     if is_outcome(event.state):
         return event.state

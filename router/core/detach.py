@@ -123,7 +123,7 @@ class Detacher:
         self._take_back(link, is_lost=not is_numbered)
         self._lost(
             link,
-            closed=closed and link.unheard is None,
+            closed=closed and link.unconfirmed is None,
             condition=condition,
             end=end,
             keeping=keeping,
@@ -276,7 +276,7 @@ class Detacher:
 
     def _receiver_gone(self, link: OutgoingLink) -> None:
         link.lose_credit()
-        link.unheard = None
+        link.unconfirmed = None
         node = self._registry.leave(link)
         sink = link.partial
         if sink is not None:
@@ -295,7 +295,7 @@ class Detacher:
     def _lose(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Takes back a sent delivery whose receiver is gone."""
         life.lose(pairing)
-        if pairing.heard is None:
+        if pairing.outcome is None:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
 
     def _end_dynamic(self, node: Node, link: Link) -> None:

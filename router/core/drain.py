@@ -1,13 +1,12 @@
-"""Draining: how a worker stops without losing or rejecting anything.
+"""Draining: how a worker stops without losing or rejecting deliveries.
 
-From ``start`` on nothing new is taken: credit is asked back, attaches are refused, links that end
-are not attached again. What is here runs to its end. A link is detached, not closed, as soon as
-nothing is left on it: a sender's when its credit is back and all its outcomes are told, a
-receiver's when nobody sends to it any more. A delivery that nobody who is attached can bring to its
-end is not waited for. What does not come to its end in time stays unsettled: its owners find that
-out when they resume. What is in custody has no other owner: it is lost with the process, and
-reported, unless the journal has it. Links that lead through to another worker are that worker's to
-end.
+After ``start`` nothing new is accepted: credit is asked back, attaches are refused, and links that
+end are not attached again. Open deliveries run to their outcome. A link is detached, not closed, as
+soon as nothing is left on it: a sender's when its credit is returned and all its outcomes are sent,
+a receiver's when its node has no senders any more. Deliveries that no attached peer can advance are
+not awaited. Deliveries without an outcome in time stay unsettled: their owners learn that when they
+resume. Deliveries in custody have no other owner: they are lost with the process, and reported,
+unless the journal has them. Links that lead through to another worker are ended by that worker.
 """
 
 from itertools import chain
@@ -55,7 +54,7 @@ class Drainer:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no link is left, and nothing that is still to be told."""
+        """Whether no link and no outstanding outcome is left."""
         return (
             self.is_draining
             and self._turn.gate.is_open
@@ -135,8 +134,8 @@ class Drainer:
         return not any(map(self._can_end, chain(link.unsettled.values(), link.adrift.values())))
 
     def _can_end(self, pairing: Pairing) -> bool:
-        """Returns whether somebody who is attached can bring a delivery further."""
-        if pairing.heard is not None:
+        """Returns whether an attached peer can still advance a delivery."""
+        if pairing.outcome is not None:
             return not is_away(pairing.incoming)  # the sender is to settle
         attempts = (pairing,) if pairing.fan is None else tuple(pairing.fan.branches)
         links = [attempt.outgoing for attempt in attempts if attempt.outgoing is not None]

@@ -1,13 +1,13 @@
-"""What becomes of the events of connections.
+"""Dispatch of the events of connections.
 
-An event is offered to those who may pass it on or hold it before anybody acts on it: links that
-live on another worker are carried there (``passage``), siblings tell what they reach and keep
-(``network``, ``memories``), peers behind a sibling are heard as if they were here (guests), and a
-receiver may have to wait until siblings know of it (``announce``). What is left is acted on as the
-table says.
+Before a machine acts on an event, other machines may pass it on or hold it: events of links that
+live on another worker are sent there (``passage``), siblings exchange advertisements and state
+(``network``, ``memories``), events of peers behind a sibling are handled as if the peers were
+connected here (guests), and a receiver's attach may wait until siblings know of it (``announce``).
+All other events are dispatched by the table.
 
-A link is looked up among those of the connection that the event came on: what comes for one that
-is gone is of no effect. States and settlement are also heard of links that are only detached.
+A link is looked up among those of the event's connection: an event of an ended link has no effect.
+States and settlement also apply to links that are only detached.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -69,7 +69,7 @@ OVERRUN: Final = 2
 
 @attrs.define(eq=False, kw_only=True)
 class Events:
-    """Takes the events of all connections, and has the machines of the core do what they ask for.
+    """Dispatches the events of all connections to the core's machines.
 
     Attributes:
         dialed: connections that we dialed and that have not opened: the container's name of each.
@@ -121,7 +121,7 @@ class Events:
             ConnectionClosed: self._closed,
         }
 
-    def hear(self, connection: ConnectionId, events: Sequence[Event]) -> None:
+    def receive(self, connection: ConnectionId, events: Sequence[Event]) -> None:
         """Handles events of one connection, in their order."""
         known = self._state.registry.connections.get(connection)
         for event in events:
@@ -161,7 +161,7 @@ class Events:
     # --- connections ------------------------------------------------------------------------------
 
     def _admit(self, connection: ConnectionId, event: ConnectionOpened) -> Connection | None:
-        """Lets a connection in, unless a limit forbids it: then nothing more of it is heard."""
+        """Admits a connection, unless a limit forbids it; then its further events are ignored."""
         if connection in self.dialed:
             return self._opened(connection, event)
         refusal = self._governor.judge(connection, event)
@@ -311,8 +311,8 @@ class Events:
         assert isinstance(event, DeliveriesUpdated)
         outgoing = connection.outgoing.get(event.link)
         if outgoing is not None:
-            if outgoing.unheard is not None:
-                event = _without(event, outgoing.unheard.again)
+            if outgoing.unconfirmed is not None:
+                event = _without(event, outgoing.unconfirmed.again)
             self._receiver_updated(outgoing, event)
             return
         incoming = connection.incoming.get(event.link)

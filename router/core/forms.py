@@ -35,8 +35,8 @@ class Forms:
             tag = carried_tag(pairing)
         else:
             tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
-        tells_count = pairing.attempts or pairing.parts is not None  # see OutgoingDelivery
-        count = delivery.delivery_count + pairing.attempts if tells_count else None
+        sends_count = pairing.attempts or pairing.parts is not None  # see OutgoingDelivery
+        count = delivery.delivery_count + pairing.attempts if sends_count else None
         outgoing = OutgoingDelivery(
             number,
             tag,

@@ -1,14 +1,14 @@
-"""Forwarding: what has come goes to whoever can take it, in the same turn if anybody can.
+"""Forwarding: received deliveries go to receivers with credit, in the same turn if possible.
 
-A delivery that comes becomes a pairing. If nothing waits before it and a receiver has credit it is
-sent on at once; else it waits in its link's queue, and the node is looked at again whenever
-credit, a receiver, or room on a congested connection comes (``Turn.touch``).
+A received delivery becomes a pairing. If no delivery is queued before it and a receiver has credit,
+it is sent at once; otherwise it waits in its link's queue, and the node is reviewed again whenever
+it gets credit, a receiver, or a connection that is no longer congested (``Turn.touch``).
 
 Order: one link's deliveries keep their order towards any one receiver. A delivery that a receiver
-has given back goes to its old place in the queue; one that no receiver with credit may have is
-stepped over, and what overtakes it goes only to receivers that it cannot go to.
+has returned goes back to its place in the queue. A delivery that no receiver with credit may have
+is skipped, and deliveries that overtake it go only to receivers to which it cannot go.
 
-Everything here handles runs; the branches that look at single deliveries are for what is unusual.
+Everything here handles runs; the branches for single deliveries are for unusual ones.
 """
 
 import heapq
@@ -52,7 +52,7 @@ class Forwarder:
         self._resumer = resumer
 
     def received(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> None:
-        """Takes a run of complete deliveries of one link for one node."""
+        """Handles a run of complete deliveries of one link for one node."""
         node = feed.node
         is_journaled = self._ledger.is_on and node.is_recorded
         if is_journaled:
@@ -64,7 +64,7 @@ class Forwarder:
             self._ledger.received(feed, pairings)
         if (
             not node.rotation
-            and node.is_plain
+            and node.is_unrestricted
             and not (node.is_paused or node.has_ways)
             and len(node.outgoing) == 1
             and feed.incoming.partial is None
@@ -157,7 +157,7 @@ class Forwarder:
         return pairings
 
     def _is_loop(self, feed: Feed, delivery: ReceivedDelivery) -> bool:
-        """Tells whether a delivery has come back to where it was, or passed too many routers.
+        """Returns whether a delivery has returned to an earlier stop, or passed too many routers.
 
         It is given back, so that it goes to others. One that is settled cannot be: unless it has
         gone too far, it goes to those here that are no way back.
@@ -190,11 +190,11 @@ class Forwarder:
                 rotation.rotate(-1)
                 continue
             if node.is_multicast:
-                room = min(link.credit for link in able)
+                credit = min(link.credit for link in able)
             else:
-                room = sum(link.credit for link in able)
+                credit = sum(link.credit for link in able)
             before = len(feed.waiting)
-            self._send_from(node, feed, able, min(room, share(room, len(rotation))))
+            self._send_from(node, feed, able, min(credit, share(credit, len(rotation))))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             node.count_sent(feed, before - len(feed.waiting))
             self._turn.review_credit(feed.incoming)
@@ -311,7 +311,7 @@ class Forwarder:
 
     @staticmethod
     def _fit(node: Node, pairing: Pairing, able: list[OutgoingLink]) -> list[OutgoingLink]:
-        """Gives the links, of those with credit, that can be sent a delivery now."""
+        """Returns the links, of those with credit, that can be sent a delivery now."""
         parts = pairing.parts
         if parts is not None and parts.is_complete:  # gathered, or taken back
             pairing.delivery.payload, pairing.parts = parts.joined(), None
@@ -332,7 +332,7 @@ class Forwarder:
         self._settler.give_up(pairing)
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
-        """Tells whether some receiver may take a delivery that waits, now or later.
+        """Returns whether some receiver may take a waiting delivery, now or later.
 
         Where the route holds what nobody takes it waits for the first who comes behind the workers
         and routers to which the links lead, none of which has anybody now.
@@ -350,14 +350,14 @@ class Forwarder:
     def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
         """Sends deliveries, all of one incoming link and none in parts, as credit allows."""
         now = self._turn.now
-        is_plain = link.is_plain and pairings[0].fan is None
+        is_unrestricted = link.is_unrestricted and pairings[0].fan is None
         carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
-        if carries_tags and link.told:  # what was given back may go out again, by the same tag
+        if carries_tags and link.update_numbers:  # a returned delivery may go out again, same tag
             self._turn.flush_link(link)
         run = self._turn.run_of(link)
-        if is_plain and bulk.shortcuts is not None and isinstance(pairings, list):
+        if is_unrestricted and bulk.shortcuts is not None and isinstance(pairings, list):
             sent_octets = bulk.shortcuts.send(
                 pairings,
                 link,
@@ -377,7 +377,7 @@ class Forwarder:
             payload = delivery.payload
             octets += len(payload)
             if (
-                not is_plain
+                not is_unrestricted
                 or pairing.attempts
                 or (delivery.ttl_milliseconds is not None and pairing.arrived != now)
             ):
@@ -463,7 +463,7 @@ class Forwarder:
 
 
 def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
-    """Takes note of deliveries that were added to a link's run."""
+    """Counts deliveries that were added to a link's run."""
     link.use_credit(count)
     link.tally.deliveries += count
     link.tally.octets += octets
@@ -472,7 +472,7 @@ def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
 def _misses_some(
     node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
 ) -> bool:
-    """Tells whether a multicast would be sent past some receiver if it were sent now."""
+    """Returns whether a multicast sent now would miss a receiver."""
     if node.awaited:
         return True
     if len(able) < len(receivers) and _lacks_credit(feed.waiting[0], receivers):
@@ -481,13 +481,13 @@ def _misses_some(
 
 
 def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:
-    """Tells whether a multicast has to wait for a receiver; not for one that leads only back."""
+    """Returns whether a multicast must wait for a receiver; not for one that leads only back."""
     hops = pairing.delivery.hops
     return any(not (is_able(link) or (hops and is_back(link, hops))) for link in receivers)
 
 
 def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
-    """Tells whether a delivery may go to a receiver, credit aside."""
+    """Returns whether a delivery may go to a receiver, apart from credit."""
     if pairing.tried is not None and link.link in pairing.tried:
         return False
     if is_sibling(link.connection) and stays_here(feed_of(pairing).node, pairing.incoming):
@@ -499,7 +499,7 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
 
 
 def is_small(link: OutgoingLink, pairing: Pairing) -> bool:
-    """Tells whether a delivery is too large for a receiver that has not given it back."""
+    """Returns whether a delivery exceeds the max-message-size of an untried receiver."""
     if pairing.tried is not None and link.link in pairing.tried:
         return False
     limit, parts = link.max_message_octets, pairing.parts

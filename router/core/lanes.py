@@ -1,21 +1,21 @@
-"""Nodes on the express lane: who goes on it, who comes off, and what they bring back.
+"""Nodes on the express lane: when they are promoted and demoted, and what they hand back.
 
-Theory of operation. As long as all that a node needs is to pass complete deliveries on and outcomes
-back, the express lane does that past the core (*promoted*): one lane a node. The core keeps its
-records of links and changes nothing about them meanwhile; what they say of credit and totals is
-brought up to date when somebody wants to know (``refresh``).
+Theory of operation. As long as a node only has to forward complete deliveries and return outcomes,
+the express lane does that without the core (*promoted*): one lane a node. The core keeps its
+records of the links and does not change them meanwhile; their credit and totals are brought up to
+date on demand (``refresh``).
 
-    general ── links or plain deliveries came, and fit ─▶ promoted     (when all orders are done)
-    promoted ── somebody or something does not fit ─────▶ general      (at once, ``demote``)
+    general ── links or deliveries arrived, and fit ──▶ promoted      (when all orders are done)
+    promoted ── a link or delivery does not fit ──────▶ general       (at once, ``demote``)
 
 A node is promoted only between turns, when no order is on its way to an engine that a lane might
-overtake. What waits in its queues goes along. Coming and going of links, and a delivery that needs
-judgement, do not end the lane: links join and leave it, single deliveries are *adopted* as
-pairings. What does: anything that must be sent on by the core's rules, a drain, a pause, a receiver
-that stops. A node that a delivery has brought off rests for a while, so that mixed traffic does not
-flutter.
+overtake. Its queued deliveries move with it. Attaches, detaches, and a delivery that needs a
+decision do not end the lane: links join and leave it, and single deliveries are *adopted* as
+pairings. The lane ends for deliveries that must be forwarded by the core's rules, a drain, a pause,
+and a receiver that stops. A node that a delivery has demoted is not promoted again for a while, so
+that mixed traffic does not alternate.
 
-Nothing is ever on both: a delivery is either the lane's or a pairing.
+No delivery is ever in both: it is either the lane's or a pairing.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -59,44 +59,44 @@ class Lane(Interface):
         """Whether every receiver takes deliveries that are not."""
 
     def add_incoming(self, link: LinkId, is_far: bool = False) -> None:
-        """Lets a link that receives take part; what comes from a far link goes to no far one."""
+        """Adds an incoming link; deliveries of a far link go to no far one."""
 
     def add_outgoing(self, link: LinkId, is_far: bool = False) -> bool:
-        """Lets a link that sends take part; false: it could not take what waits here."""
+        """Adds an outgoing link; False: the deliveries waiting there did not fit."""
 
     def weigh(self, link: LinkId, elsewhere: int, receivers: int) -> None:
-        """Takes note of who stands behind a link that sends, as ``routes.distribution`` says."""
+        """Sets a link's load weight, as ``routes.distribution`` defines it."""
 
     def remove_incoming(self, link: LinkId) -> Remains:
-        """Lets a link go with all that came on it and is not settled."""
+        """Removes an incoming link with its unsettled deliveries."""
 
     def remove_outgoing(self, link: LinkId) -> Remains:
-        """Lets a link go with all that went to it and that it has not settled."""
+        """Removes an outgoing link with its unsettled deliveries."""
 
     def close(self) -> Remains:
-        """Lets all links go."""
+        """Removes all links."""
 
     def put(self, link: LinkId, deliveries: Sequence[ReceivedDelivery]) -> None:
-        """Takes deliveries over that came on an incoming link by the general path."""
+        """Accepts deliveries that an incoming link received on the general path."""
 
     def passed(self, link: LinkId, count: int) -> None:
         """Records how many deliveries of an incoming link have come past lanes."""
 
     def queued(self, link: LinkId) -> int:
-        """Tells how many deliveries of a link wait for credit."""
+        """Returns how many deliveries of a link wait for credit."""
 
     def listed(self, most: int) -> list[LaneDelivery]:
         """Lists up to ``most`` deliveries under way, for people: sent ones, then queued ones."""
 
     def statistics(self, link: LinkId) -> LaneStatistics:
-        """Tells what a link has done."""
+        """Returns a link's totals."""
 
 
 class Express(Interface):
     """The lanes of one worker, see ``router.wire.v1_0.express.Express``."""
 
     def knows(self, link: LinkId) -> bool:
-        """Tells whether a link is registered, so that it may join a lane."""
+        """Returns whether a link is registered, so that it may join a lane."""
 
     def open_lane(self, credit: int, only_settled: bool = False) -> Lane:
         """Opens a lane."""
@@ -115,7 +115,7 @@ class _Promoted:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether somebody sends and somebody receives."""
+        """Returns whether there are senders and receivers."""
         kinds = {type(link) for link in self.links}
         return len(kinds) == 2
 
@@ -144,20 +144,20 @@ class Lanes:
             self.demote(node)
 
     def go_on(self, reason: str) -> None:
-        """Lets nodes be promoted again, unless another reason stands."""
+        """Allows promotion again, unless another reason against it remains."""
         self._stops.discard(reason)
 
     # --- promotion --------------------------------------------------------------------------------
 
     def attached(self, link: Link) -> None:
-        """Takes note that a link has been attached, and its node may have all it needs."""
+        """Records an attach, after which its node may be complete."""
         place = link.queue if isinstance(link, IncomingLink) else link.group
         node = place.node if isinstance(place, Feed) else place
         if isinstance(node, Node):
             self.consider(node)
 
     def consider(self, node: Node) -> None:
-        """Takes note that a node has traffic on the general path, or can have some."""
+        """Records that a node has, or may get, traffic on the general path."""
         if not self._stops and self._may_ever_fit(node):
             self._candidates[node] = None
 
@@ -179,7 +179,7 @@ class Lanes:
                 self._promote(node)
 
     def _admit_late(self) -> None:
-        """Lets senders join that have come to nodes on the lane, which is to grant them credit.
+        """Adds new senders of nodes on the lane, which then grants them credit.
 
         The core could only grant them what receivers have left just then, which is often nothing.
         """
@@ -206,13 +206,13 @@ class Lanes:
             )
             and all(self._fits_incoming(link) for link in node.feeds)
             and all(self._fits_outgoing(link) for link in outgoing)
-            and all(_is_plain_queue(node, feed) for feed in node.rotation)
+            and all(_queue_fits_lane(node, feed) for feed in node.rotation)
             and _fits_ways(node)
         )
 
     def _may_ever_fit(self, node: Node) -> bool:
-        """Tells whether nothing in a node's route speaks against the lane."""
-        return node.is_plain and not node.is_exact and not self._ledger.records(node)
+        """Returns whether a node's route allows the lane."""
+        return node.is_unrestricted and not node.is_exact and not self._ledger.records(node)
 
     def _fits_incoming(self, link: IncomingLink) -> bool:
         return (
@@ -222,7 +222,7 @@ class Lanes:
             and (link.connection is None or link.connection.pace is None)
             and link.discarding is None
             and not (link.adrift or link.is_reducing)
-            and link.unheard is None
+            and link.unconfirmed is None
             and not (link.is_draining or link.is_emptying)
             and narrow(ACCEPTED, link.outcomes) is ACCEPTED
         )
@@ -231,7 +231,7 @@ class Lanes:
         return (
             self._knows(link)
             and not (link.adrift or link.resuming)
-            and link.unheard is None
+            and link.unconfirmed is None
             and not (link.is_draining or link.carries_tags or (link.traces and link.is_traced))
         )
 
@@ -257,7 +257,7 @@ class Lanes:
                 self._join(promoted, feed.incoming)
         rotation = list(node.rotation)
         lane = promoted.lane
-        if not all(_is_plain(p.delivery, f.incoming, lane) for f in rotation for p in f.waiting):
+        if not all(_fits_lane(p.delivery, f.incoming, lane) for f in rotation for p in f.waiting):
             self.demote(node, rests=True)
             return
         node.rotation.clear()
@@ -280,7 +280,7 @@ class Lanes:
         return True
 
     def _hand_over(self, lane: Lane, feed: Feed) -> None:
-        """Gives what waits in a queue to the lane."""
+        """Moves a queue's deliveries to the lane."""
         incoming = feed.incoming
         assert incoming.link is not None
         deliveries = [pairing.delivery for pairing in feed.waiting]
@@ -293,7 +293,7 @@ class Lanes:
     # --- what happens to promoted nodes -----------------------------------------------------------
 
     def take(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> bool:
-        """Gives deliveries that came by the general path to the lane.
+        """Moves deliveries received on the general path to the lane.
 
         Those that need judgement are the core's to send on. If nothing of their link waits on the
         lane they can be sent in between, and the node stays on it unless they have to wait.
@@ -310,8 +310,8 @@ class Lanes:
             if incoming.is_express:
                 self._let_pass(node, promoted, incoming, len(deliveries))
             return False
-        plain = all(_is_plain(each, incoming, promoted.lane) for each in deliveries)
-        if plain and (incoming.is_express or self._join_late(node, promoted, incoming)):
+        fits = all(_fits_lane(each, incoming, promoted.lane) for each in deliveries)
+        if fits and (incoming.is_express or self._join_late(node, promoted, incoming)):
             promoted.lane.put(incoming.link, deliveries)
             return True
         if incoming.is_express and not promoted.lane.queued(incoming.link):
@@ -355,20 +355,20 @@ class Lanes:
         return False
 
     def review_ways(self, node: Node) -> None:
-        """Takes note that a router, or a sibling, has told who can be reached through it."""
+        """Handles new ways reported by a router or a sibling."""
         if node.is_express and not _fits_ways(node):
             self.demote(node)
         self.consider(node)
 
     def weighed(self, link: OutgoingLink) -> None:
-        """Takes note that others, or as many others as before no more, receive by a link."""
+        """Records that the receivers behind a link, or their number, have changed."""
         if link.is_express:
             assert link.link is not None
             lane = self._promoted[_node_of(link)].lane
             lane.weigh(link.link, link.elsewhere, link.receivers)
 
     def unsettled(self, link: Link) -> int:
-        """Tells how many deliveries of a link have been sent on and are not settled."""
+        """Returns how many forwarded deliveries of a link are unsettled."""
         count = len(link.unsettled)
         if link.is_express:
             assert link.link is not None
@@ -376,7 +376,7 @@ class Lanes:
         return max(0, count - link.queued) if isinstance(link, IncomingLink) else count
 
     def leave(self, link: Link) -> None:
-        """Takes a link off the lane that is about to be detached, or is."""
+        """Removes a link from the lane that is being, or is, detached."""
         if not link.is_express:
             return
         assert link.link is not None
@@ -405,7 +405,7 @@ class Lanes:
                 self.demote(node, rests=True)
 
     def demote(self, node: Node, *, rests: bool = False) -> None:
-        """Takes a node off the lane, if it is on it.
+        """Moves a node from the lane to the general path, if it is on the lane.
 
         Args:
             node: the node.
@@ -443,14 +443,14 @@ class Lanes:
             elif isinstance(incoming, IncomingLink):
                 self._adopt_one(pair, incoming, outgoing)
             elif outgoing is not None and not pair.receiver_settled:
-                self._turn.tell(outgoing, (pair.outgoing_number,), pair.state, True)
+                self._turn.update(outgoing, (pair.outgoing_number,), pair.state, True)
 
     def _adopt_one(
         self, pair: LanePair, incoming: IncomingLink, outgoing: OutgoingLink | None
     ) -> None:
         pairing = self._adopt_incoming(incoming, pair)
         if pair.state is not None:  # the outcome is known, the payload not needed any more
-            life.tell(pairing, pair.state)
+            life.report(pairing, pair.state)
             life.answer(pairing, pair.state)
             life.mark_unusual(pairing)
             self._settler.free(pairing)
@@ -458,7 +458,7 @@ class Lanes:
         if pair.receiver_settled or (is_lost and pair.state is not None):
             return  # only the sender is yet to settle
         if outgoing is None:
-            self._settler.tell_sender(pairing, MODIFIED_FAILED)
+            self._settler.report_outcome(pairing, MODIFIED_FAILED)
         elif outgoing.is_gone:
             self._settler.try_elsewhere(pairing, outgoing, MODIFIED_FAILED, again=True)
         else:
@@ -472,7 +472,7 @@ class Lanes:
         self._turn.touch(feed.node)
 
     def _adopt_incoming(self, incoming: IncomingLink, pair: LanePair) -> Pairing:
-        """Makes a pairing; of a sender that is gone, one that nobody waits for."""
+        """Makes a pairing; if its sender is gone, a settled one."""
         delivery = pair.delivery
         is_settled = delivery.settled or incoming.is_gone
         pairing = Pairing(
@@ -591,7 +591,7 @@ def _is_able(connection: Connection | None) -> bool:
 
 
 def _fits_ways(node: Node) -> bool:
-    """Tells whether all that senders bring may go to all who receive; not so among routers."""
+    """Returns whether every sender's deliveries may go to every receiver; not so among routers."""
     if not node.has_ways:
         return True
     if any(link.traces and link.is_traced for link in node.outgoing):
@@ -601,8 +601,8 @@ def _fits_ways(node: Node) -> bool:
     return all(sender_stop(incoming) is None for incoming in node.feeds)
 
 
-def _is_plain(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:
-    """Tells whether a delivery needs nothing but to be passed on."""
+def _fits_lane(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:
+    """Returns whether a delivery can be forwarded unchanged and unchecked."""
     return not (
         delivery.more
         or delivery.resume
@@ -618,14 +618,14 @@ def _is_plain(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) ->
     )
 
 
-def _is_plain_queue(node: Node, feed: Feed) -> bool:
-    """Tells whether all that waits in a queue may go by the lane."""
+def _queue_fits_lane(node: Node, feed: Feed) -> bool:
+    """Returns whether all deliveries of a queue fit the lane."""
     incoming = feed.incoming
     return incoming in node.feeds and all(
         pairing.tried is None
         and pairing.parts is None
         and pairing.fan is None
-        and pairing.heard is None
+        and pairing.outcome is None
         and not pairing.attempts
         and (pairing.delivery.settled or pairing.number != UNNUMBERED)
         for pairing in feed.waiting

@@ -1,29 +1,30 @@
-"""What goes to the journal, and what has to wait until it is there (``router/journal/INVARIANTS``).
+"""Records for the journal, and the orders that wait for them (``router/journal/INVARIANTS``).
 
-Theory of operation. The ledger watches a recorded node from both ends: what comes in and what
-receivers and senders say, before the core acts upon it; and the orders for its links, at the moment
-at which they would go out. From these it writes the life of each delivery:
+Theory of operation. The ledger watches a recorded node from both ends: deliveries received, and the
+updates of receivers and senders, before the core acts upon them; and the orders for its links, at
+the moment at which they would be carried out. From these it writes the life of each delivery:
 
-    a delivery comes            RECEIVED, with its payload
+    a delivery is received      RECEIVED, with its payload
     SendDeliveries              SENT; the run waits for it                 DurableBeforeSend
-    a receiver tells an outcome OUTCOME
+    a receiver sends an outcome OUTCOME
     UpdateDeliveries to sender  OUTCOME if the core decided it by itself; waits for it
                                                                            OutcomeBeforeAnswer
     UpdateDeliveries to receiver, settled: SETTLED towards it; waits for the outcome
                                                                            OutcomeBeforeSettle
     a sender settles            SETTLED                                    SettleSecond
-    a link ends for good        what was open there is settled, or to be sent again
+    a link ends for good        its open deliveries are settled, or sent again
 
-It keeps an *entry* for every delivery that is not forgotten (``ledgers``). What comes in is the
-affair of ``arrivals``, what goes out that of ``departures``; senders that bring again what they did
-not hear settled, that of ``repeats``. Waiting is that of the ``Gate``, which holds the orders.
+It keeps an *entry* for every delivery that is not forgotten (``link_ledgers``). ``arrivals``
+handles incoming deliveries, ``departures`` outgoing ones, and ``repeats`` senders that redeliver
+messages for which they had no outcome. The ``Gate`` holds the orders that wait.
 
-**Routes that do not promise exactly-once** are recorded if the configuration says so. The same is
-written of their deliveries, without the payload, and nothing waits for it. A delivery that comes
-settled has no entry: RECEIVED and SENT say settled, and that is its life. While the journal is
-stuck, such deliveries are not recorded but counted: GAP tells how many, once it moves again.
+**Routes that do not promise exactly-once** are recorded if the configuration says so. Their
+deliveries get the same records, without the payload, and no order waits for them. A delivery that
+is received settled has no entry: RECEIVED and SENT say settled, and that is its life. While the
+journal is stuck, such deliveries are not recorded but counted: GAP has their number, once it moves
+again.
 
-Without a journal nothing here does anything.
+Without a journal the ledger does nothing.
 """
 
 from collections.abc import Hashable, Sequence
@@ -97,7 +98,7 @@ class Ledger:
         self.sent_settled = departures.sent_settled
         self.dropped = departures.dropped
         self.fan_ended = departures.fan_ended
-        self.telling = departures.telling
+        self.updating = departures.updating
         self.kept = departures.kept
         self.undurable = ledgers.undurable
 
@@ -164,7 +165,7 @@ class Ledger:
     # Deliveries that go another way
 
     def recall(self, link: Link, *, is_lost: bool) -> list[Pairing]:
-        """Takes back what a link that is ending was to be sent and was not (KnownNotSent).
+        """Takes back deliveries that an ending link was to send and has not sent (KnownNotSent).
 
         Args:
             link: still attached.
@@ -177,7 +178,7 @@ class Ledger:
         if self.is_on and link.carries_tags:
             recalled += self._turn.recall(link)
         found: list[Pairing] = []
-        again = () if link.unheard is None else link.unheard.again
+        again = () if link.unconfirmed is None else link.unconfirmed.again
         for delivery in recalled:
             pairing = link.unsettled.get(delivery.number)
             if delivery.number in again:

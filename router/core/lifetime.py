@@ -61,7 +61,7 @@ def read_lifetime(properties: Mapping[object, object] | None) -> Lifetime:
     return _BY_DESCRIPTOR.get(descriptor, Lifetime.CLOSE)
 
 
-def told(
+def actual_properties(
     asked: Mapping[object, object] | None, lifetime: Lifetime
 ) -> Mapping[object, object] | None:
     """Returns the properties that a node really has, for a peer that asked for some (§3.5.9)."""

@@ -1,11 +1,11 @@
-"""The ledger's memory of each link: what is recorded of it, and its remembered deliveries.
+"""The ledger's memory of each link: its records, and the deliveries that are not forgotten.
 
-A link has one such part, whatever connection it is attached by. The part outlives the link: a link
-that comes back, or comes anew under its name, finds it again by the link's key in the journal.
+A link has one such memory, whatever connection it is attached on. The memory outlives the link: a
+link that is resumed, or attached again under its name, finds it by the link's key in the journal.
 
-    incoming   entries of deliveries that came, by key: until nobody will ask for them any more
+    incoming   entries of received deliveries, by key, until they cannot be asked for any more
                numbered, by the engine's number: those of the present attachment
-               answered: their senders may have read the answer, or bring them again
+               answered: their senders may have read the outcome, or may send them again
     outgoing   numbered: deliveries sent on the present attachment and not settled there
                adrift, by tag: the same of earlier attachments
 """
@@ -44,20 +44,20 @@ LinkKeys = tuple[LinkKey, ...]
 
 @attrs.define(eq=False)
 class Entry:
-    """A delivery that is not forgotten.
+    """The ledger's record of a delivery that is not forgotten yet.
 
     Attributes:
-        key: which delivery.
+        key: its delivery key.
         source: the incoming link.
         tag: on the incoming link.
-        pairing: what it is in the core, as long as it is under way.
-        waits: its route promises exactly-once, so peers wait for its records.
-        outcome: an outcome is on record that a restart would tell the sender; ``told`` says which.
-        told: the outcome last put on record.
+        pairing: its pairing in the core, while it is under way.
+        waits: its route promises exactly-once, so orders wait for its records.
+        outcome: ``recorded`` is an outcome that the sender would get after a restart.
+        recorded: the outcome last put on record.
         sent_on: outgoing links on which it is not settled.
-        answered_at: how many deliveries had come on its link when its sender was answered; -1: it
-            has not been.
-        followers: repeats on the same attachment, answered when it is.
+        answered_at: the number of deliveries received on its link when its sender got the outcome;
+            -1: the sender has none yet.
+        followers: repeats on the same attachment, which get its outcome.
     """
 
     key: DeliveryKey
@@ -66,16 +66,16 @@ class Entry:
     pairing: Pairing | None = None
     waits: bool = True
     outcome: bool = False
-    told: DeliveryState | None = None
+    recorded: DeliveryState | None = None
     sent_on: LinkKeys = ()
     answered_at: int = -1
     followers: list[DeliveryNumber] | None = None
 
     def is_answered_by(self, state: DeliveryState | None) -> bool:
-        """Returns whether what one receiver said is what a restart would tell the sender.
+        """Returns whether one receiver's state is the outcome that a restart would send the sender.
 
-        What may go to another receiver, or is merged with what others say, is not until it is
-        recorded as told. Without the promise of exactly-once nothing comes back after a restart.
+        It is not if the delivery may go to another receiver, or if outcomes are merged, until the
+        merged one is recorded. Without exactly-once no delivery survives a restart.
         """
         if not self.waits:
             return True
@@ -83,27 +83,27 @@ class Entry:
         return not (is_fanned or may_go_on(state))
 
     def add_link(self, key: LinkKey) -> None:
-        """It goes out on a link."""
+        """Records that it is sent on a link."""
         if key not in self.sent_on:
             self.sent_on = (*self.sent_on, key)
 
     def drop_link(self, key: LinkKey) -> None:
-        """It is settled on a link, or leaves it."""
+        """Records that it is settled on a link, or taken back from it."""
         self.sent_on = tuple([each for each in self.sent_on if each != key])
 
 
 @attrs.define(eq=False)
 class IncomingLedger:
-    """What the ledger remembers of an incoming link.
+    """The ledger of an incoming link.
 
     Attributes:
         key: of the link.
-        names: gives its deliveries their keys.
-        entries: what is not forgotten.
-        numbered: by the engine's number, of the present attachment.
-        answered: those that are answered and must still be known again, oldest first.
-        sequence: of the last outcome on record that somebody has to wait for.
-        count: deliveries that have come.
+        names: assigns keys to its deliveries.
+        entries: the deliveries that are not forgotten.
+        numbered: entries by the engine's number, of the present attachment.
+        answered: entries with an outcome that must still be recognized, oldest first.
+        sequence: sequence number of the last recorded outcome that an order waits for.
+        count: deliveries received.
     """
 
     key: LinkKey
@@ -117,14 +117,14 @@ class IncomingLedger:
 
 @attrs.define(eq=False)
 class OutgoingLedger:
-    """What the ledger remembers of an outgoing link.
+    """The ledger of an outgoing link.
 
     Attributes:
         key: of the link.
         sent_on: ``Entry.sent_on`` of deliveries that are on this link alone.
-        numbered: by our number, of the present attachment: what it has not settled.
+        numbered: its unsettled entries by our number, of the present attachment.
         adrift: the same by tag, of earlier attachments.
-        sequence: of the last outcome on record.
+        sequence: sequence number of the last recorded outcome.
     """
 
     key: LinkKey
@@ -189,7 +189,7 @@ class LinkLedgers:
         self._arrivals = 0
         self.is_stuck = False
         self.unrecorded = 0
-        self._untold = 0
+        self._unrecorded = 0
         self._recent: deque[tuple[int, Sequence[DeliveryKey]]] = deque()
 
     def open(
@@ -214,7 +214,7 @@ class LinkLedgers:
         return int(self._turn.now * _NANOSECONDS) + self._epoch_ns
 
     def arrivals(self, count: int) -> int:
-        """Takes so many numbers of arrival; returns the first."""
+        """Reserves numbers of arrival; returns the first."""
         first = self._arrivals
         self._arrivals += count
         return first
@@ -288,7 +288,7 @@ class LinkLedgers:
             known = self.of_outgoing.get(link)
         if known is None and (link.number is None or not _is_exact(link)):
             return 0
-        if link.unheard is not None and link.unheard.older is not None:
+        if link.unconfirmed is not None and link.unconfirmed.older is not None:
             return 0  # what is on record is still that of the link it may take the place of
         if known is None and isinstance(link, IncomingLink):
             known = self.ledger_of_source(link, self._key(link))
@@ -344,7 +344,7 @@ class LinkLedgers:
         del self.outgoing[outgoing.key]
 
     def _sender_gone(self, link: IncomingLink, ledger: IncomingLedger) -> None:
-        """Forgets what nobody will ask for; a sender that redelivers will."""
+        """Forgets entries that cannot be asked for any more; a redelivering sender asks again."""
         if redelivers(link):
             ledger.numbered = {}
             self.settled_with_sender(ledger, [e for e in ledger.entries.values() if not e.waits])
@@ -395,13 +395,13 @@ class LinkLedgers:
     def decided(
         self, entry: Entry, outgoing: LinkKey, state: DeliveryState | None, now_ns: int
     ) -> None:
-        """Puts an outcome on record that no disposition told."""
+        """Records an outcome that came with no disposition."""
         code, flags, octets = self.outcome_fields(state)
         sequence = self.records.outcome(
             now_ns, entry.key, entry.source, outgoing, code, flags=flags, state=octets
         )
         entry.outcome = not outgoing or entry.is_answered_by(state)
-        entry.told = state
+        entry.recorded = state
         source, target = self.incoming.get(entry.source), self.outgoing.get(outgoing)
         if source is not None and entry.waits:
             source.sequence = sequence
@@ -489,14 +489,14 @@ class LinkLedgers:
     def stuck(self, is_stuck: bool) -> None:
         """Records that the journal cannot write, or that it can again."""
         self.is_stuck = is_stuck
-        if not is_stuck and self._untold:
-            self.records.gap(self.now_ns(), self._untold)
-            self._untold = 0
+        if not is_stuck and self._unrecorded:
+            self.records.gap(self.now_ns(), self._unrecorded)
+            self._unrecorded = 0
 
     def missed(self, count: int) -> None:
         """Records deliveries that are not recorded because the journal is stuck."""
         self.unrecorded += count
-        self._untold += count
+        self._unrecorded += count
 
 
 def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:

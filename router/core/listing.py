@@ -343,7 +343,8 @@ class Lister:
         found = [
             _positions(_pairings(link))
             for link in links
-            if isinstance(link, IncomingLink) and (link.unsettled or link.adrift or link.unheard)
+            if isinstance(link, IncomingLink)
+            and (link.unsettled or link.adrift or link.unconfirmed)
         ]
         owned = islice(self._owned(), LOOKS_MOST)
         return [*found, iter(sorted(_positions(owned), key=lambda each: each[0]))]
@@ -517,7 +518,7 @@ def _lane_record(  # noqa: PLR0917  a delivery on the lane, and where it is
 def _state(pairing: Pairing) -> str:
     if pairing.parts is not None and not pairing.parts.is_complete:
         return "partial"
-    if pairing.heard is not None:
+    if pairing.outcome is not None:
         return "answered"
     if pairing.outgoing is not None:
         return "in doubt" if pairing.outgoing_tag in pairing.outgoing.adrift else "sent"

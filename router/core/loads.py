@@ -1,16 +1,16 @@
 """The load of other workers' receivers, so that "fewest unsettled" holds over all workers.
 
-A link to a sibling stands for all receivers that an address has there. This worker knows what it
-has sent them itself; who else sends to them, only the sibling knows. So for an address that has
-senders here and receivers there the sibling tells two numbers: how many receivers these are
-(``network``), and how many deliveries are unsettled at them that did not come from here. With both
-the balanced rule takes the link for what it is: several receivers with what each has on average
+A link to a sibling stands for all receivers that an address has there. This worker knows how many
+deliveries it has sent them itself; only the sibling knows how many others have. So for an address
+with senders here and receivers there the sibling advertises two numbers: how many receivers there
+are (``network``), and how many deliveries are unsettled at them that did not come from here. With
+both numbers the balanced rule treats the link as several receivers with an average load
 (``routes.distribution``).
 
-What is told of others' deliveries is a *standing* load: the lesser of two looks, so that a burst
-which is gone a moment later moves nobody. Looks are ``LOOK_SECONDS`` apart while there is news, and
-further and further apart while there is none. A look takes ``LINKS_MOST`` links at most; the rest
-comes next time.
+The advertised number of others' deliveries is a *standing* load: the lesser of two samples, so that
+a short burst changes nothing. Samples are ``LOOK_SECONDS`` apart while loads change, and further
+apart the longer they do not. A sample visits at most ``LINKS_MOST`` links; the others follow with
+the next one.
 """
 
 from collections import deque
@@ -62,7 +62,7 @@ class Loads:
             elif is_known and not is_shared:
                 self._order.remove(node)
                 for sibling in self._seen.pop(node):
-                    self._network.tell_load(sibling, node.key.address, 0)
+                    self._network.report_load(sibling, node.key.address, 0)
         if self._seen and self._alarm is None:
             self._pause_seconds = LOOK_SECONDS
             self._set_alarm()
@@ -101,7 +101,7 @@ class Loads:
             now[name] = max(0, total - unsettled(link))
             standing = min(now[name], before.get(name, 0))
             is_news |= now[name] != before.get(name, 0)
-            is_news |= self._network.tell_load(name, node.key.address, standing)
+            is_news |= self._network.report_load(name, node.key.address, standing)
         self._seen[node] = now
         return is_news
 

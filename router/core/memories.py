@@ -263,7 +263,7 @@ class Memories:
         if kind == _ASK:
             self._asked(joint, serial, (store, key), force=bool(fields[4]))
         elif kind == _ANSWER:
-            self._told(joint, serial, (store, key), int(fields[4]), bytes(fields[5]))
+            self._receive_verdict(joint, serial, (store, key), int(fields[4]), bytes(fields[5]))
         elif kind == _TAKEN:
             joint.giving -= Counter([(store, key)])
 
@@ -286,7 +286,9 @@ class Memories:
             self._say(joint, fields)
         self._answered(key, search, None)
 
-    def _told(self, joint: _Joint, serial: int, key: Key, verdict: int, kept: bytes) -> None:
+    def _receive_verdict(
+        self, joint: _Joint, serial: int, key: Key, verdict: int, kept: bytes
+    ) -> None:
         search = self._searches.get(key)
         if verdict == _GIVEN:
             is_here = self._keep(joint, key, kept)

@@ -1,25 +1,26 @@
 """Advertisements between the workers of a router, by which they act as one router.
 
-Each worker tells every other which addresses have receivers at it and which containers it has
-dialed. So a sender reaches receivers on any worker, and a route its container, whichever worker
+Each worker advertises to every other which addresses have receivers at it and which containers it
+has dialed. So a sender reaches receivers on any worker, and a route its container, whichever worker
 dials it.
 
 Theory of operation. On a connection between workers each end attaches one link to the address
-``ADDRESS`` and sends *advertisements* on it. The first one after attaching is full: it replaces all
-that was known from this origin. Each further one tells what has changed since, and its version is
-one more than the last one's. Whoever finds a gap detaches the link with the reason; the other end
-attaches it anew, and begins anew. Changes gather until the turn ends, and while there is no credit,
-so a flood of changes costs one message each time the peer can take one. An advertisement is
-accepted when it has taken effect: nothing that comes later is sent past who is told of in it.
+``ADDRESS`` and sends *advertisements* on it. The first one after an attach is full: it replaces all
+earlier entries of this origin. Each further one has the changes since, and its version is one
+greater than that of the one before. A receiver that finds a gap detaches the link with the reason;
+the other end attaches it again and starts over. Changes are collected until the turn ends, and
+while there is no credit, so a flood of changes costs one message per credit of the peer. An
+advertisement is accepted when it has taken effect: no later delivery is sent past a receiver that
+it names.
 
-What would break an advertisement never gets into one, for it would be told again and again: what
-is no text is not claimed, and a message holds no more octets than fit a frame. An entry that is
-broken all the same is passed over by whoever hears it; the others count.
+Entries that would make an advertisement invalid are never sent, because they would be repeated
+forever: names that are not text are not claimed, and a message is limited to the octets of a frame.
+An entry that is invalid nevertheless is skipped by the receiving worker; the others count.
 
 An advertisement is one message, an ``amqp-value`` section with a list::
 
-    [ form          ubyte     2; another form is not understood and the link is detached
-      origin        string    container-id of who tells
+    [ form          ubyte     2; on another form the link is detached
+      origin        string    container-id of the worker that sends it
       version       ulong
       is_full       boolean
       come          list of   [kind ubyte, name string, amount uint, routers list of string,
@@ -27,26 +28,26 @@ An advertisement is one message, an ``amqp-value`` section with a list::
       gone          list of   [kind ubyte, name string]                                        ]
 
     kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is
-    connected there; kind 2: somebody there receives from every address of the pattern ``name``
+    connected there; kind 2: a receiver there has subscribed to the pattern ``name``
     kind 4: the address ``name`` has ``amount`` receivers there, more than one
-    kind 5: ``amount`` deliveries of others than the hearer are unsettled at the receivers of
-        ``name``
-    kind 6: the address ``name`` is a dynamic node's that ``maker`` made there; it has not ended
-    kind 7: the link of the digest ``name`` has just been attached there; never told in full
+    kind 5: ``amount`` deliveries that did not come from the addressed worker are unsettled at the
+        receivers of ``name``
+    kind 6: the address ``name`` is that of a dynamic node that ``maker`` made there and that exists
+    kind 7: the link of the digest ``name`` has just been attached there; never sent in full
     kind 3: the identity ``name`` has ``amount`` connections there, and their number is limited
     maker: [mark string or null, is_open boolean], of kind 6
     amount: the cost of the way from the origin to there, 0 if it is the origin itself; of kinds 3
-        to 5 the number that the kind tells
+        to 5 the number
     routers: ids of the routers that have passed this on, the first one first
 
-A link of AMQP 1.0 is named by its containers, whichever worker they are connected to (§2.6.1). So
-whoever hears of one that is attached here, too, detaches its own as stolen. Where two workers tell
-each other of the same link at the same time, the one with the greater name keeps it.
+A link of AMQP 1.0 is identified by its containers, whichever worker they are connected to (§2.6.1).
+So a worker that gets the entry of a link attached at itself, too, detaches its own as stolen. If
+two workers advertise the same link at the same time, the one with the greater name keeps it.
 
-The form is made for a network of routers: whoever passes an entry on adds its id and the cost of
-its hop, drops what has its own id, and what has passed ``hop_limit`` routers. Workers of one router
-are joined each with each, so they pass nothing on: a delivery crosses one such hop at most, and
-``routers`` is empty.
+The form is made for a network of routers: a router that passes an entry on adds its id and the cost
+of its hop, and drops entries that have its own id or have passed ``hop_limit`` routers. Workers of
+one router are all connected to each other, so they pass nothing on: a delivery crosses at most one
+such hop, and ``routers`` is empty.
 """
 
 import hashlib
@@ -155,7 +156,13 @@ class Advertisement:
     def encode(self) -> bytes:
         """Encodes the advertisement as a message."""
         come = [
-            [Ubyte(each.kind), each.name, Uint(each.amount), list(each.routers), _told(each.maker)]
+            [
+                Ubyte(each.kind),
+                each.name,
+                Uint(each.amount),
+                list(each.routers),
+                _encode_maker(each.maker),
+            ]
             for each in self.come
         ]
         gone = [[Ubyte(kind), name] for kind, name in self.gone]
@@ -192,7 +199,7 @@ def _entry_of(fields: Any) -> Entry | None:
     try:
         kind, name, amount, routers, maker = fields
         routers = tuple(map(str, routers))
-        entry = Entry(int(kind), str(name), int(amount), routers, _heard(maker))
+        entry = Entry(int(kind), str(name), int(amount), routers, _decode_maker(maker))
         if entry.kind == PATTERN:
             parse_pattern(entry.name)
     except (TypeError, ValueError, PatternError):
@@ -215,17 +222,17 @@ class _Joint(Joint):
 
     Attributes:
         is_fresh: the next advertisement must be full.
-        untold: changes not sent yet; None: the entry is gone.
-        unheard: keys sent and not acknowledged, with the version in which each was last sent.
-        heard: version of the last advertisement received; None: none yet.
+        pending: changes not sent yet; None: the entry is gone.
+        unacknowledged: keys sent and not acknowledged, with the version that last had each.
+        their_version: version of the last advertisement received; None: none yet.
         known: entries that the sibling has advertised.
         loads: load reported to the sibling, by address; 0 is left out.
     """
 
     is_fresh: bool = True
-    untold: dict[Key, Entry | None] = attrs.field(factory=dict)
-    unheard: dict[Key, int] = attrs.field(factory=dict)
-    heard: int | None = None
+    pending: dict[Key, Entry | None] = attrs.field(factory=dict)
+    unacknowledged: dict[Key, int] = attrs.field(factory=dict)
+    their_version: int | None = None
     known: dict[Key, Entry] = attrs.field(factory=dict)
     loads: dict[str, int] = attrs.field(factory=dict)
 
@@ -297,7 +304,7 @@ class Network:
             case LinkAttached(is_answer=True, link=link) if link == joint.ours:
                 return True
             case LinkAttached() if joint.is_theirs(event):
-                joint.heard = None  # earlier entries stay until its first message
+                joint.their_version = None  # earlier entries stay until its first message
                 joint.accept(event)
             case CreditGranted(link=link, credit=credit) if link == joint.ours:
                 joint.credit = credit
@@ -307,9 +314,11 @@ class Network:
                 joint.theirs = None
             case DeliveriesUpdated(link=link) if link == joint.ours:
                 last = max(event.numbers)
-                joint.unheard = {k: told for k, told in joint.unheard.items() if told > last}
+                joint.unacknowledged = {
+                    key: sent for key, sent in joint.unacknowledged.items() if sent > last
+                }
             case DeliveriesReceived(link=link) if link == joint.theirs:
-                self._hear(joint, event)
+                self._receive(joint, event)
             case _:
                 return False
         return True
@@ -324,7 +333,7 @@ class Network:
         self._reconsider_containers(before ^ containers)
 
     def review(self) -> None:
-        """Tells what has changed during the turn; to be called when it ends."""
+        """Sends the changes of the turn to the siblings; to be called when it ends."""
         moved, self._registry.moved = self._registry.moved, {}
         named, self._registry.named = self._registry.named, {}
         if self._reach.owned is None:
@@ -339,18 +348,18 @@ class Network:
             for key in named:
                 self._review_link(key)
         for joint in self._joints.values():
-            if joint.credit and (joint.is_fresh or joint.untold):
-                self._tell(joint)
+            if joint.credit and (joint.is_fresh or joint.pending):
+                self._send_changes(joint)
 
     def count(self, identity: str, connections: int) -> None:
-        """Tells siblings how many connections an identity has here, whose number is limited."""
+        """Advertises how many connections an identity with a limited number has here."""
         key = (IDENTITY, identity)
         entry = Entry(*key, connections) if connections else None
         if self._here.get(key) != entry:
             self._change(key, entry)
 
-    def tell_load(self, sibling: str, address: str, unsettled: int) -> bool:
-        """Tells a sibling how many deliveries of others are unsettled at receivers here.
+    def report_load(self, sibling: str, address: str, unsettled: int) -> bool:
+        """Advertises to a sibling how many deliveries of others are unsettled at receivers here.
 
         Returns:
             whether the number differs by more than an eighth from the last one reported.
@@ -365,7 +374,7 @@ class Network:
             joint.loads[address] = unsettled
         else:
             del joint.loads[address]
-        joint.untold[LOAD, address] = Entry(LOAD, address, unsettled) if unsettled else None
+        joint.pending[LOAD, address] = Entry(LOAD, address, unsettled) if unsettled else None
         return True
 
     @property
@@ -375,19 +384,21 @@ class Network:
 
     @property
     def acquainted(self) -> frozenset[str]:
-        """The siblings whose first advertisement has been heard; they know of us by ours."""
-        return frozenset(joint.name for joint in self._joints.values() if joint.heard is not None)
+        """The siblings whose first advertisement has arrived; they know of us by ours."""
+        return frozenset(
+            joint.name for joint in self._joints.values() if joint.their_version is not None
+        )
 
     def is_known(self, key: Key) -> bool:
         """Returns whether every sibling knows that an address or a pattern has receivers here."""
         joints = self._joints.values()
         return not joints or (
             key in self._here
-            and not any(j.is_fresh or key in j.untold or key in j.unheard for j in joints)
+            and not any(j.is_fresh or key in j.pending or key in j.unacknowledged for j in joints)
         )
 
     def claim(self, key: Key) -> None:
-        """Tells siblings of receivers here: of one about to attach, or of one of a pattern."""
+        """Advertises receivers here: one that is about to attach, or one of a pattern."""
         self._claims[key] += 1
         self._review(key)
 
@@ -410,32 +421,32 @@ class Network:
             self._change(key, Entry(*key) if is_here else None)
 
     def _review_made(self, node: Node) -> None:
-        """Tells siblings of a dynamic node that has been made here, and by whom, or has ended."""
+        """Advertises the creation, by whom, or the end of a dynamic node here."""
         key = (MADE, node.key.address)
         entry = None if node.owner is None else Entry(*key, maker=_from_afar(node.maker))
         if self._here.get(key) != entry:
             self._change(key, entry)
 
     def _review_link(self, key: LinkKey) -> None:
-        """Tells siblings of a link that a peer has attached here."""
+        """Advertises a link that a peer has attached here."""
         link = self._registry.attached.get(key)
         connection = None if link is None else link.connection
         digest = _digest_of(key)
-        is_told = (
+        is_reported = (
             connection is not None
             and connection.capabilities.names_links
             and connection.configured is None
             and connection.guest is None
         )
-        if not is_told:
+        if not is_reported:
             if self._links.pop(digest, None) is not None:
                 for joint in self._joints.values():
-                    joint.untold.pop((LINK, digest), None)
+                    joint.pending.pop((LINK, digest), None)
             return
         self._links[digest] = key
         for joint in self._joints.values():
             if not joint.is_fresh:
-                joint.untold[LINK, digest] = Entry(LINK, digest)
+                joint.pending[LINK, digest] = Entry(LINK, digest)
 
     def _lose_link(self, joint: _Joint, digest: str) -> None:
         """Detaches a link that has been attached at a sibling since (§2.6.1)."""
@@ -444,7 +455,7 @@ class Network:
         if link is None or link.link is None:
             return
         ours = (LINK, digest)
-        is_crossing = ours in joint.untold or ours in joint.unheard
+        is_crossing = ours in joint.pending or ours in joint.unacknowledged
         if is_crossing and f"/{self._settings.worker}" > joint.name:
             return
         self._notices.add("link.stolen", container=link.key.container, link=link.key.name)
@@ -452,7 +463,7 @@ class Network:
         self._detacher.detach(link, reason, keeping=agreed(link))
 
     def _review_count(self, node: Node) -> None:
-        """Tells siblings how many receivers an address has here, if that is more than one."""
+        """Advertises how many receivers an address has here, if more than one."""
         key = (COUNT, node.key.address)
         is_here = (RECEIVERS, node.key.address) in self._here
         count = sum(not is_sibling(each.connection) for each in node.outgoing) if is_here else 0
@@ -463,7 +474,7 @@ class Network:
     # Telling
 
     def _review_container(self, name: str) -> None:
-        """Tells siblings of a container that can be reached through us, or cannot any more."""
+        """Advertises a container that can, or no longer can, be reached through us."""
         key = (CONTAINER, name)
         is_here = name in (self._reach.owned or ()) and self._uplinks.is_connected(name)
         if is_here is not (key in self._here):
@@ -478,31 +489,31 @@ class Network:
             self._here[key] = entry
         for joint in self._joints.values():
             if not joint.is_fresh:
-                joint.untold[key] = entry
+                joint.pending[key] = entry
 
     def _attach(self, joint: _Joint) -> None:
         joint.is_fresh = True
         joint.loads.clear()
-        joint.untold.clear()
-        joint.unheard.clear()
+        joint.pending.clear()
+        joint.unacknowledged.clear()
         joint.attach(next(self._link_ids), SenderSettleMode.UNSETTLED)
 
-    def _tell(self, joint: _Joint) -> None:
+    def _send_changes(self, joint: _Joint) -> None:
         """Sends the pending changes to a sibling, as far as its credit allows."""
         is_full = joint.is_fresh
         if is_full:
-            joint.untold = dict(self._here)
+            joint.pending = dict(self._here)
             joint.is_fresh = False
         messages: list[bytes] = []
-        while (joint.untold or is_full) and len(messages) < joint.credit:
-            told, version = _next_of(joint.untold), joint.sent + len(messages) + 1
-            joint.unheard.update(dict.fromkeys(told, version))
+        while (joint.pending or is_full) and len(messages) < joint.credit:
+            sent, version = _next_of(joint.pending), joint.sent + len(messages) + 1
+            joint.unacknowledged.update(dict.fromkeys(sent, version))
             advertisement = Advertisement(
                 origin=f"{self._settings.router_id}/{self._settings.worker}",
                 version=version,
                 is_full=is_full,
-                come=tuple(entry for entry in told.values() if entry is not None),
-                gone=tuple(key for key, entry in told.items() if entry is None),
+                come=tuple(entry for entry in sent.values() if entry is not None),
+                gone=tuple(key for key, entry in sent.items() if entry is None),
             )
             is_full = False
             messages.append(advertisement.encode())
@@ -510,28 +521,30 @@ class Network:
 
     # Hearing
 
-    def _hear(self, joint: _Joint, event: DeliveriesReceived) -> None:
+    def _receive(self, joint: _Joint, event: DeliveriesReceived) -> None:
         for delivery in event.deliveries:
             try:
                 if delivery.more:
                     raise DecodeError(len(delivery.payload), "an advertisement fits a frame")
                 advertisement = Advertisement.decode(delivery.payload)
             except DecodeError as error:
-                self._hear_no_more(joint, Condition(DECODE_ERROR, str(error)))
+                self._stop_receiving(joint, Condition(DECODE_ERROR, str(error)))
                 return
-            is_next = joint.heard is not None and advertisement.version == joint.heard + 1
+            is_next = (
+                joint.their_version is not None and advertisement.version == joint.their_version + 1
+            )
             if not (advertisement.is_full or is_next):
-                reason = f"version {advertisement.version} after {joint.heard}"
-                self._hear_no_more(joint, Condition(ILLEGAL_STATE, reason))
+                reason = f"version {advertisement.version} after {joint.their_version}"
+                self._stop_receiving(joint, Condition(ILLEGAL_STATE, reason))
                 return
-            joint.heard = advertisement.version
+            joint.their_version = advertisement.version
             self._take(joint, advertisement)
-        heard = [delivery.number for delivery in event.deliveries]
-        accept = UpdateDeliveries(event.link, heard, ACCEPTED, settled=True)
+        numbers = [delivery.number for delivery in event.deliveries]
+        accept = UpdateDeliveries(event.link, numbers, ACCEPTED, settled=True)
         self._turn.order_connection(joint.connection, accept)
         joint.received(len(event.deliveries))
 
-    def _hear_no_more(self, joint: _Joint, reason: Condition) -> None:
+    def _stop_receiving(self, joint: _Joint, reason: Condition) -> None:
         """Detaches the sibling's link, so that it sends a full advertisement again."""
         assert joint.theirs is not None
         self._turn.order_connection(joint.connection, DetachLink(joint.theirs, True, reason))
@@ -628,19 +641,19 @@ def _with_size(octets: bytes) -> bytes:
     return len(octets).to_bytes(4, "big") + octets
 
 
-def _next_of(untold: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
+def _next_of(pending: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
     """Removes and returns the changes that fit the next advertisement, at least one."""
-    told: dict[Key, Entry | None] = {}
+    taken: dict[Key, Entry | None] = {}
     octets = 0
-    for key, entry in islice(untold.items(), ENTRIES_MOST):
+    for key, entry in islice(pending.items(), ENTRIES_MOST):
         routers = () if entry is None else entry.routers
         octets += _ENTRY_OCTETS + sum(len(each.encode()) + 5 for each in (key[1], *routers))
-        if told and octets > ENTRIES_OCTETS:
+        if taken and octets > ENTRIES_OCTETS:
             break
-        told[key] = entry
-    for key in told:
-        del untold[key]
-    return told
+        taken[key] = entry
+    for key in taken:
+        del pending[key]
+    return taken
 
 
 def _has_receivers(node: Node) -> bool:
@@ -657,12 +670,12 @@ def _from_afar(maker: Maker | None) -> Maker | None:
     return Maker(None, maker.is_open)
 
 
-def _told(maker: Maker | None) -> list[object] | None:
+def _encode_maker(maker: Maker | None) -> list[object] | None:
     return None if maker is None else [maker.mark, maker.is_open]
 
 
-def _heard(told: list[object] | None) -> Maker | None:
-    if told is None:
+def _decode_maker(fields: list[object] | None) -> Maker | None:
+    if fields is None:
         return None
-    mark, is_open = told
+    mark, is_open = fields
     return Maker(None if mark is None else str(mark), bool(is_open))

@@ -21,7 +21,7 @@ from router.routes.route import Distribution, Guarantee, Route, Unroutable
 from router.routes.table import Match
 
 _ANSWERED = frozenset({Unroutable.REJECT, Unroutable.DEAD_LETTER})
-"""What a route may say of deliveries that nobody can take so that none of them waits."""
+"""Settings of ``unroutable`` with which no undeliverable delivery waits."""
 
 
 class Direction(enum.Enum):
@@ -61,7 +61,7 @@ class Maker:
     is_lone: bool = False
 
     def is_same(self, connection: Connection) -> bool:
-        """Tells whether a connection is the maker's."""
+        """Returns whether a connection is the maker's."""
         return self.mark == mark_of(connection)
 
 
@@ -83,50 +83,50 @@ class Node:
     """One direction of one address.
 
     Attributes:
-        match: how its address was found; None for one that a peer asked us to make, and for one
-            whose route is gone.
-        route: what is promised here.
-        is_plain: a delivery may go to any one receiver as it is.
+        match: the result of the address look-up; None: a peer asked us to make the node, or its
+            route is gone.
+        route: its route.
+        is_unrestricted: any receiver may get any delivery unchanged.
         is_exact: its route promises exactly-once.
-        is_lossy: its route promises at-most-once: all that goes out is settled beforehand.
-        is_recorded: its deliveries are written down, if there is a journal.
-        feeds: by incoming link.
-        rotation: feeds with something waiting, the next one first.
-        outgoing: those attached, in the order of their coming.
-        returning: outgoing links that are expected back: suspended ones, and those towards
+        is_lossy: its route promises at-most-once: every delivery is sent settled.
+        is_recorded: its deliveries are recorded, if there is a journal.
+        feeds: its feeds by incoming link.
+        rotation: feeds with queued deliveries, the next one first.
+        outgoing: attached outgoing links, in the order of their attaches.
+        returning: outgoing links that are expected to return: suspended ones, and those towards
             containers while these are away. As long as there are any, deliveries wait.
-        pending: our links to siblings with receivers that are being attached. A multicast waits
-            for them, or these receivers would miss it.
-        awaited: who watches a pattern (``watch``), and has just heard that it is sent to: they are
-            about to attach. A multicast waits for them, and so does what nobody else receives.
-        message_limit: octets of the largest message that every receiver takes; 0: no limit.
-        expiry: when something that waits here expires.
-        width: sum (multicast: the smallest) of what the receivers' last grants gave.
+        pending: uplinks being attached to siblings with receivers. A multicast waits for them, or
+            these receivers would miss it.
+        awaited: watchers (``watch``) just informed of the address, which are about to attach. A
+            multicast waits for them, and so do deliveries without another receiver.
+        message_limit: octets of the largest message that every receiver accepts; 0: no limit.
+        expiry: the earliest expiry of a queued delivery.
+        width: sum (multicast: minimum) of the receivers' last grants.
         turn: counts choices, see ``routes.distribution``.
-        granted_width: the width that its senders' credit was last worked out for.
-        uncredited: incoming links that were not granted credit because nobody could take more.
-        is_paused: a person wants nothing to move.
-        given_back: what waits here again after a receiver gave it back, and is to be looked at
-            whether another receiver may take it.
-        hopeful: the rest of what was given back and waits: another receiver may.
+        granted_width: the width from which its senders' credit was last computed.
+        uncredited: incoming links without credit, because no receiver could take more.
+        is_paused: an operator has paused its route.
+        given_back: deliveries queued again after a receiver returned them, still to be checked for
+            another receiver.
+        hopeful: the returned deliveries that another receiver may still take.
         is_express: it is on the express lane (``lanes``).
-        has_uplinks: our own links to containers belong to it, attached or not.
-        owner: what a dynamic node lives by: the link that it was made for, and later, if it
-            outlives that, its lifetime; None: it was made elsewhere, or has ended.
+        has_uplinks: it has uplinks to containers, attached or not.
+        owner: of a dynamic node: the link for which it was made, later, if it outlives that, its
+            lifetime; None: it was made elsewhere, or has ended.
         lifetime: of a dynamic node that was made here (``lifetime``).
-        look: when it is looked at again whether it has ended.
-        maker: who made it.
-        stop: names it towards other routers.
-        gains: how many receivers have come to it that are no routers, and no workers of this one.
-        twin: of a node towards containers, the one that pulls from them; and the other way round.
-        has_ways: a receiver is a router, or a sibling that has told who can be reached through it.
-        is_peopled: besides, somebody receives here or behind one of them.
+        look: when a dynamic node is next checked for its end.
+        maker: the peer that made a dynamic node.
+        stop: its name towards other routers.
+        gains: how many receivers have attached that are no routers, and no siblings.
+        twin: of a node towards containers, the node that pulls from them; and vice versa.
+        has_ways: a receiver is a router, or a sibling that has reported ways.
+        is_peopled: besides, there are receivers here or behind one of them.
     """
 
     key: NodeKey
     route: Route
     match: Match | None = None
-    is_plain: bool = attrs.field(init=False)
+    is_unrestricted: bool = attrs.field(init=False)
     is_multicast: bool = attrs.field(init=False)
     is_exact: bool = attrs.field(init=False)
     is_lossy: bool = attrs.field(init=False)
@@ -163,19 +163,21 @@ class Node:
         self.follow(self.route)
 
     def follow(self, route: Route) -> None:
-        """Takes the rules of a route on."""
+        """Adopts the rules of a route."""
         self.route = route
         self.is_multicast = route.distribution is Distribution.MULTICAST
         self.is_exact = route.guarantee is Guarantee.EXACTLY_ONCE
         self.is_lossy = route.guarantee is Guarantee.AT_MOST_ONCE
         self.is_recorded = self.is_exact or route.is_recorded or route.archive
-        self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
+        self.is_unrestricted = not (
+            self.is_multicast or self.is_paused or route.ttl_seconds is not None
+        )
         for link in self.outgoing:
             self.look_at(link)
         self.look_again()
 
     def pause(self, paused: bool) -> None:
-        """Lets nothing be sent on any more, or lets it again; its senders' credit is the core's."""
+        """Pauses or resumes forwarding; the senders' credit is left to the core."""
         self.is_paused = paused
         self.follow(self.route)
 
@@ -226,7 +228,7 @@ class Node:
         self.message_limit = min(limits, default=0)
 
     def add_outgoing(self, link: OutgoingLink) -> None:
-        """Lets a receiver take part."""
+        """Adds a receiver."""
         self.places += 1
         link.place = self.places
         self.outgoing.append(link)
@@ -240,7 +242,7 @@ class Node:
         link.carries_tags = self.is_exact
         link.is_recorded = self.is_recorded
         link.settles_on_send = link.wants_settled or self.is_lossy
-        link.is_plain = not (
+        link.is_unrestricted = not (
             link.settles_on_send
             or link.is_traced
             or (link.is_router and self.is_recorded)
@@ -249,7 +251,7 @@ class Node:
         )
 
     def remove_outgoing(self, link: OutgoingLink) -> None:
-        """Lets a receiver go."""
+        """Removes a receiver."""
         if link in self.outgoing:
             self.outgoing.remove(link)
             self.measure()
@@ -308,13 +310,13 @@ class Node:
                 self.given_back[pairing] = None
 
     def line_up(self, feed: Feed) -> None:
-        """Takes a feed into the rotation."""
+        """Adds a feed to the rotation."""
         if self.rotation is NOTHING:
             self.rotation = deque()
         self.rotation.append(feed)
 
     def withdraw(self, feed: Feed, pairing: Pairing) -> None:
-        """Takes one delivery out of its queue."""
+        """Removes one delivery from its queue."""
         if pairing in feed.waiting:
             feed.waiting.remove(pairing)
             feed.incoming.queued -= 1
@@ -323,7 +325,7 @@ class Node:
         self.forget_given_back(pairing)
 
     def withdraw_all(self, feed: Feed, pairings: Collection[Pairing]) -> None:
-        """Takes deliveries that wait in a queue out of it.
+        """Removes deliveries from a queue.
 
         That costs a step for each delivery up to the last of them.
         """
@@ -348,21 +350,21 @@ def by_sequence(pairing: Pairing) -> int:
 
 
 def feed_of(pairing: Pairing) -> Feed:
-    """Gives the feed that a pairing came by."""
+    """Returns the feed of a pairing."""
     feed = pairing.queue
     assert isinstance(feed, Feed), "the core makes no other queues"
     return feed
 
 
 def feed_of_link(incoming: IncomingLink) -> Feed:
-    """Gives the only feed of a link that is not attached to the anonymous terminus."""
+    """Returns the only feed of a link that is not attached to the anonymous terminus."""
     feed = incoming.queue
     assert isinstance(feed, Feed), "a link with an address has a feed"
     return feed
 
 
 def in_custody(pairing: Pairing) -> bool:
-    """Tells whether nobody but this router answers for a delivery: its sender has settled it.
+    """Returns whether the router alone is responsible for a delivery: its sender has settled it.
 
     Routes that promise at-most-once take no custody.
     """
@@ -370,7 +372,7 @@ def in_custody(pairing: Pairing) -> bool:
 
 
 def is_free(link: OutgoingLink) -> bool:
-    """Tells whether a delivery can go out on a link right now."""
+    """Returns whether a delivery can be sent on a link right now."""
     connection = link.connection
     return (
         link.credit > 0
@@ -382,5 +384,5 @@ def is_free(link: OutgoingLink) -> bool:
 
 
 def is_able(link: OutgoingLink) -> bool:
-    """Tells whether a new delivery may go out on a link right now; resumed ones go first."""
+    """Returns whether a new delivery may be sent on a link right now; resumed ones go first."""
     return is_free(link) and not link.resuming

@@ -91,7 +91,7 @@ class Parts:
 
     @cached_property
     def forms(self) -> Forms:
-        """Gives deliveries the form in which they go out."""
+        """Converts deliveries to their outgoing form."""
         return Forms(self.state)
 
     @cached_property
@@ -101,17 +101,17 @@ class Parts:
 
     @cached_property
     def turner(self) -> Turner:
-        """Turns what comes from routers to those who receive here."""
+        """Turns deliveries from routers to the receivers here."""
         return Turner(self.state)
 
     @cached_property
     def strander(self) -> Strander:
-        """Answers for what nobody can take."""
+        """Handles deliveries that no receiver can take."""
         return Strander(self.state, self.settler, self.uplinks, self.detacher)
 
     @cached_property
     def relay(self) -> Relay:
-        """Finds the nodes of what comes by the anonymous terminus."""
+        """Finds the nodes of deliveries to the anonymous terminus."""
         return Relay(
             self.state,
             self.settler,
@@ -135,12 +135,12 @@ class Parts:
 
     @cached_property
     def suspender(self) -> Suspender:
-        """Keeps what absent peers may come back for."""
+        """Keeps suspended links and their deliveries."""
         return Suspender(self.state, self.settler, self.granter, self.streams)
 
     @cached_property
     def resumer(self) -> Resumer:
-        """Joins what both ends of a link that comes back know."""
+        """Resumes links: joins the unsettled maps of both ends."""
         return Resumer(
             self.state,
             self.settler,
@@ -211,7 +211,7 @@ class Parts:
 
     @cached_property
     def network(self) -> Network:
-        """Tells the other workers what they must know, and hears them."""
+        """Exchanges advertisements with the other workers."""
         return Network(
             self.state,
             self.reach,
@@ -228,12 +228,12 @@ class Parts:
 
     @cached_property
     def loads(self) -> Loads:
-        """Tells the other workers how many receive, and how busy they are."""
+        """Advertises the number of receivers and their load to the other workers."""
         return Loads(self.state, self.network, self.lanes)
 
     @cached_property
     def ways(self) -> WayFinder:
-        """Tells routers who can be reached."""
+        """Reports ways to receivers to other routers."""
         return WayFinder(self.state, self.settler, self.granter, self.lanes)
 
     @cached_property
@@ -265,7 +265,7 @@ class Parts:
 
     @cached_property
     def routeless(self) -> Routeless:
-        """Keeps what is unsettled of routes that are gone."""
+        """Keeps unsettled deliveries of removed routes."""
         return Routeless(
             self.state,
             self.detacher,
@@ -294,7 +294,7 @@ class Parts:
 
     @cached_property
     def drainer(self) -> Drainer:
-        """Ends what is under way when the router stops."""
+        """Drains the core when the router stops."""
         return Drainer(
             self.state,
             self.granter,
@@ -306,12 +306,12 @@ class Parts:
 
     @cached_property
     def dismisser(self) -> Dismisser:
-        """Closes one connection when what is under way on it has ended."""
+        """Closes one connection when its open deliveries have ended."""
         return Dismisser(self.state, self.granter, self.lanes)
 
     @cached_property
     def surveyor(self) -> Surveyor:
-        """Tells what there is and how it fares."""
+        """Surveys the core."""
         return Surveyor(self.state, self.uplinks, self.granter, self.lanes)
 
     @cached_property

@@ -1,43 +1,43 @@
-"""Links lead through to the worker that keeps them.
+"""Passages: links that lead through this worker to the worker that keeps them, their home.
 
-What an exactly-once link has not settled is in one worker's memory and in its share of the journal,
-and its peer may come back by any worker. So such links all have their *home* at the first worker,
-and the others only pass on what is said on them::
+The unsettled deliveries of an exactly-once link are in one worker's memory and in its share of the
+journal, and its peer may reconnect to any worker. So such links all have their *home* at the first
+worker, and the others only pass on what is exchanged on them::
 
     peer  <── near ──>  the worker it is connected to  <── far ──>  home
 
-``near`` is the link that the peer has attached; for each there is one of ours to the home, ``far``.
-What comes on the one goes out on the other, as it is: deliveries, outcomes, credit, unsettled maps,
-detach. Nothing is kept here, so nothing is lost with this worker; but for what publishers without
-confirms have sent ahead of credit, while it waits to be asked for: at once where the home takes it
-ahead of that (``core.credit``), and then the peer is not read while much waits; else as there is
-credit, and when the publisher leaves. At home the
-peer is a *guest* (``Guests``): its link is known by the peer's container, identity and link name,
-whichever way it comes, and so it is found again.
+``near`` is the link that the peer has attached; for each there is an uplink to the home, ``far``.
+Whatever arrives on the one is sent on the other, unchanged: deliveries, outcomes, credit, unsettled
+maps, detach. Nothing is kept here, so nothing is lost with this worker, with one exception:
+deliveries that publishers without confirms have sent ahead of credit wait here. They are forwarded
+at once where the home accepts them ahead of credit (``core.credit``), and then the peer is not read
+while many wait; otherwise as credit is granted, and when the publisher leaves. At home the peer is
+a *guest* (``Guests``): its link is known by the peer's container, identity and link name, whichever
+worker it comes from, and so it is found again.
 
-A peer whose protocol keeps its sessions inside the engine (0-10) may come back to another worker
-than that where its links were suspended. Its session follows it (``memories``), and the engine says
-of each such link where it was left (``LinkAttached.home``): it leads through to there, by the same
-rules. Other routes' links have no home beyond that.
+A peer whose protocol keeps its sessions inside the engine (0-10) may reconnect to another worker
+than the one where its links were suspended. Its session follows it (``memories``), and the engine
+names the worker of each such link (``LinkAttached.home``): the link leads through to that worker,
+by the same rules. Links of other routes have no other home.
 
-When a peer detaches its link and may go on to speak of its deliveries (§2.7.6), the far link stays,
-and is only asked for nothing more: until nothing is left to speak of, the peer's session ends, or
-its terminus does.
+When a peer detaches its link and may still send dispositions for its deliveries (§2.7.6), the far
+link stays without credit, until no such delivery is left, the peer's session ends, or its terminus
+does.
 
-When a peer's connection is lost its far links are detached, which suspends them at home. When the
-home is lost, its peers' connections are closed: they come back, and their attach waits until the
-home of exactly-once, which restores what it kept from the journal, is there again. Any other worker
-has taken what it kept with it: then a link is attached where its peer is, without what was
-unsettled.
+When a peer's connection is lost, its far links are detached, which suspends them at home. When the
+home is lost, its peers' connections are closed: the peers reconnect, and their attach waits until
+the home of exactly-once, which restores its state from the journal, is there again. Any other
+worker has lost its state: then a link is attached at its peer's worker, without its unsettled
+deliveries.
 
-What goes from worker to worker may be lost on its way when a peer's connection is, though not the
-peer's memory of it; so links of peers that keep one in their engine (*volatile*: it dies with its
-worker) are settled in three steps on the far side: an outcome stays at home until the engine has
-taken it. As they may bring again what the engine has forgotten, their deliveries are known by the
-ids of their messages as well.
+Outcomes between workers can be lost with a peer's connection, but not the peer's own state. So
+links of peers whose state is in their engine (*volatile*: it dies with its worker) are settled in
+three steps on the far side: an outcome stays at home until the engine has it. As such peers may
+send deliveries again that the engine has forgotten, their deliveries are also recognized by the ids
+of their messages.
 
-Numbers of deliveries need no translation: the core numbers what it sends, and here it does so as
-the receiving engine did.
+Numbers of deliveries need no translation: the core numbers the deliveries that it sends, and here
+it uses the numbers of the receiving engine.
 """
 
 from collections import deque
@@ -111,12 +111,12 @@ HOME_WAIT_SECONDS: Final = 20.0
 """How long an attach waits for a home that is away; the pauses between its lives are shorter."""
 
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
-_UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not there")
+_UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not connected")
 
 
 @attrs.frozen
 class _Introduction:
-    """What the home is told of a guest.
+    """The description of a guest that is sent to its home.
 
     Attributes:
         user: its authenticated identity; None: anonymous.
@@ -128,7 +128,7 @@ class _Introduction:
         name: of its link.
         is_router: it is this program, and trusted: keys are carried.
         frame_octets: as in ``Capabilities``: an unsettled map reaches it as it leaves home.
-        is_neighbor: it is this program: hops are carried, and it is told who can be reached.
+        is_neighbor: it is this program: hops are carried, and ways are reported to it.
         sends_ahead: its protocol has no credit: what it has settled is taken before there is some.
     """
 
@@ -175,7 +175,7 @@ class _Passage:
         parts: what has come of it so far.
         credit: deliveries that the far link may still bring, of a peer that sends.
         ahead: settled ones that it may bring beyond that; None: they need credit like others.
-        is_full: nothing more is taken ahead of credit at home; the peer was told so.
+        is_full: the home accepts no more beyond the credit, and the peer knows it.
         surplus: what a peer has handed over beyond both: it goes on as credit comes.
         surplus_octets: payload of it.
     """
@@ -374,7 +374,7 @@ class Passages:
         self._forget(passage)
 
     def _part(self, passage: _Passage, *, closed: bool, condition: Condition | None) -> None:
-        """Tells the home that a link is detached."""
+        """Sends the home the end of a link."""
         home = passage.home
         if home is not None and passage.far is not None:
             self._turn.order_connection(home, DetachLink(passage.far, closed, condition))
@@ -421,7 +421,7 @@ class Passages:
             passage.alarm = self._alarms.set(at, partial(self._end, passage, closed=True))
 
     def _give_back(self, passage: _Passage, event: DeliveriesReceived) -> None:
-        """Gives back what was under way to a receiver that has detached its link."""
+        """Releases deliveries on their way to a receiver that has detached its link."""
         if any(delivery.resume for delivery in event.deliveries):
             self._end(passage)  # the peer may have these: it is asked when it comes back
             return
@@ -452,7 +452,7 @@ class Passages:
             self._pass(event, passage.home, passage.far)
 
     def _take_surplus(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
-        """Lets what came without credit wait; returns the rest, perhaps nothing."""
+        """Queues deliveries received beyond the credit; returns the rest, perhaps none."""
         deliveries = event.deliveries
         if passage.surplus or (len(deliveries) > passage.credit and deliveries[-1].settled):
             passage.surplus.extend(deliveries)
@@ -465,7 +465,7 @@ class Passages:
 
     @staticmethod
     def _take_out(passage: _Passage) -> list[ReceivedDelivery]:
-        """Takes what may go on out of what waits: for credit, or ahead of it."""
+        """Removes and returns queued deliveries that may go on, within credit or ahead of it."""
         run: list[ReceivedDelivery] = []
         surplus = passage.surplus
         while surplus:
@@ -521,7 +521,7 @@ class Passages:
         return attrs.evolve(event, credit=passage.credit, ahead=ahead)
 
     def _from_home_to_nobody(self, passage: _Passage, event: Event) -> None:
-        """Has what a peer has left behind go on."""
+        """Forwards the deliveries that a lost peer has left behind."""
         if isinstance(event, LinkDetached):
             self._forget(passage)
             return
@@ -617,7 +617,7 @@ def _carried(event: LinkAttached) -> dict[object, object]:
 
 
 def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
-    """Gives what was heard to a peer that takes no parts: a delivery in frames when it is whole."""
+    """Gathers parts for a peer that accepts none: a delivery in frames is sent when it is whole."""
     match event:
         case DeliveriesReceived(link=link, deliveries=deliveries):
             whole = [delivery for delivery in deliveries if not delivery.more]
@@ -640,7 +640,7 @@ def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
 
 
 def _translate(event: Event, link: LinkId) -> Command | None:
-    """Says on another link what was heard on one."""
+    """Returns the command that passes an event of one link on to another."""
     match event:
         case CreditGranted():
             return GrantCredit(link, event.credit, event.drain, event.ahead)
@@ -706,29 +706,29 @@ class Guests:
             self._registry.hosted.pop(guest, None)
 
     def _welcome(self, joint: Connection, event: LinkAttached) -> Connection:
-        told = _Introduction.read(event.properties[GUEST])
+        read = _Introduction.read(event.properties[GUEST])
         capabilities = attrs.evolve(
             joint.capabilities,
-            is_router=told.is_router,
-            is_neighbor=told.is_neighbor,
-            sends_ahead=told.sends_ahead,
-            resumes_links=told.is_router,
-            streams=told.streams,
+            is_router=read.is_router,
+            is_neighbor=read.is_neighbor,
+            sends_ahead=read.sends_ahead,
+            resumes_links=read.is_router,
+            streams=read.streams,
             express=False,
-            frame_octets=told.frame_octets,
+            frame_octets=read.frame_octets,
         )
         guest = self._registry.guests[event.link] = Connection(
             id=joint.id,
-            container=ContainerId(told.container),
-            user=told.user,
+            container=ContainerId(read.container),
+            user=read.user,
             capabilities=capabilities,
             octets=Octets(self._settings.connection_octets),
-            vhost=told.vhost,
-            guest=LinkName(told.name),
-            is_volatile=told.is_volatile,
-            keeps_maps=told.keeps_maps,
+            vhost=read.vhost,
+            guest=LinkName(read.name),
+            is_volatile=read.is_volatile,
+            keeps_maps=read.keeps_maps,
         )
         guest.is_congested = joint.is_congested
-        if told.hostname is not None:
-            self._governor.host(guest, told.hostname)
+        if read.hostname is not None:
+            self._governor.host(guest, read.hostname)
         return guest

@@ -1,10 +1,11 @@
 """Policy: who may send to and receive from which addresses, and within which limits.
 
-A machine without state: rules go in, decisions come out, each with the name of what decided. The
-first rule that fits a connection's identity and virtual host is the connection's rule. What it does
-not list is denied, and so is everything if no rule fits. Without any rules everything is allowed.
+A machine without state: rules go in, decisions come out, each with the name of the rule or option
+that decided. The first rule that matches a connection's identity and virtual host is the
+connection's rule. Addresses that it does not list are denied, and so is everything if no rule
+matches. Without any rules everything is allowed.
 
-Connections that the router dialed stand above it: whom to dial is the configuration's decision.
+Connections that the router dialed are exempt: the configuration decides whom to dial.
 """
 
 import enum
@@ -27,11 +28,11 @@ from router.routes.match import (
 )
 
 ANONYMOUS: Final = "anonymous"
-"""Identity, in rules, of a peer that gave none."""
+"""The identity that rules use for an anonymous peer."""
 
 
 class Operation(enum.Enum):
-    """What a peer may be let do with an address."""
+    """What a peer may do with an address."""
 
     SEND = "send to"
     RECEIVE = "receive from"
@@ -39,17 +40,17 @@ class Operation(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class PeerLimits:
-    """What one peer may take; None: whatever stands behind these limits says.
+    """Limits of one peer; None: the general limit applies.
 
     Attributes:
         connections: at a time, of one identity.
         sessions_per_connection: at a time.
         links_per_connection: at a time.
-        unsettled_per_link: deliveries of one link whose outcome its sender does not know.
+        unsettled_per_link: unsettled deliveries received on one link.
         link_credit: largest credit, in deliveries, granted on a link.
-        max_message_octets: largest message taken.
-        connection_octets: payload of unknown outcome that one connection may bring.
-        messages_per_second: that one connection may send.
+        max_message_octets: largest message accepted.
+        connection_octets: payload of deliveries without an outcome on one connection.
+        messages_per_second: rate at which one connection may send.
     """
 
     connections: int | None = None
@@ -64,14 +65,14 @@ class PeerLimits:
 
 @attrs.frozen(kw_only=True)
 class PolicyRule:
-    """What some identities may do.
+    """The permissions of some identities.
 
     Attributes:
-        name: what denials call it.
+        name: its name in the text of denials.
         users: identities, ``*`` in them for any text; empty: everybody.
-        vhosts: virtual hosts likewise; empty: every one.
+        vhosts: virtual hosts likewise; empty: all.
         send, receive: patterns of addresses; ``${user}`` in them is the identity.
-        is_router: these peers are routers of ours.
+        is_router: these peers are trusted routers.
     """
 
     name: str
@@ -88,15 +89,15 @@ NO_LIMITS: Final = PeerLimits()
 
 @attrs.frozen(kw_only=True)
 class Permissions:
-    """What one connection may do.
+    """The permissions of one connection.
 
     Attributes:
-        rule: name of the connection's rule; None: none fits, or there are none.
-        user: its identity, for people.
+        rule: name of the connection's rule; None: none matches, or there are none.
+        user: its identity, for texts.
         is_free: everything is allowed.
-        is_router: it is a router of ours.
-        limits: all that hold for it.
-        limit_names: by field of ``limits``: the option that the value is from.
+        is_router: it is a trusted router.
+        limits: the limits that apply to it.
+        limit_names: by field of ``limits``: the option that sets the value.
     """
 
     rule: str | None
@@ -109,18 +110,18 @@ class Permissions:
     _allowed: Mapping[Operation, "_Allowed"] = attrs.field(factory=dict, repr=False, eq=False)
 
     def denial(self, operation: Operation, address: str) -> str | None:
-        """Returns why an address is out of bounds; None: it is not."""
+        """Returns why an address is denied; None: it is allowed."""
         if self.is_free:
             return None
         if self.rule is None:
-            return f"no rule of the policy fits '{self.user}' at the virtual host '{self.vhost}'"
+            return f"no rule of the policy matches '{self.user}' at the virtual host '{self.vhost}'"
         allowed = self._allowed.get(operation)
         if allowed is not None and allowed.tree.find(address) is not None:
             return None
         return f"rule '{self.rule}' does not let '{self.user}' {operation.value} '{address}'"
 
     def pattern_denial(self, operation: Operation, pattern: Pattern) -> str | None:
-        """Returns why all addresses of a pattern are out of bounds; None: they are not."""
+        """Returns why all addresses of a pattern are denied; None: some are allowed."""
         if self.is_free or self.rule is None:
             return self.denial(operation, pattern.text)
         allowed = self._allowed.get(operation)
@@ -129,12 +130,12 @@ class Permissions:
         return f"rule '{self.rule}' does not let '{self.user}' {operation.value} any '{pattern}'"
 
     def spells(self, operation: Operation, address: str, tokens: int) -> bool:
-        """Returns whether a pattern of the rule allows an address, and names what it begins with.
+        """Returns whether an allowing pattern spells out the first tokens of an address.
 
         Args:
-            operation: what the peer is about to do.
-            address: as peers call it.
-            tokens: how many of its first tokens must stand in the pattern, letter by letter.
+            operation: the requested operation.
+            address: the external address.
+            tokens: how many first tokens the pattern must spell out literally.
         """
         allowed = self._allowed.get(operation)
         begin = split(address)[:tokens]
@@ -144,11 +145,11 @@ class Permissions:
         )
 
     def exceeds(self, limit: str, present: int) -> str | None:
-        """Returns which limit one more would exceed; None: none.
+        """Returns the limit that one more would exceed; None: none.
 
         Args:
-            limit: a field of ``PeerLimits`` that counts something.
-            present: how many there are.
+            limit: a field of ``PeerLimits`` that limits a number.
+            present: the present number.
         """
         most: int | None = getattr(self.limits, limit)
         if most is None or present < most:
@@ -157,10 +158,10 @@ class Permissions:
 
 
 class Policy:
-    """All rules, in the order in which they are asked, and the limits behind them.
+    """All rules, in the order in which they are tried, and the general limits.
 
     Attributes:
-        agent: identity of who alone receives from the management node; None: there is none.
+        agent: the only identity that may receive from the management node; None: no such node.
     """
 
     def __init__(
@@ -170,17 +171,17 @@ class Policy:
         names: Mapping[str, str] | None = None,
         agent: str | None = None,
     ) -> None:
-        """Makes the rules ready.
+        """Compiles the rules.
 
         Args:
-            rules: the first that fits decides.
-            limits: for what a rule says nothing about.
-            names: by field of ``PeerLimits``: what the option behind ``limits`` is called, where
+            rules: the first that matches decides.
+            limits: the general limits, for those that a rule does not set.
+            names: by field of ``PeerLimits``: the name of the option of the general limit, where
                 that is not ``limits.`` and the field's name.
-            agent: identity that answers for the management node; None: nobody does.
+            agent: identity that serves the management node; None: there is none.
 
         Raises:
-            PatternError: an address is no pattern.
+            PatternError: an address is not a valid pattern.
         """
         self.rules = tuple(rules)
         self.limits = limits
@@ -199,7 +200,7 @@ class Policy:
     __hash__ = None  # type: ignore[assignment]
 
     def permissions(self, user: str | None, vhost: str | None) -> Permissions:
-        """Decides what a connection may do.
+        """Returns the permissions of a connection.
 
         Args:
             user: its authenticated identity; None: anonymous.
@@ -232,14 +233,14 @@ class Policy:
         )
 
     def _limits_of(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
-        """Returns a rule's limits, the same for all connections that it is about."""
+        """Returns a rule's limits; connections of the rule share the object."""
         shared = self._shared.get(rule)
         if shared is None:
             shared = self._shared[rule] = self._lay_over(rule)
         return shared
 
     def _lay_over(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
-        """Lays a rule's limits over those behind it."""
+        """Combines a rule's limits with the general ones."""
         own = NO_LIMITS if rule is None else rule.limits
         values: dict[str, int | None] = {}
         names: dict[str, str] = {}
@@ -258,19 +259,19 @@ OPEN: Final = Policy()
 """Everything is allowed, without limits."""
 
 DIALED: Final = Permissions(rule=None, user="", vhost="", is_free=True)
-"""Of containers that the router dialed, and of its other workers."""
+"""For containers that the router dialed, and for its other workers."""
 
 
 @attrs.frozen
 class _Allowed:
-    """What a rule lets somebody do something with."""
+    """The addresses that a rule allows for an operation."""
 
     patterns: tuple[Pattern, ...]
     tree: PatternTree
 
 
 class _Compiled:
-    """A rule made ready to be asked."""
+    """A compiled rule."""
 
     def __init__(self, rule: PolicyRule) -> None:
         self.rule = rule
@@ -288,11 +289,11 @@ class _Compiled:
         return [(Operation.SEND, self.rule.send), (Operation.RECEIVE, self.rule.receive)]
 
     def fits(self, identity: str, vhost: str) -> bool:
-        """Returns whether the rule is for an identity at a virtual host."""
+        """Returns whether the rule matches an identity and a virtual host."""
         return self._fits_user(identity) and self._fits_vhost(vhost)
 
     def allowed(self, identity: str) -> dict[Operation, _Allowed]:
-        """Returns the patterns for an identity; those that do not name it are shared."""
+        """Returns the patterns for an identity; patterns without ``${user}`` are shared."""
         return {
             operation: self._common.get(operation) or _allow(patterns, identity)
             for operation, patterns in self._patterns()
@@ -300,18 +301,18 @@ class _Compiled:
 
 
 def fits_any(names: Iterable[str], text: str) -> bool:
-    """Returns whether a text is one of the names, ``*`` in these for any text."""
+    """Returns whether a text matches one of the names, in which ``*`` stands for any text."""
     return _is_match(re.compile("|".join(_expression(name) for name in names), re.DOTALL), text)
 
 
 def _any_of(names: tuple[str, ...]) -> "partial[bool]":
-    """Makes a test whether a text is one of the names, ``*`` in these for any text."""
+    """Returns a test for whether a text matches one of the names; ``*`` stands for any text."""
     joined = "|".join(_expression(name) for name in names) if names else ".*"
     return partial(_is_match, re.compile(f"(?s:{joined})"))
 
 
 def _expression(name: str) -> str:
-    """Rewords a name; nothing but ``*`` has a meaning of its own."""
+    """Returns a regular expression for a name, in which only ``*`` is special."""
     return ".*".join(re.escape(part) for part in re.sub(r"\*+", "*", name).split("*"))
 
 

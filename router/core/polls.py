@@ -1,22 +1,23 @@
-"""Receivers that poll: they grant credit and drain it at once (§2.6.7).
+"""Polling receivers: they grant credit and drain it at once (§2.6.7).
 
-Senders are granted credit only while some receiver has some, so nothing of theirs is here when a
-receiver polls, and if its drain were answered at once it would never get anything. Theory of
-operation: a *round* gives the senders of a node their chance. Each that has no credit is granted
-what it may have, and asked to use it up or to give it back; what they send goes out meanwhile. The
+Senders are granted credit only while some receiver has credit, so nothing is queued when a receiver
+polls. If its drain were answered at once, it would never get a delivery. Theory of operation: a
+*round* gives the senders of a node time to send. Each sender without credit is granted its credit
+with the request to use it up or return it; the deliveries that arrive are forwarded meanwhile. The
+receivers that have been draining since the round began are answered when all senders have sent or
+returned their credit::
 receivers that have been draining since the round began are answered when all senders have done so::
 
     no round ── a receiver drains, and somebody may have something for it ──▶ round
     round ── every sender has answered, or the time is over ──▶ its receivers are answered
                                └── others have begun to drain meanwhile ──▶ the next round
 
-Many clients do not answer drains. For them a round lasts ``SENDERS_SECONDS``, and where a container
-is to answer, or to attach first, ``CONTAINERS_SECONDS``. What comes later waits for the next poll,
-by the rule of ``links.credit``; a sender that still has credit has had its chance, and only
-containers are asked to say so. The links of siblings to an address may not be there yet when its
-first receiver has just come, so the first round of a receiver lasts its time in any case.
-
-Senders to the anonymous terminus always have credit: what they have is here.
+Many clients do not answer drains. For them a round lasts ``SENDERS_SECONDS``; where a container
+must answer or attach first, ``CONTAINERS_SECONDS``. Later deliveries wait for the next poll, by the
+rule of ``links.credit``. A sender that still has credit could have sent already, and only
+containers are asked to return it. When an address has just got its first receiver, the siblings may
+not have attached yet, so a receiver's first round always lasts its full time.
+Senders to the anonymous terminus always have credit, so their deliveries are already here.
 """
 
 from functools import partial
@@ -37,22 +38,22 @@ from router.model.commands import ReturnCredit
 from router.model.terminus import Role
 
 SENDERS_SECONDS: Final = 0.1
-"""How long clients that send have: more than they need nearby, and little for whoever polls."""
+"""Time for sending clients: longer than a nearby client needs, and a short wait for the poller."""
 
 CONTAINERS_SECONDS: Final = 1.0
-"""The same for containers, which may be far, and answer drains."""
+"""The same for containers, which may be remote, and answer drains."""
 
 
 @attrs.define(eq=False)
 class _Round:
-    """The chance of a node's senders.
+    """The time given to a node's senders.
 
     Attributes:
-        receivers: that are answered when it is over.
-        until: when its time is over.
-        lasts: no answer ends it before.
-        alarm: goes off then.
-        asked: senders that have been granted credit, or are to say that they have nothing.
+        receivers: receivers that are answered at its end.
+        until: when its time ends.
+        lasts: answers do not end it earlier.
+        alarm: runs at its end.
+        asked: senders that have been granted credit, or asked to return it.
     """
 
     receivers: set[OutgoingLink]
@@ -76,13 +77,13 @@ class Polls:
         self._known: WeakSet[OutgoingLink] = WeakSet()
 
     def take_newcomers(self) -> None:
-        """Has senders asked that have come to a node while it has a round; before ``review``."""
+        """Touches nodes with a round that have new senders; call before ``review``."""
         for node in self._rounds:
             if node in self._registry.fed:
                 self._turn.touch(node)
 
     def review(self, node: Node) -> None:
-        """Answers receivers of a node that drain, after all that can be sent has been."""
+        """Answers draining receivers of a node, after everything that can be sent has been."""
         draining = [link for link in node.outgoing if link.is_draining]
         if not draining and node not in self._rounds:
             return
@@ -122,7 +123,7 @@ class Polls:
         del self._rounds[node]
 
     def _is_over(self, node: Node, current: _Round) -> bool:
-        """Tells whether no sender is waited for; those that have come meanwhile are asked first."""
+        """Returns whether no sender is awaited; senders that are new are asked first."""
         if self._turn.now >= current.until:
             return True
         self._ask(node, current)
@@ -141,7 +142,7 @@ class Polls:
         return self._uplinks.is_attaching(node, Role.RECEIVER)
 
     def _is_first(self, node: Node, receivers: set[OutgoingLink]) -> bool:
-        """Returns whether a receiver is so new that siblings may be about to attach for it."""
+        """Returns whether a receiver is so new that siblings may not have attached for it yet."""
         if node.key.direction is not Direction.MEETING or not self._network.has_siblings:
             return False
         newcomers = [link for link in receivers if link not in self._known]
@@ -163,6 +164,6 @@ def _is_exact(incoming: IncomingLink) -> bool:
 
 
 def _is_busy(node: Node, link: OutgoingLink) -> bool:
-    """Returns whether something waits that a link with credit cannot be sent for now."""
+    """Returns whether a delivery waits that a link with credit cannot be sent for now."""
     is_congested = link.connection is not None and link.connection.is_congested
     return bool(node.rotation) and link.credit > 0 and (is_congested or link.partial is not None)

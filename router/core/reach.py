@@ -1,8 +1,8 @@
-"""What can be reached through whom: by what other workers, and later other routers, have told.
+"""Reachability: what can be reached through which worker or router, by their advertisements.
 
-Plain look-ups; ``network`` keeps them up to date, and ``uplink`` asks them where a node's links
-are to lead. A sibling is named like a configured container, after its worker's number and behind a
-slash, which no name in a configuration contains.
+Look-up tables; ``network`` keeps them up to date, and ``uplink`` uses them to find where a node's
+links must lead. A sibling has a name like a configured container's: a slash, which no configured
+name contains, and the worker's number.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,22 +19,22 @@ from router.routes.match import Pattern, PatternTree, canonical, parse_pattern
 from router.routes.route import Endpoint
 
 SIBLING_COST = 1
-"""Of a hop to another worker of this router."""
+"""Cost of a hop to another worker of this router."""
 
 ROUTER_COST = 10
-"""Of a hop to another router: more than any number of workers is apart."""
+"""Cost of a hop to another router: more than any number of workers."""
 
 UplinkEnd = tuple[Endpoint, Role]
-"""Where a link of ours leads to, and our role on it."""
+"""The peer of a link that we attach, and our role on it."""
 
 
 def sibling_name(worker: int) -> str:
-    """Names another worker where names of containers stand."""
+    """Returns the name by which another worker appears among containers."""
     return f"/{worker}"
 
 
 def is_sibling_name(container: str | None) -> bool:
-    """Returns whether a name of a container is that of another worker."""
+    """Returns whether a container's name is that of another worker."""
     return container is not None and container.startswith("/")
 
 
@@ -44,42 +44,42 @@ def is_sibling(connection: Connection | None) -> bool:
 
 
 def is_end(link: OutgoingLink) -> bool:
-    """Returns whether somebody receives by a link who is no router, and no worker of this one."""
+    """Returns whether the receiver of a link is an end: no router, and no sibling."""
     return not (link.traces or is_sibling(link.connection))
 
 
 def meet(
     link: IncomingLink | OutgoingLink, connection: Connection, properties: Mapping[object, object]
 ) -> None:
-    """Notes down, at each attachment of a link, whether the peer is a router and which node.
+    """Records, at each attachment of a link, whether the peer is a router, and its node.
 
     Args:
-        link: that is being attached.
-        connection: by which it is.
-        properties: of the peer's attach.
+        link: the link being attached.
+        connection: its connection.
+        properties: the properties of the peer's attach.
     """
     is_neighbor = connection.capabilities.traces and not is_sibling(connection)
-    told = properties.get(NODE)
-    link.node = told if is_neighbor and isinstance(told, str) else None
+    stop = properties.get(NODE)
+    link.node = stop if is_neighbor and isinstance(stop, str) else None
     link.ways, link.is_traced = None, False
     if isinstance(link, OutgoingLink):
         link.traces = is_neighbor
-        link.is_traced = is_neighbor and link.node is None  # an older one does not say
+        link.is_traced = is_neighbor and link.node is None  # an older router does not name its node
         link.is_router = connection.capabilities.is_router
         link.cost = cost_of(link)
 
 
 def introduction(node: Stop, connection: Connection) -> dict[object, object]:
-    """Returns the property of an attach by which a router knows which node of ours it is about."""
+    """Returns the link property that names our node to a router."""
     is_neighbor = connection.capabilities.traces and not is_sibling(connection)
     return {NODE: node} if is_neighbor else {}
 
 
 def ways_through(link: OutgoingLink) -> Ways | None:
-    """Returns the ways on which a link leads to receivers; None: its receiver is no router.
+    """Returns the ways on which a link leads to receivers; None: the peer is no router.
 
-    A router that tells nothing is taken for where its receivers are; an older one, which does not
-    name its nodes, has one stop, its id.
+    A router that reports no ways counts as the place of its receivers; an older router, which does
+    not name its nodes, has one stop, its id.
     """
     if link.ways is None and link.traces:
         return (Way((link.node or link.key.container,)),)
@@ -87,7 +87,7 @@ def ways_through(link: OutgoingLink) -> Ways | None:
 
 
 def cost_of(link: OutgoingLink) -> int:
-    """Returns what it costs to reach the nearest receiver behind a link."""
+    """Returns the cost of reaching the nearest receiver behind a link."""
     hops = min(map(_routers_on, ways_through(link) or ()), default=1 if link.traces else 0)
     if not is_sibling(link.connection):
         return hops * ROUTER_COST
@@ -95,17 +95,17 @@ def cost_of(link: OutgoingLink) -> int:
 
 
 def _routers_on(way: Way) -> int:
-    """Returns how many routers a way passes; it may pass two nodes of one."""
+    """Returns how many routers a way passes; it may pass two nodes of one router."""
     return len(list(groupby(map(router_of, way.stops))))
 
 
 def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
-    """Returns those who may be sent what comes by a link.
+    """Returns the links on which deliveries of an incoming link may be sent.
 
-    What came from a sibling stays here, unless it is a multicast that has turned; what came from a
-    router does not go back there, to the same node, and to no one whose receivers are all behind
-    that. Routers behind which nobody receives are left out where somebody else does, and by a
-    multicast always.
+    Deliveries from a sibling stay at this worker, except for a multicast that has turned.
+    Deliveries from a router do not go back to it at the same node, nor to a link whose receivers
+    are all behind it. Routers without receivers are left out where some other link has receivers,
+    and by a multicast always.
     """
     is_far = stays_here(node, incoming)
     if not (is_far or node.has_ways):
@@ -119,7 +119,7 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
 
 
 def stays_here(node: Node, incoming: IncomingLink) -> bool:
-    """Returns whether what comes by a link goes to no other worker, as it came from one.
+    """Returns whether deliveries of a link stay at this worker, because they came from another.
 
     A multicast that has turned (``turning``) was at no worker yet where it is pulled.
     """
@@ -130,7 +130,7 @@ def stays_here(node: Node, incoming: IncomingLink) -> bool:
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:
-    """Returns the stop that a link's deliveries come from; None: its sender is no router."""
+    """Returns the stop from which a link's deliveries come; None: the sender is no router."""
     connection = incoming.connection
     if incoming.node is not None or connection is None or is_sibling(connection):
         return incoming.node
@@ -138,12 +138,12 @@ def sender_stop(incoming: IncomingLink) -> Stop | None:
 
 
 def comes_far(incoming: IncomingLink) -> bool:
-    """Returns whether what comes by a link comes from another worker or from a router."""
+    """Returns whether a link's deliveries come from another worker or a router."""
     return is_sibling(incoming.connection) or sender_stop(incoming) is not None
 
 
 def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
-    """Returns whether a link leads to others than a sender's node."""
+    """Returns whether a link leads beyond the sender's node."""
     ways = ways_through(link)
     if ways is None:
         return True
@@ -153,7 +153,7 @@ def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
 
 
 def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
-    """Returns whether a link leads only to where a delivery was; an older router names itself."""
+    """Returns whether a link leads only to stops of a delivery; an older router is its own stop."""
     ways = ways_through(link)
     if ways is None:
         return False
@@ -161,13 +161,13 @@ def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
 
 
 def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
-    """Returns whether all who receive by some links are where a delivery was (False: nobody)."""
+    """Returns whether all receivers of some links are at stops of a delivery; no links: False."""
     peopled = [link for link in links if link.ways != ()]
     return bool(peopled) and all(is_back(link, hops) for link in peopled)
 
 
 def router_of(stop: Stop) -> str:
-    """Returns the id of the router that a stop is of."""
+    """Returns the id of a stop's router."""
     return stop.rpartition("#")[0] or stop
 
 
@@ -184,10 +184,10 @@ def leads_to(node: Node, router: str) -> bool:
 
 
 def turns(node: Node, incoming: IncomingLink) -> bool:
-    """Returns whether what comes by a link may go to those who receive here, see ``turning``.
+    """Returns whether deliveries of a link may go to the receivers here, see ``turning``.
 
-    A multicast turns only at the worker that dials a container of the route: what is pulled from
-    there goes on to all workers, and what another worker turned would miss their receivers.
+    A multicast turns only at the worker that dials a container of the route: a message pulled from
+    there goes on to all workers. A message that another worker turned would miss their receivers.
     """
     if node.twin is None or node.key.direction is not Direction.TOWARDS or not node.outgoing:
         return False
@@ -197,7 +197,7 @@ def turns(node: Node, incoming: IncomingLink) -> bool:
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
-    """Returns ``Node.width`` as far as it holds for a sender."""
+    """Returns the part of ``Node.width`` that applies to a sender."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
     receivers = receivers_for(node, incoming)
@@ -208,7 +208,7 @@ def width_for(node: Node, incoming: IncomingLink) -> int:
 
 
 def can_send_for(node: Node, incoming: IncomingLink) -> bool:
-    """Returns whether some receiver has credit for what a sender brings (multicast: every one)."""
+    """Returns whether a receiver (multicast: every one) has credit for a sender's deliveries."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.can_send
     if node.twin is not None and turns(node, incoming) and can_send_for(node.twin, incoming):
@@ -223,38 +223,37 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
 
 
 def _asked(receivers: Sequence[OutgoingLink], incoming: IncomingLink) -> Sequence[OutgoingLink]:
-    """Returns the receivers whose credit a multicast's sender is granted credit for.
+    """Returns the receivers whose credit counts for a multicast's sender.
 
-    For a sender of this worker's these are all. A router or sibling waits for those here who are
-    none: routers that wait for each other's credit in a circle would all wait for ever. Where there
-    are only such ones, it waits for the first that can take something. What comes then waits here
-    for the rest of them.
+    For a sender at this worker these are all. For a router or sibling only local ends count:
+    routers that wait for each other's credit in a circle would wait forever. Where there are no
+    ends, the first receiver with credit counts; the delivery then waits here for the others.
     """
     if not comes_far(incoming):
         return receivers
     ends = [link for link in receivers if is_end(link)]
-    return ends or sorted(receivers, key=_room)[-1:]
+    return ends or sorted(receivers, key=_credit_of)[-1:]
 
 
-def _room(link: OutgoingLink) -> tuple[int, int]:
+def _credit_of(link: OutgoingLink) -> tuple[int, int]:
     return link.credit, link.width
 
 
 @attrs.define(eq=False)
 class Reach:
-    """Who can be reached where.
+    """The tables of reachability.
 
     Attributes:
         owned: configured containers that this worker dials; None: all.
-        receivers: by address, the siblings that receive from it, each with its cost.
+        receivers: by address, the siblings with receivers, each with its cost.
         containers: by name, the siblings that it is connected to, each with its cost.
-        identities: by name, the siblings where they have connections, each with one more than that.
-        made: by address, the sibling at which a dynamic node was made that has not ended.
-        counts: by address, the siblings with several receivers, each with one more than these.
-        loads: by address, the siblings at whose receivers others' deliveries are unsettled, each
-            with one more than these.
-        patterns: by pattern, the siblings that receive from all that is sent to of it.
-        makers: by address of a dynamic node of a sibling's, who made it.
+        identities: by name, the siblings where it has connections, each with their number plus one.
+        made: by address of a living dynamic node, the sibling that created it.
+        counts: by address, the siblings with several receivers, each with their number plus one.
+        loads: by address, the siblings at whose receivers deliveries of others are unsettled, each
+            with their number plus one.
+        patterns: by pattern, the siblings with a receiver of all matching addresses.
+        makers: by address of a sibling's dynamic node, its maker.
     """
 
     owned: frozenset[str] | None = None
@@ -273,15 +272,15 @@ class Reach:
         return self.owned is None or container in self.owned
 
     def uplink_ends(self, node: Node, wanted: Iterable[UplinkEnd]) -> list[UplinkEnd]:
-        """Returns where a node's links lead, seen from this worker.
+        """Returns where a node's uplinks must lead, from this worker.
 
-        Containers that are another's to dial are reached through it; while they are not connected
-        there they are waited for like any that is away. A container that feeds a route is its
-        owner's concern alone: the owner finds the receivers, wherever they are.
+        Containers that another worker dials are reached through it; while they are not connected
+        there, the node waits for them as for any container that is away. A container that feeds a
+        route concerns only its owner, which finds the receivers wherever they are.
 
         Args:
             node: the node.
-            wanted: where its route leads.
+            wanted: the destinations of its route.
         """
         uplink_ends = dict.fromkeys(self._towards_containers(node, wanted))
         if node.key.direction is Direction.MEETING and not node.route.is_bridge:
@@ -292,7 +291,7 @@ class Reach:
         return list(uplink_ends)
 
     def know_maker(self, address: str, maker: Maker | None) -> None:
-        """Records who made a dynamic node of another worker's; None: it has ended."""
+        """Records the maker of another worker's dynamic node; None: the node has ended."""
         if maker is None:
             self.makers.pop(address, None)
         else:
@@ -304,21 +303,21 @@ class Reach:
         return sum(count - SIBLING_COST for count in known.values()) if known else 0
 
     def weigh(self, link: OutgoingLink, address: str) -> None:
-        """Notes down who receives by a link to a sibling, and what they have of others."""
+        """Records how many receivers a link to a sibling has, and their load from others."""
         assert link.connection is not None
         sibling = link.connection.configured
         assert sibling is not None
-        told = self.counts.get(address, {}).get(sibling, 1 + SIBLING_COST)
-        link.receivers = max(1, told - SIBLING_COST)
-        told = self.loads.get(address, {}).get(sibling, SIBLING_COST)
-        link.elsewhere = told - SIBLING_COST
+        cost = self.counts.get(address, {}).get(sibling, 1 + SIBLING_COST)
+        link.receivers = max(1, cost - SIBLING_COST)
+        cost = self.loads.get(address, {}).get(sibling, SIBLING_COST)
+        link.elsewhere = cost - SIBLING_COST
 
     def patterns_changed(self) -> None:
-        """Records that ``patterns`` has other keys now."""
+        """Records that the keys of ``patterns`` have changed."""
         self._tree = None
 
     def _watching(self, node: Node) -> Iterator[str]:
-        """Returns the siblings that receive from a node by a pattern."""
+        """Returns the siblings that receive from a node through a pattern."""
         if not self.patterns or node.route.to:
             return
         if self._tree is None:

@@ -19,13 +19,13 @@ from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Re
 from router.routes.route import Guarantee
 
 Identify = Callable[[Protocol, bytes, str], bytes | None]
-"""Gives the id that a payload carries as ``message-id``, or as a property of that name, if any."""
+"""Returns the id that a payload has as ``message-id`` or as a property of that name, if any."""
 
 GiveId = Callable[[Protocol, bytes, str, bytes], "tuple[Protocol, bytes] | None"]
 """Puts an id under a name into a payload that has none; gives encoding and payload, or None."""
 
 EncodeState = Callable[[DeliveryState], bytes]
-"""Gives a state in AMQP 1.0's encoding."""
+"""Returns a state in AMQP 1.0's encoding."""
 
 
 class Records(Interface):

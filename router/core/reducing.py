@@ -1,30 +1,31 @@
-"""Unsettled maps that do not fit the peer's frames are told a frame at a time (§2.6.13, §2.7.3).
+"""Unsettled maps larger than the peer's frames are exchanged in parts (§2.6.13, §2.7.3).
 
 Theory of operation. A map in an attach holds as many entries as the peer's max-frame-size allows,
 and is marked incomplete if there are more; the peer's own map may be incomplete as well. Then the
-link is *reducing*: what both maps name is resumed and settled, nothing new is sent, and when this
-has gone as far as it does the link is detached and attached again, until both maps are complete::
+link is *reducing*: deliveries that both maps name are resumed and settled, no new delivery is sent,
+and when no more progress is possible the link is detached and attached again, until both maps are
+complete::
 
     attach, maps -> resume what both name -> settle -> detach -> attach, shorter maps -> ...
 
-Each attach tells first what the peer has just named, then what has not been told yet, decided
-deliveries before others and older before younger, and in the end all over again. So whatever both
-ends know is named by both sooner or later, whichever order the peer has.
+The map of each attach first lists entries that the peer has just named, then entries not listed
+yet, decided deliveries before others and older before younger, and then starts over. So every
+delivery that both ends know is eventually named by both, whatever order the peer uses.
 
-What only one end knows. Absence from a complete map is settlement. While both maps are incomplete
-it is not: a receiver's map can be full of what the sender has settled, and the sender's of what the
-receiver never had. Where we receive, what we have told and the sender has not resumed, as it must
-(§2.6.13), though it has answered a drain or has itself detached the link in good order, it does not
-have: it is *passed over*. When all that is left has been passed over, it is settled; so is each
-such delivery when rounds bring nothing more, because its receiver may wait for that alone, and keep
-others from being settled that the sender has. Where we send, we settle what the receiver has an
-outcome of and we do not have (§2.6.13: "resuming and/or settling transfers that it observes that
-the receiver considers unsettled"). What we hold for a person, and a complete map has shown not to
-be there, need not be told again.
-
-A round ends when nothing that it could settle is left; while the peer's application takes its time
-with outcomes it goes on, for a while if there are entries that wait to be told, else until some
-have been settled. Rounds that bring nothing are further and further apart.
+Deliveries that only one end knows. Absence from a complete map means settlement. While both maps
+are incomplete it does not: a receiver's map can be full of deliveries that the sender has settled,
+and the sender's of deliveries that the receiver never had. Where we receive, a sender must resume
+each listed delivery that it has (§2.6.13). If it has answered a drain, or has detached the link
+without an error, and has not resumed a listed delivery, it does not have it: the delivery is
+*passed over*. When all remaining deliveries have been passed over, they are settled. A passed-over
+delivery is also settled when rounds bring no more progress, because its receiver may wait for that
+alone and block the settlement of others. Where we send, we settle deliveries for which the receiver
+has an outcome and which we do not have (§2.6.13: "resuming and/or settling transfers that it
+observes that the receiver considers unsettled"). Deliveries held for an operator that a complete
+map has shown to be absent are not listed again.
+A round ends when nothing is left that it could settle. While the peer's application takes its time
+with outcomes the round goes on: for a limited time if entries wait to be listed, else until some
+have been settled. The delay between rounds without progress grows.
 """
 
 from collections import deque
@@ -40,7 +41,7 @@ from router.core.state import State
 from router.links.attaches import PeerMap
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
-from router.links.unsettled import in_order_of_need, sent_state, told_state
+from router.links.unsettled import in_order_of_need, reported_state, sent_state
 from router.model.commands import AttachLink, ReturnCredit
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
@@ -48,12 +49,12 @@ from router.model.outcome import DeliveryState, is_outcome
 from router.wire.v1_0.fitting import with_map
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long outcomes are waited for, after the last one, before the next entries are told."""
+"""How long to wait for outcomes, after the last one, before listing the next entries."""
 
 LONGEST_PATIENCE_SECONDS: Final = 60.0
 
 IDLE_ROUNDS: Final = 2
-"""Rounds without progress after which each delivery that was passed over is settled."""
+"""Rounds without progress after which every passed-over delivery is settled."""
 
 
 @attrs.define(eq=False)
@@ -61,28 +62,28 @@ class Reduction:
     """A link whose maps have been incomplete, from the first such attach until both are complete.
 
     Attributes:
-        untold: what is still to be told before everything is told again.
-        told: what our map has told on the present attachment.
+        pending: entries to list before starting over.
+        listed: entries of our map on the present attachment.
         is_ours: that map is incomplete; ``is_theirs``: the peer's.
-        due: what the peer has to resume on the present attachment, because both maps name it.
-        heard: what the peer's maps have named so far; ``seen``: what ours have told.
-        is_fresh: the maps of the present attachment have named something for the first time.
-        has_more: something is adrift that none of our maps has told.
-        passed_over: what the sender does not have; see above.
-        absent: what the receiver does not have, according to a complete map.
-        to_settle: what the receiver has an outcome of, and we do not have.
-        entries: how many were unsettled when it was attached; ``left``: when last looked at.
-        quiet_since: when ``left`` last changed, after all that is due had been resumed.
-        idle: attachments in a row that have brought nothing.
-        alarm: the end of our patience.
+        due: deliveries that the peer must resume on the present attachment: both maps name them.
+        peer_listed: entries of the peer's maps so far; ``seen``: entries of ours.
+        is_fresh: the maps of the present attachment had entries for the first time.
+        has_more: a delivery is adrift that none of our maps has listed.
+        passed_over: deliveries that the sender does not have; see above.
+        absent: deliveries that the receiver does not have, according to a complete map.
+        to_settle: deliveries for which only the receiver has an outcome, unknown here.
+        entries: how many were unsettled at the attach; ``left``: at the last look.
+        quiet_since: when ``left`` last changed, after all due deliveries had been resumed.
+        idle: consecutive attachments without progress.
+        alarm: ends the wait.
     """
 
-    untold: deque[DeliveryTag] = attrs.field(factory=deque)
-    told: tuple[DeliveryTag, ...] = ()
+    pending: deque[DeliveryTag] = attrs.field(factory=deque)
+    listed: tuple[DeliveryTag, ...] = ()
     is_ours: bool = False
     is_theirs: bool = False
     due: set[DeliveryTag] = attrs.field(factory=set)
-    heard: set[DeliveryTag] = attrs.field(factory=set)
+    peer_listed: set[DeliveryTag] = attrs.field(factory=set)
     seen: set[DeliveryTag] = attrs.field(factory=set)
     is_fresh: bool = True
     has_more: bool = False
@@ -97,7 +98,7 @@ class Reduction:
 
 
 class Reducer:
-    """Tells maps, and says when a link on which they were incomplete is to be attached again."""
+    """Fills maps, and decides when a link with incomplete maps is attached again."""
 
     def __init__(self, state: State) -> None:
         self._registry = state.registry
@@ -108,7 +109,7 @@ class Reducer:
 
     # Maps
 
-    def tell(
+    def add_map(
         self,
         link: Link,
         command: AttachLink,
@@ -116,42 +117,42 @@ class Reducer:
         *,
         theirs: PeerMap | None = None,
     ) -> AttachLink:
-        """Puts our map into an attach, as much of it as fits.
+        """Adds our map to an attach, as much of it as fits.
 
         Args:
             link: its unsettled deliveries are adrift.
             command: the attach.
-            frame_octets: of the largest frame that the peer takes; 0: any.
+            frame_octets: size of the largest frame that the peer accepts; 0: any.
             theirs: the peer's map, if this answers its attach.
         """
         reduction = self._reductions.get(link)
         if reduction is None:
             reduction = Reduction(in_order_of_need(link))
-        elif not reduction.untold:
-            reduction.untold = in_order_of_need(link)
+        elif not reduction.pending:
+            reduction.pending = in_order_of_need(link)
         entries = self._entries(link, reduction, theirs or {})
         filled = with_map(command, entries, frame_octets, is_answer=theirs is not None)
         assert filled.unsettled is not None
-        reduction.told = tuple(filled.unsettled)
+        reduction.listed = tuple(filled.unsettled)
         reduction.is_ours = filled.incomplete_unsettled
-        told = set(reduction.told)
-        reduction.untold = deque(tag for tag in reduction.untold if tag not in told)
+        listed = set(reduction.listed)
+        reduction.pending = deque(tag for tag in reduction.pending if tag not in listed)
         self._reductions[link] = reduction
         return filled
 
     def _entries(
         self, link: Link, reduction: Reduction, theirs: PeerMap
     ) -> Iterator[tuple[DeliveryTag, DeliveryState | None]]:
-        """Yields the whole map, what is to be told first at the beginning."""
+        """Yields the whole map, the entries to list first at the beginning."""
         adrift, absent = link.adrift, reduction.absent
         undurable = self._ledger.undurable()
         state = (
-            partial(told_state, undurable=undurable)
+            partial(reported_state, undurable=undurable)
             if isinstance(link, IncomingLink)
             else sent_state
         )
         given: set[DeliveryTag] = set()
-        for tags in (theirs, reduction.untold, adrift):
+        for tags in (theirs, reduction.pending, adrift):
             for tag in tags:
                 pairing = adrift.get(tag)
                 if pairing is not None and tag not in given and tag not in absent:
@@ -161,7 +162,7 @@ class Reducer:
     # Attachments
 
     def settled(self, link: IncomingLink, theirs: PeerMap) -> list[DeliveryTag]:
-        """Returns what of a link's deliveries the sender has settled, by an incomplete map."""
+        """Returns the deliveries of a link that an incomplete map shows to be settled."""
         reduction = self._reductions.get(link)
         if reduction is None:
             return []
@@ -171,11 +172,11 @@ class Reducer:
         return found if is_certain else []
 
     def is_absent(self, link: Link, pairing: Pairing) -> None:
-        """Records that a receiver, by its complete map, does not have what is kept adrift."""
+        """Records that a receiver's complete map lacks a delivery that is kept adrift."""
         self._reductions.setdefault(link, Reduction()).absent.add(pairing.outgoing_tag)
 
     def must_reduce(self, link: Link, theirs: PeerMap | None, *, is_incomplete: bool) -> bool:
-        """Tells whether nothing new may be sent on an attachment; arguments are as in ``begin``."""
+        """Returns whether an attachment may carry no new delivery; arguments as in ``begin``."""
         reduction = self._reductions.get(link)
         is_ours = reduction is not None and reduction.is_ours
         return theirs is not None and (is_ours or is_incomplete)
@@ -188,13 +189,13 @@ class Reducer:
         is_incomplete: bool,
         is_ours: bool = False,
     ) -> bool:
-        """Records that a link is attached; returns whether only what is unsettled may pass.
+        """Records an attach; returns whether only unsettled deliveries may pass.
 
         Args:
-            link: what its receiver does not have is adrift no more.
-            theirs: the peer's map; None: it keeps no state, and no map will ever tell more.
-            is_incomplete: what that lacks may be unsettled all the same.
-            is_ours: so was what we have told of an earlier link of this name.
+            link: deliveries that its receiver does not have are no longer adrift.
+            theirs: the peer's map; None: it keeps no state and will never send a map.
+            is_incomplete: deliveries that this map lacks may still be unsettled.
+            is_ours: our map for an earlier link of this name was incomplete.
         """
         reduction = self._reductions.get(link) or Reduction(is_ours=is_ours)
         if theirs is None or not (reduction.is_ours or is_incomplete):
@@ -205,15 +206,17 @@ class Reducer:
         reduction.alarm = None
         reduction.is_theirs = is_incomplete
         reduction.is_fresh = not (
-            reduction.seen.issuperset(reduction.told) and reduction.heard.issuperset(theirs)
+            reduction.seen.issuperset(reduction.listed) and reduction.peer_listed.issuperset(theirs)
         )
-        reduction.seen.update(reduction.told)
-        reduction.heard.update(theirs)
+        reduction.seen.update(reduction.listed)
+        reduction.peer_listed.update(theirs)
         reduction.has_more = not reduction.seen.issuperset(link.adrift)
         reduction.entries, reduction.left = _count(link, reduction), -1
         link.is_reducing = True
         if isinstance(link, IncomingLink):
-            reduction.due = {tag for tag in reduction.told if tag in theirs and tag in link.adrift}
+            reduction.due = {
+                tag for tag in reduction.listed if tag in theirs and tag in link.adrift
+            }
             link.asks_all, link.has_given_all = is_incomplete, False
         elif reduction.is_ours and is_incomplete:
             reduction.to_settle = deque(
@@ -224,17 +227,17 @@ class Reducer:
         return True
 
     def end(self, link: Link) -> None:
-        """Forgets how a link was reduced: its maps are complete, or it is gone."""
+        """Forgets a link's reduction: its maps are complete, or it is gone."""
         reduction = self._reductions.pop(link, None)
         if reduction is not None:
             self._alarms.cancel(reduction.alarm)
         link.is_reducing = False
 
     def left(self, link: Link, *, by_peer: bool) -> bool:
-        """Records that a reducing link is detached in good order.
+        """Records that a reducing link is detached without an error.
 
         Returns:
-            whether it should be attached again at once: something has come of it, or will.
+            whether it should be attached again at once: there was, or will be, progress.
         """
         reduction = self._reductions.get(link)
         if reduction is None or not link.is_reducing:
@@ -242,26 +245,26 @@ class Reducer:
         link.is_reducing = False
         self._alarms.cancel(reduction.alarm)
         reduction.alarm = None
-        is_heard = link.unheard is None
-        if isinstance(link, IncomingLink) and is_heard and (by_peer or link.has_given_all):
-            reduction.passed_over.update(tag for tag in reduction.told if tag in link.adrift)
+        is_confirmed = link.unconfirmed is None
+        if isinstance(link, IncomingLink) and is_confirmed and (by_peer or link.has_given_all):
+            reduction.passed_over.update(tag for tag in reduction.listed if tag in link.adrift)
         has_moved = _count(link, reduction) < reduction.entries
         reduction.to_settle.clear()
         reduction.idle = 0 if has_moved or reduction.is_fresh else reduction.idle + 1
         return reduction.idle == 0
 
     def over(self) -> list[Link]:
-        """Returns links whose round is over, to be detached and attached again."""
+        """Returns links whose round has ended; they must be detached and attached again."""
         for link in [link for link in self._reductions if link.is_gone]:
             self.end(link)
         return [
             link
             for link, reduction in self._reductions.items()
-            if link.is_reducing and link.unheard is None and self._is_over(link, reduction)
+            if link.is_reducing and link.unconfirmed is None and self._is_over(link, reduction)
         ]
 
     def pump(self) -> None:
-        """Settles what receivers have and we do not; gives credit back that is not needed then."""
+        """Settles deliveries that only receivers have; returns credit not needed for that."""
         for link, reduction in self._reductions.items():
             if isinstance(link, IncomingLink) or not link.is_reducing or link.resuming:
                 continue
@@ -279,7 +282,7 @@ class Reducer:
     # Rounds
 
     def _is_over(self, link: Link, reduction: Reduction) -> bool:
-        """Returns whether nothing more is to be expected of a link's present attachment."""
+        """Returns whether a link's present attachment can bring no more progress."""
         if not _is_resumed(link, reduction) or self._turn.gate.is_holding(link):
             return False
         left = _count(link, reduction)
@@ -288,12 +291,12 @@ class Reducer:
         has_moved = left < reduction.entries
         is_useful = has_moved or reduction.is_fresh
         if is_useful and _is_settled(link, reduction):
-            if not link.unsettled or left <= len(reduction.told) or reduction.has_more:
+            if not link.unsettled or left <= len(reduction.listed) or reduction.has_more:
                 return True
         return self._is_patience_over(reduction, PATIENCE_SECONDS if is_useful else None)
 
     def _is_patience_over(self, reduction: Reduction, seconds: float | None) -> bool:
-        """Returns whether nothing has moved for so long; None: it depends on how often before."""
+        """Returns whether the wait has ended; None: the grown limit for idle rounds applies."""
         if seconds is None:
             seconds = min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS * 2 ** min(reduction.idle, 9))
         at = reduction.quiet_since + seconds
@@ -306,17 +309,17 @@ class Reducer:
 
 
 def _look_again() -> None:
-    """Ends a turn: what is reducing is looked at then."""
+    """Ends a turn, at which reducing links are examined."""
 
 
 def _count(link: Link, reduction: Reduction) -> int:
-    """Counts what is still to be settled."""
+    """Counts the deliveries still to be settled."""
     absent = len(reduction.absent & link.adrift.keys()) if reduction.absent else 0
     return len(link.adrift) + len(link.unsettled) - absent
 
 
 def _is_resumed(link: Link, reduction: Reduction) -> bool:
-    """Returns whether everything is resumed that both maps name."""
+    """Returns whether all deliveries that both maps name have been resumed."""
     if isinstance(link, OutgoingLink):
         return not (link.resuming or reduction.to_settle)
     while reduction.due:
@@ -328,9 +331,9 @@ def _is_resumed(link: Link, reduction: Reduction) -> bool:
 
 
 def _is_settled(link: Link, reduction: Reduction) -> bool:
-    """Returns whether all is settled that is decided, and nothing more will be resumed."""
+    """Returns whether all decided deliveries are settled and no more will be resumed."""
     if isinstance(link, OutgoingLink):
         return not link.unsettled
     if reduction.is_theirs and not link.has_given_all:
         return False
-    return not any(pairing.heard is not None for pairing in link.unsettled.values())
+    return not any(pairing.outcome is not None for pairing in link.unsettled.values())

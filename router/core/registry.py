@@ -1,4 +1,4 @@
-"""What there is: connections, links, nodes."""
+"""Registry of connections, links and nodes."""
 
 from collections.abc import Mapping
 from hashlib import blake2s
@@ -19,22 +19,22 @@ _TWINS: Final = {Direction.TOWARDS: Direction.PULL, Direction.PULL: Direction.TO
 
 
 class Registry:
-    """Everything that can be looked up.
+    """The look-up tables of a core.
 
     Attributes:
-        attached: links by key, so that stealing is noticed and names are told apart.
+        attached: attached links by key (§2.6.1: a second attach steals the link).
         suspended: links whose peer is away and whose terminus is kept.
         behind: the same, where a later link of the key has been suspended, whose attach may have
             been late.
         held: links that are kept for what is in doubt on them, though their time is over; another
             link of the same key may have been suspended since.
         retired: totals of links that are gone.
-        paused: names of routes on which nothing is to move.
-        policy: who may do what.
+        paused: names of paused routes.
+        policy: the permissions by identity.
         terms: of configured containers, by name.
-        permissions_by_id: what connections may do that dialed us.
+        permissions_by_id: the permissions of connections that dialed us.
         guests: peers whose links lead here through siblings, by the link (``passage``).
-        hosted: what guests may do that dialed the sibling.
+        hosted: the permissions of guests that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
         fed: nodes whose senders have come or gone; ``watch`` takes them.
         named: keys of links that have been attached or detached; ``network`` takes them.
@@ -62,7 +62,7 @@ class Registry:
         self.named: dict[LinkKey, None] = {}
 
     def node(self, key: NodeKey, route: Route, match: Match | None) -> Node:
-        """Gives a node, made if it is not there yet."""
+        """Returns a node, which is made if there is none."""
         node = self.nodes.get(key)
         if node is None:
             stop = self.stop_of(key)
@@ -73,24 +73,24 @@ class Registry:
         return node
 
     def stop_of(self, key: NodeKey) -> Stop:
-        """Gives what names a node towards other routers: our id, and which of our nodes it is."""
+        """Returns the stop that names a node to other routers: our id, and which of our nodes."""
         name = f"{key.direction.value} {key.container or ''} {key.address}"
         which = blake2s(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
         return f"{self._router_id}#{which}"
 
     def permissions(self, connection: Connection) -> Permissions:
-        """Gives what a connection may do."""
+        """Returns the permissions of a connection."""
         if connection.guest is not None:
             return self.hosted.get(connection, DIALED)
         return self.permissions_by_id.get(connection.id, DIALED)
 
     @property
     def parties(self) -> list[Connection]:
-        """All who have links here: whoever is connected, and the guests."""
+        """All connections with links here: peers and guests."""
         return [*self.connections.values(), *self.guests.values()]
 
     def find(self, address: str) -> Node | None:
-        """Gives the node where senders and receivers of an address meet, if there is one."""
+        """Returns the node where senders and receivers of an address meet, if there is one."""
         return self.nodes.get(NodeKey(address))
 
     def keep(self, node: Node) -> None:
@@ -118,7 +118,7 @@ class Registry:
         self.named[link.key] = None
 
     def detach(self, link: Link) -> None:
-        """Takes a link out that has lost its peer."""
+        """Removes a link that has lost its peer."""
         self.retired.detached(link)
         connection = link.connection
         if connection is not None and link.link is not None:
@@ -136,7 +136,7 @@ class Registry:
         link.link = None
 
     def suspend(self, link: Link) -> None:
-        """Takes a link out that has lost its peer and waits for it."""
+        """Moves a link that has lost its peer to the suspended ones."""
         self.detach(link)
         older = self.suspended.get(link.key)
         if older is not None and older is not link:
@@ -153,7 +153,7 @@ class Registry:
         connection.detached[attachment] = link
 
     def part(self, link: Link) -> None:
-        """Takes such a link from its connection."""
+        """Removes such a link from its connection."""
         assert link.connection is not None
         assert link.link is not None
         del link.connection.detached[link.link]
@@ -161,32 +161,32 @@ class Registry:
         link.is_detached = False
 
     def release(self, link: Link) -> None:
-        """Lets a link wait no more."""
+        """Removes a link from the suspended ones."""
         for waiting in (self.suspended, self.behind):
             if waiting.get(link.key) is link:
                 del waiting[link.key]
 
     def kept(self, key: LinkKey) -> list[Link]:
-        """Gives the suspended links of a key, the latest first."""
+        """Returns the suspended links of a key, the latest first."""
         return [kept for waiting in (self.suspended, self.behind) if (kept := waiting.get(key))]
 
     def waiting(self) -> list[Link]:
-        """Gives all suspended links."""
+        """Returns all suspended links."""
         return [*self.suspended.values(), *self.behind.values()]
 
     def absent(self) -> list[Link]:
-        """Gives the links whose peer is away: suspended ones, and those that are held."""
+        """Returns the links whose peer is away: suspended ones and held ones."""
         return [*dict.fromkeys((*self.waiting(), *self.held))]
 
     def join(self, node: Node, link: OutgoingLink) -> None:
-        """Lets a link receive from a node."""
+        """Adds an outgoing link to a node."""
         link.group = node
         node.add_outgoing(link)
         node.gains += is_end(link)
         self.moved[node] = None
 
     def leave(self, link: OutgoingLink) -> Node | None:
-        """Lets a link receive no more; gives the node it received from."""
+        """Removes an outgoing link from its node; returns the node."""
         node = self.node_of(link)
         if node is not None:
             node.remove_outgoing(link)
@@ -194,18 +194,18 @@ class Registry:
         return node
 
     def feed(self, node: Node, link: IncomingLink) -> Feed:
-        """Lets a link send to a node."""
+        """Adds an incoming link to a node."""
         feed = node.feeds[link] = Feed(link, node)
         self.fed[node] = None
         return feed
 
     def starve(self, node: Node, link: IncomingLink) -> None:
-        """Lets a link send to a node no more."""
+        """Removes an incoming link from a node."""
         node.feeds.pop(link, None)
         self.fed[node] = None
 
     def move(self, feed: Feed, node: Node) -> None:
-        """Lets a feed, with what waits in it, bring to another node."""
+        """Moves a feed, with its queued deliveries, to another node."""
         before = feed.node
         if feed in before.rotation:
             before.rotation.remove(feed)
@@ -222,17 +222,17 @@ class Registry:
 
     @staticmethod
     def node_of(link: OutgoingLink) -> Node | None:
-        """Gives the node that a link receives from."""
+        """Returns the node of an outgoing link."""
         return link.group if isinstance(link.group, Node) else None
 
     @staticmethod
     def feeds_of(link: IncomingLink) -> list[Feed]:
-        """Gives all the queues of a link."""
+        """Returns all the feeds of a link."""
         queues = [link.queue, *link.queues.values()]
         return [queue for queue in queues if isinstance(queue, Feed)]
 
     def prune(self, node: Node) -> None:
-        """Forgets a node that nobody needs."""
+        """Forgets a node that is not needed."""
         if node.is_idle and self.nodes.get(node.key) is node:
             del self.nodes[node.key]
             if node.twin is not None:

@@ -107,15 +107,15 @@ class Relay:
     ) -> None:
         rejected = Rejected(reason)
         is_known = narrow(rejected, incoming.outcomes) is rejected
-        unheard: Pairing | None = None
+        sent_settled: Pairing | None = None
         for pairing in self._forwarder.pair(Feed(incoming, self._nowhere), deliveries):
             if pairing.is_settled or not is_known:
-                unheard = unheard or pairing
+                sent_settled = sent_settled or pairing
             if pairing.is_settled or is_known:
                 self._settler.answer(pairing, rejected)
             else:
                 self._rejections.by_router(pairing, rejected)
                 life.leave(pairing)
                 self._settler.free(pairing)
-        if unheard is not None:
-            self._detacher.detach(incoming, naming(unheard, reason))
+        if sent_settled is not None:
+            self._detacher.detach(incoming, naming(sent_settled, reason))

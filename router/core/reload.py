@@ -93,7 +93,7 @@ class Reloader:
 
     @staticmethod
     def _follow_dead_letters(node: Node, table: RoutingTable) -> None:
-        """Lets dead letters that are already on their way arrive, wherever new ones are to go."""
+        """Delivers dead letters that are already queued, wherever new ones go."""
         match = None if node.match is None else table.lookup(node.match.address)
         place = None if match is None else find_dead_letters(match)
         if place is not None and place[0] == node.key:

@@ -1,9 +1,8 @@
-"""Senders that cannot settle second: what they bring again is known by the id that it carries.
+"""Repeats of senders that cannot settle second are recognized by the id that messages carry.
 
-Such a sender (a broker that redelivers what it did not hear settled, as a new delivery, on another
-connection) may lose the answer with its connection, and nobody would know. So its deliveries are
-named by the id that their message carries, their entries outlive the answer, and a delivery with
-the same name is a *repeat*:
+Such a sender (a broker that redelivers unconfirmed messages, as new deliveries on another
+connection) may lose the answer with its connection unnoticed. So its deliveries are named by the id
+of their message, their entries outlive the answer, and a delivery with the same name is a *repeat*:
 
     its outcome is known                 it gets that, and is not sent again
     released or modified, or never sent  it goes on as a new one: nobody has acted upon it
@@ -28,7 +27,7 @@ from router.model.outcome import Modified, Released
 
 
 class Repeats:
-    """Knows deliveries again."""
+    """Recognizes repeated deliveries."""
 
     def __init__(self, ledgers: LinkLedgers, turn: Turn) -> None:
         self._ledgers = ledgers
@@ -90,11 +89,11 @@ class Repeats:
         entry: Entry,
         delivery: ReceivedDelivery,
     ) -> bool:
-        """Takes in a delivery that has been here before; returns whether it need not be sent."""
+        """Handles a repeat; returns whether it need not be sent."""
         number, pairing = delivery.number, entry.pairing
-        if entry.outcome and not isinstance(entry.told, Released | Modified):
+        if entry.outcome and not isinstance(entry.recorded, Released | Modified):
             ledger.numbered[number] = entry
-            self._turn.tell(incoming, (number,), entry.told, True)
+            self._turn.update(incoming, (number,), entry.recorded, True)
         elif pairing is None or not _is_under_way(pairing):
             del ledger.entries[entry.key]  # nobody has acted upon it: it may go as a new one
             return False
@@ -109,7 +108,7 @@ class Repeats:
 
     @staticmethod
     def _take_over(incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
-        """Lets a delivery under way be the one that has come again."""
+        """Continues a delivery under way as the one that has arrived again."""
         before, octets = pairing.incoming, octets_of(pairing)
         for link, change in ((before, -octets), (incoming, octets)):
             link.octets += change
@@ -130,7 +129,7 @@ class Repeats:
 
     # Senders that are gone
 
-    def outcome_told(self, entries: Iterable[Entry]) -> None:
+    def outcomes_recorded(self, entries: Iterable[Entry]) -> None:
         """Records outcomes, of which some may be for senders that are away."""
         for entry in entries:
             pairing = entry.pairing

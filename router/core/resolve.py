@@ -1,10 +1,10 @@
-"""Deliveries in doubt, decided by a person.
+"""Deliveries in doubt, resolved by an operator.
 
-A delivery is in doubt while the link on which it was sent is suspended, or after it has come back
-to a peer that keeps no state: the peer may have it or not, and nobody has said so. It stays that
-way until the peer comes back and tells, until the terminus expires, or until somebody who has
-looked at the other side decides here. The link forgets it then: what the peer says of it later is
-settled as that of a delivery not known any more.
+A delivery is in doubt while the link on which it was sent is suspended, or after it was resumed by
+a peer that keeps no state: the peer may have the delivery or not, and no outcome is known. It stays
+in doubt until the peer resumes with its state, until the terminus expires, or until an operator who
+has checked the other side decides here. The link then forgets the delivery: a later state of the
+peer is settled like that of an unknown delivery.
 """
 
 import enum
@@ -25,14 +25,14 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, Outcome, Rejected
 
 
 class Decision(enum.StrEnum):
-    """What becomes of a delivery in doubt."""
+    """An operator's decision on a delivery in doubt."""
 
     RESEND = "resend"
     """It is sent again; it may arrive twice."""
     DISCARD = "discard"
-    """It is not sent again, and its sender hears that it was rejected."""
+    """It is not sent again; its sender gets the outcome rejected."""
     ACCEPT = "accept"
-    """It is not sent again, and its sender hears that it was accepted."""
+    """It is not sent again; its sender gets the outcome accepted."""
 
 
 _RESOLUTIONS = {
@@ -41,7 +41,9 @@ _RESOLUTIONS = {
     Decision.ACCEPT: Resolution.ACCEPT,
 }
 
-DISCARDED = Rejected(Condition(PRECONDITION_FAILED, "it was in doubt, and a person discarded it"))
+DISCARDED = Rejected(
+    Condition(PRECONDITION_FAILED, "the delivery was in doubt, and an operator discarded it")
+)
 
 
 class Resolver:
@@ -76,7 +78,7 @@ class Resolver:
         return len(found)
 
     def _links(self) -> Iterator[OutgoingLink]:
-        """Gives the links that can have deliveries in doubt: an attached one may have some left."""
+        """Returns the links that can have deliveries in doubt; attached ones may have some left."""
         for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link

@@ -1,29 +1,29 @@
-"""After a restart: what the journal remembers becomes links that are suspended, and deliveries.
+"""After a restart: turns the journal's memory into suspended links and their deliveries.
 
-Theory of operation. To its peers a restart is a lost connection. So every link with something
-unsettled is made again as one that was suspended at this moment, and its deliveries as ones that
-are adrift; what then happens when peers come back, or do not, is what always happens (``suspend``,
-``resume``). A delivery becomes, by what is known of it:
+Theory of operation. To its peers a restart is a lost connection. So every link with unsettled
+deliveries is made again as a link that was suspended at this moment, and its deliveries are adrift;
+what follows when peers resume, or do not, is the general rule (``suspend``, ``resume``). A delivery
+becomes, depending on its records:
 
-    its sender     on the way to receivers          what is made of it
-    was told one   whatever                         it is the outcome; nothing is sent
+    its sender     towards receivers                result
+    has an outcome any                              it keeps that outcome; it is not sent
     has settled    sent, no outcome                 in doubt at the receiver; nobody else has it
-    has settled    to be sent again, payload here   it waits in its node's queue: likewise
-    has settled    whatever else                    nothing; what is open is written down as settled
-    waits          of a route that is only recorded likewise: its sender has it still, or lost it
-    waits          never sent, payload is here      it waits in its node's queue
-    waits          unfinished, and at no receiver   adrift at its sender, as far as it had come
-    waits          never sent, payload is not here  nothing: its sender has it still, and sends it
+    has settled    to be sent again, payload here   queued in its node: likewise
+    has settled    anything else                    nothing; open sendings are recorded as settled
+    waits          on a route only recorded         likewise: its sender still has it, or lost it
+    waits          never sent, payload here         queued in its node
+    waits          unfinished, at no receiver       adrift at its sender, with the parts received
+    waits          never sent, payload not here     nothing: its sender still has and sends it
     waits          sent, no outcome                 adrift at the receiver: in doubt
-    waits          given back                       it waits in its node's queue
-    waits          an outcome                       the sender hears it when it comes back
+    waits          returned by a receiver           queued in its node
+    waits          has an outcome                   the sender gets it when it resumes
 
 Where records are missing, a delivery that seems never to have been sent, or to wait again, may have
-been sent all the same: it is in doubt, at a link that stands for whoever may have got it. So is one
-that was sent on a link of which nothing else is known any more.
+been sent nevertheless: it is in doubt, at a link that stands for the unknown receiver. So is a
+delivery that was sent on a link of which nothing else is known any more.
 
-Of senders that redeliver (see ``ledger``) nothing comes back but repeats: what was never sent is
-forgotten, and the rest is known by its name.
+For senders that redeliver (see ``ledger``) only repeats are restored: deliveries never sent are
+forgotten, and the others are recognized by their name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -87,7 +87,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 @attrs.frozen
 class _Said:
-    """What a receiver said, or somebody who decided for it (``by_person``)."""
+    """The outcome of a receiver, or of an operator (``by_person``)."""
 
     state: DeliveryState
     by_person: bool
@@ -307,7 +307,7 @@ class Restorer:
             entry.pairing = pairing
             self._put_in_doubt(pairing, doubtful, outcomes, is_multicast=feed.node.is_multicast)
         elif answer is not None:
-            entry.outcome, entry.told = True, answer
+            entry.outcome, entry.recorded = True, answer
             if redelivers:
                 self._ledger.restore(entry, ())
                 return
@@ -339,7 +339,7 @@ class Restorer:
             self._place(pairing, sending)
 
     def _put_unsent(self, pairing: Pairing, unsettled: Unsettled, *, was_sent: bool) -> bool:
-        """Lets a delivery wait for receivers, or for its sender to finish it; false: it cannot."""
+        """Queues a delivery for receivers, or until its sender finishes it; False: it cannot be."""
         if unsettled.payload is None:
             return pairing.parts is not None and pairing.parts.is_whole and not pairing.is_settled
         feed = feed_of(pairing)
@@ -397,7 +397,7 @@ class Restorer:
         return pairing
 
     def _may_be_sent(self, entry: Entry, node: Node) -> list[Sending]:
-        """Takes a delivery of which records are missing for one that was sent, nobody knows where.
+        """Treats a delivery with missing records as sent to an unknown receiver.
 
         What is held for a person stays that; else it is sent again when the time of the link that
         stands in is over, which is at once.
@@ -410,7 +410,7 @@ class Restorer:
         return [Sending(outgoing=key, stage=SendingStage.SENT, tag=tag)]
 
     def _stand_in(self, node: Node, key: JournalKey | None) -> JournalKey:
-        """Makes a link for what was sent to nobody knows whom; no peer can have its key."""
+        """Makes a link for deliveries to an unknown receiver; no peer can have its key."""
         name = f"unknown:{node.key.address}" if key is None else f"unknown:{key:016x}"
         address = node.key.address
         link = OutgoingLink(
@@ -463,7 +463,7 @@ class Restorer:
     # Outcomes
 
     def _outcomes(self, unsettled: Unsettled) -> list[_Said]:
-        """Returns the outcomes that receivers have told, or somebody for them."""
+        """Returns the outcomes of receivers, or of an operator in their place."""
         return [
             _Said(
                 self._state(sending.outcome, sending.outcome_flags, sending.state),
@@ -476,7 +476,7 @@ class Restorer:
     def _answer(
         self, unsettled: Unsettled, outcomes: list[_Said], node: Node
     ) -> DeliveryState | None:
-        """Returns what the sender was told or is to be told; None: there is no outcome yet.
+        """Returns the outcome that the sender has or is to get; None: there is none yet.
 
         Args:
             unsettled: the delivery, in doubt nowhere.

@@ -1,29 +1,30 @@
 """Resuming links: unsettled maps are joined, each delivery goes on where it stood (§2.6.13).
 
-A map that comes with a peer's own attach may be old (``links.attaches``): until the peer is heard
-nothing is done for good that follows from it. The answer to an attach of ours is not old.
+The map in a peer's own attach may be outdated (``links.attaches``): until ``AttachConfirmed``
+nothing irrevocable is done because of it. A map in the answer to our attach is never outdated.
 
-Where we receive, the sender decides. What its map lacks it has settled; until the sender is heard
-it is kept (``Unheard.absent``). What both know it resumes with a transfer, which gives the delivery
-a number again; then an outcome that has waited is told, a delivery cut off in the middle goes on
-from what is here, and any other payload is ignored.
+Where we receive, the sender decides. It has settled the deliveries that its map lacks; these are
+kept until ``AttachConfirmed`` (``Unconfirmed.absent``). It resumes each delivery that both ends
+know with a transfer, which gives the delivery a number again. Then an outcome that was kept is
+sent, an interrupted delivery continues at the end of the payload that is here, and any other
+payload is ignored.
 
-Where we send, ``links.recovery`` decides for each delivery. What must be sent for that goes out in
-the order of the deliveries, as the receiver gives credit, before anything new::
+Where we send, ``links.recovery`` decides for each delivery. The transfers that this takes are sent
+in the order of the deliveries, within the receiver's credit, before any new delivery::
 
-    SendAnew     the receiver never had it: back into its queue. But if the receiver keeps no map,
-                 or settles first, it may have had it and forgotten: that is a failed attempt, or
+    SendAnew     the receiver never had it: back into its queue. But a receiver that keeps no map,
+                 or settles first, may have had it and forgotten it: that is a failed attempt, or
                  in doubt where the route promises exactly-once
-    ResumeFrom   the payload from where the receiver wants it
-    Settle       the outcome goes to our sender; where that one settles second, the receiver is
-                 settled when it has
-    Restate      as Settle, with the outcome that we have told already
+    ResumeFrom   the payload is sent from the receiver's position on
+    Settle       the outcome goes to our sender; if the sender settles first (§2.8.3, second), the
+                 receiver is settled after that
+    Restate      as Settle, with the outcome that we have already sent
     Abort        the receiver forgets it
     Forget       the receiver has forgotten it
 
-Until the receiver is heard ``SendAnew`` means on this link, and by the tag that the delivery has:
-who has received it will say so with the next map. What would end a delivery, or go to others, waits
-(``Unheard.told``).
+Until ``AttachConfirmed``, ``SendAnew`` means on this link and with the delivery's tag: a receiver
+that has the delivery reports so in its next map. Actions that would end a delivery or send it on
+another link wait (``Unconfirmed.states``).
 """
 
 from collections import deque
@@ -37,8 +38,8 @@ from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, must_hold
 from router.links import life
-from router.links.attaches import PeerMap, lacking, may_be_done_unheard
-from router.links.link import IncomingLink, OutgoingLink, Unheard
+from router.links.attaches import PeerMap, lacking, may_be_done_unconfirmed
+from router.links.link import IncomingLink, OutgoingLink, Unconfirmed
 from router.links.pairing import Pairing
 from router.links.position import octets_before
 from router.links.recovery import (
@@ -112,23 +113,23 @@ class Resumer:
         """
         self._suspender.release(link)
         if may_be_late and link.adrift:
-            link.unheard = Unheard()
+            link.unconfirmed = Unconfirmed()
         if is_incomplete:
             settled = self.reducer.settled(link, theirs or {})
         else:
             settled = lacking(list(link.adrift), theirs)
         absent = life.take_absent(link, settled)
-        if link.unheard is not None:
-            link.unheard.absent = absent
+        if link.unconfirmed is not None:
+            link.unconfirmed.absent = absent
         else:
             self._forget_absent(link, list(absent.values()))
         self._note("link.resumed", link)
 
-    def sender_heard(self, link: IncomingLink) -> None:
+    def sender_confirmed(self, link: IncomingLink) -> None:
         """Records that a sender has read our attach: what its map lacks it has settled."""
-        unheard, link.unheard = link.unheard, None
-        if unheard is not None and unheard.absent:
-            self._forget_absent(link, list(unheard.absent.values()))
+        unconfirmed, link.unconfirmed = link.unconfirmed, None
+        if unconfirmed is not None and unconfirmed.absent:
+            self._forget_absent(link, list(unconfirmed.absent.values()))
 
     def _forget_absent(self, link: IncomingLink, pairings: list[Pairing]) -> None:
         """Ends deliveries that their sender has forgotten; it may give their tags out anew."""
@@ -144,7 +145,7 @@ class Resumer:
         """Ends a delivery that its sender has settled, or will not finish."""
         if pairing.parts is not None and not pairing.parts.is_complete:
             self._streams.drop(pairing)
-        elif pairing.heard is not None or is_outcome(state):
+        elif pairing.outcome is not None or is_outcome(state):
             self._settler.sender_settled(pairing, state)
         else:
             self._settler.orphan(pairing)
@@ -163,12 +164,12 @@ class Resumer:
         if delivery.settled:
             self._sender_forgot(pairing, state)
         elif is_outcome(state):  # the outcome takes effect there: it is echoed, and settled
-            self._turn.tell(incoming, (delivery.number,), state, True)
+            self._turn.update(incoming, (delivery.number,), state, True)
             self._sender_forgot(pairing, state)
         else:
             life.renumber(pairing, delivery.number)
-            if pairing.heard is not None:
-                self._settler.tell(pairing, life.recall(pairing))
+            if pairing.outcome is not None:
+                self._settler.send_outcome(pairing, life.recall(pairing))
 
     def _go_on(self, incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
         """Goes on with a delivery that was cut off in the middle."""
@@ -191,7 +192,7 @@ class Resumer:
         """Joins the maps of a suspended link that has just been attached again.
 
         Args:
-            link: joins its node by this; unheard if the receiver's map may be old.
+            link: joins its node by this; unconfirmed if the receiver's map may be old.
             theirs: the receiver's map; None: it keeps no state.
             is_incomplete: what it lacks may be unsettled all the same.
         """
@@ -202,15 +203,15 @@ class Resumer:
         known = theirs or {}
         adrift = link.adrift
         reduces = self.reducer.must_reduce(link, theirs, is_incomplete=is_incomplete)
-        told = [tag for tag in known if tag in adrift] if is_incomplete else adrift
-        for tag, pairing in sorted([(tag, adrift[tag]) for tag in told], key=_by_sequence):
+        listed = [tag for tag in known if tag in adrift] if is_incomplete else adrift
+        for tag, pairing in sorted([(tag, adrift[tag]) for tag in listed], key=_by_sequence):
             state: DeliveryState | Absent | None = known.get(tag, ABSENT)
-            if link.unheard is None:
+            if link.unconfirmed is None:
                 self._decide(link, pairing, state, has_map=theirs is not None)
                 if reduces and state is ABSENT and tag in adrift:
                     self.reducer.is_absent(link, pairing)
-            elif (reduces and state is ABSENT) or not self._do_unheard(link, pairing, state):
-                link.unheard.told[tag] = state
+            elif (reduces and state is ABSENT) or not self._do_unconfirmed(link, pairing, state):
+                link.unconfirmed.states[tag] = state
         self._note("link.resumed", link)
         if link.resuming:
             self._resuming[link] = None
@@ -240,19 +241,19 @@ class Resumer:
         else:
             link.postpone(pairing, action)
 
-    def _do_unheard(
+    def _do_unconfirmed(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | Absent | None
     ) -> bool:
         """Does what follows from a map that may be old, if that does no harm; returns whether."""
-        assert link.unheard is not None
+        assert link.unconfirmed is not None
         ours = sent_state(pairing)
         action = resume(ours, state)
-        if not may_be_done_unheard(ours, action):
+        if not may_be_done_unconfirmed(ours, action):
             return False
         if isinstance(action, SendAnew):
             if pairing.fan is None and not is_whole(pairing):
                 return False
-            is_sure = link.unheard.has_map and link.settles_second
+            is_sure = link.unconfirmed.has_map and link.settles_second
             route = feed_of(pairing).node.route
             if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
                 return False
@@ -261,13 +262,13 @@ class Resumer:
         link.postpone(pairing, action)
         return True
 
-    def receiver_heard(self, link: OutgoingLink) -> None:
+    def receiver_confirmed(self, link: OutgoingLink) -> None:
         """Records that a receiver has read our attach: its map was not old.
 
         What it lacks and has not been sent again may go to anybody now.
         """
-        unheard, link.unheard = link.unheard, None
-        if unheard is None:
+        unconfirmed, link.unconfirmed = link.unconfirmed, None
+        if unconfirmed is None:
             return
         anew = [
             pairing
@@ -280,10 +281,10 @@ class Resumer:
             self._ledger.sent_again(link, pairing)
             life.forget(link, pairing)
             self._settler.send_again(pairing, has_failed=False)
-        for tag, state in unheard.told.items():
+        for tag, state in unconfirmed.states.items():
             left = link.adrift.get(tag)
             if left is not None:
-                self._decide(link, left, state, has_map=unheard.has_map)
+                self._decide(link, left, state, has_map=unconfirmed.has_map)
                 if link.is_reducing and state is ABSENT and tag in link.adrift:
                     self.reducer.is_absent(link, left)
         if link.is_reducing:
@@ -318,7 +319,7 @@ class Resumer:
     def review_doubts(self, node: Node) -> None:
         """Sends again what is in doubt on attached links of a node whose rules want that now."""
         for link in node.outgoing:
-            if link.resuming or link.unheard is not None:
+            if link.resuming or link.unconfirmed is not None:
                 continue  # the maps are still being gone through, by the rules of now
             for pairing in list(link.adrift.values()):
                 self._send_anew(link, pairing, is_sure=False)
@@ -371,8 +372,8 @@ class Resumer:
     def _resume_anew(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Sends the whole message once more, by the tag that it has had here."""
         self._turn.flush_link(link)  # it may have been given back just now, and has the same tag
-        if link.unheard is not None:
-            link.unheard.again.add(number)
+        if link.unconfirmed is not None:
+            link.unconfirmed.again.add(number)
         link.tally.redelivered += bool(pairing.attempts)
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag = pairing.outgoing_tag
@@ -415,7 +416,7 @@ class Resumer:
     ) -> None:
         """Names a delivery whose outcome is known, so that it can be settled."""
         outgoing.state = outcome
-        is_known = pairing.heard is not None
+        is_known = pairing.outcome is not None
         if not is_known:
             self._ledger.decided(link, pairing, outcome)
         waits = is_known or self._settler.waits_for_sender(pairing, outcome)
@@ -426,10 +427,10 @@ class Resumer:
         else:
             life.track(link, pairing)
         if not is_known and outgoing.settled:
-            self._settler.heard_settled(link, pairing, outcome)
+            self._settler.receiver_settled(link, pairing, outcome)
         elif not is_known:
             self._rejections.by_peer(link, outcome)
-            self._settler.tell_sender(pairing, outcome)
+            self._settler.report_outcome(pairing, outcome)
 
     def _resume_to_abort(
         self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
@@ -438,7 +439,7 @@ class Resumer:
         self._turn.send(link, outgoing)
         assert link.link is not None
         self._turn.order(link, AbortDelivery(link.link, outgoing.number))
-        is_known = pairing.heard is not None
+        is_known = pairing.outcome is not None
         life.forget(link, pairing)
         if not is_known:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)

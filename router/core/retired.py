@@ -132,7 +132,7 @@ def add(total: Tally, tally: Tally) -> None:
 
 
 def subtract(total: Tally, tally: Tally) -> None:
-    """Takes a tally off another."""
+    """Subtracts a tally from another."""
     for field in attrs.fields(Tally):
         setattr(total, field.name, getattr(total, field.name) - getattr(tally, field.name))
 

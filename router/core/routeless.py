@@ -179,7 +179,7 @@ class Routeless:
         return self._registry.node(place.key, place.route, place.match)
 
     def wait_for_receivers(self, node: Node) -> None:
-        """Gives a node's receivers time to come back before what waits there is given up."""
+        """Gives a node's receivers time to return before its queued deliveries are given up."""
         if not node.rotation or node in self._patient:
             return
         self._patient.add(node)
@@ -205,7 +205,7 @@ def route_without(address: str, was: Route | None = None) -> Route:
 
 
 def _is_kept(link: Link) -> bool:
-    """Returns whether something is unsettled on a link that nobody would bring again."""
+    """Returns whether a link has unsettled deliveries that no peer would send again."""
     if isinstance(link, IncomingLink) and not link.settles_second:
         return False
     return bool(link.unsettled or link.adrift)

@@ -1,24 +1,27 @@
-"""Settlement: what receivers say goes back to senders, and what senders settle goes on.
+"""Settlement: carries receivers' outcomes to senders, and senders' settlement to receivers.
 
-How an outcome travels, by the incoming link's mode (§2.8.3) and what the receiver did::
+How an outcome travels, by the incoming link's rcv-settle-mode (§2.8.3) and the receiver's action::
 
-    mode first,  receiver settled      tell the sender, settled; done
-    mode first,  receiver did not      tell the sender, settled; settle back to the receiver; done
-    mode second, receiver settled      tell the sender, unsettled; done when the sender settles
-    mode second, receiver did not      tell the sender, unsettled; when the sender settles, settle
-                                       back to the receiver; done
+    mode first,  receiver settled      outcome to the sender, settled; done
+    mode first,  receiver did not      outcome to the sender, settled; settle towards the
+                                       receiver; done
+    mode second, receiver settled      outcome to the sender, unsettled; done when the sender
+                                       settles
+    mode second, receiver did not      outcome to the sender, unsettled; when the sender settles,
+                                       settle towards the receiver; done
 
-Released, and modified that does not ask for changes only the sender can make, go to the next
-receiver before the sender hears of it. States that are no outcomes are carried as they are.
+Released, and modified that asks for no change that only the sender can make, send the delivery to
+the next receiver before the sender gets an outcome. States that are no outcomes are passed on
+unchanged.
 
-A sender is only ever told an outcome that its source lists (§3.5.3), the nearest one. Where none is
-near, the delivery is settled without a state, and the source's default-outcome is what holds; a
-source that has none could take that for acceptance, so its link ends with an error instead.
+A sender only gets an outcome that its source lists (§3.5.3): the nearest one. If none is near, the
+delivery is settled without a state, which means the source's default-outcome. A source without a
+default-outcome could take that for acceptance, so its link is detached with an error instead.
 
-A delivery in custody has no sender that could send it again. What receivers give back goes to all
-of them in turn, and from the first one again; what fails too often, if the route has dead letters,
-goes there. What is rejected goes there, too, or ends and is counted. One receiver of a multicast
-gets again what it gives back itself.
+A delivery in custody has no sender that could send it again. When receivers return it, it is
+offered to all of them in turn, then from the first one again. If it fails too often and the route
+has dead letters, it goes there. If it is rejected, it goes there too, or is dropped and counted. A
+receiver of a multicast is sent again the deliveries that it returns itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -53,7 +56,7 @@ from router.routes.distribution import merge_outcomes
 
 
 class Settler:
-    """Carries states and settlement across."""
+    """Carries states and settlement between senders and receivers."""
 
     def __init__(self, state: State) -> None:
         self._settings = state.settings
@@ -64,24 +67,24 @@ class Settler:
         self._process = state.registry.process
         self._returned: dict[Pairing, None] = {}
         self._dead: list[Pairing] = []
-        self._unspeakable: dict[IncomingLink, tuple[Pairing, Outcome]] = {}
+        self._unlisted: dict[IncomingLink, tuple[Pairing, Outcome]] = {}
 
-    # What receivers say
+    # Receivers' updates
 
     def receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
-        """Takes the word of a receiver on deliveries that we sent."""
+        """Handles a receiver's states and settlement of deliveries that we sent."""
         state = event.state
         if not isinstance(state, Accepted | Rejected):
             for number in event.numbers:
                 pairing = link.unsettled.get(number)
                 if pairing is not None:
-                    self._hear(link, pairing, state, event.settled)
+                    self._handle_update(link, pairing, state, event.settled)
             return
         unsettled = link.unsettled
         if bulk.shortcuts is not None and isinstance(event.numbers, list):
             answered = bulk.shortcuts.answered(event.numbers, unsettled)
             if answered is not None:
-                self._tell_run(link, event, *answered)
+                self._report_run(link, event, *answered)
                 return
         run: list[Pairing] = []
         source: IncomingLink | None = None
@@ -90,19 +93,19 @@ class Settler:
             pairing = unsettled.get(number)
             if pairing is None:
                 continue
-            if pairing.is_unusual or pairing.heard is not None:
-                self._hear(link, pairing, state, event.settled)
+            if pairing.is_unusual or pairing.outcome is not None:
+                self._handle_update(link, pairing, state, event.settled)
                 continue
             incoming = pairing.incoming
             if incoming is not source or pairing.is_settled is not is_settled:
                 if source is not None:
-                    self._tell_pairings(link, event, source, run)
+                    self._report_pairings(link, event, source, run)
                 source, run, is_settled = incoming, [], pairing.is_settled
             run.append(pairing)
         if source is not None:
-            self._tell_pairings(link, event, source, run)
+            self._report_pairings(link, event, source, run)
 
-    def _tell_pairings(
+    def _report_pairings(
         self,
         link: OutgoingLink,
         event: DeliveriesUpdated,
@@ -111,9 +114,9 @@ class Settler:
     ) -> None:
         numbers = [pairing.number for pairing in run]
         octets = sum([len(pairing.delivery.payload) for pairing in run])
-        self._tell_run(link, event, incoming, run, numbers, octets)
+        self._report_run(link, event, incoming, run, numbers, octets)
 
-    def _tell_run(  # noqa: PLR0917  what is told, and to whom
+    def _report_run(  # noqa: PLR0917  what is told, and to whom
         self,
         link: OutgoingLink,
         event: DeliveriesUpdated,
@@ -122,15 +125,15 @@ class Settler:
         numbers: list[DeliveryNumber],
         octets: int,
     ) -> None:
-        """Carries one outcome of a run of usual deliveries back to the one sender of them."""
+        """Carries one outcome of a run of ordinary deliveries back to their one sender."""
         if run[0].is_settled:
             self._end_custody(link, event, incoming, run, octets)
             return
         outcome = event.state
-        told = narrow(outcome, incoming.outcomes)
-        if told is None:
+        listed = narrow(outcome, incoming.outcomes)
+        if listed is None:
             for pairing in run:
-                self._hear(link, pairing, outcome, event.settled)
+                self._handle_update(link, pairing, outcome, event.settled)
             return
         count(link.tally, outcome, len(run))
         count(incoming.tally, outcome, len(run))
@@ -138,18 +141,18 @@ class Settler:
         self.release_octets(incoming, octets)
         if incoming.settles_second:
             if bulk.shortcuts is not None and not event.settled:
-                bulk.shortcuts.answer(run, told)
+                bulk.shortcuts.answer(run, listed)
             else:
-                life.answer_run(run, told)
+                life.answer_run(run, listed)
                 if event.settled:
                     for pairing in run:
                         life.forget(link, pairing)
-            self._turn.tell(incoming, numbers, told, False)
+            self._turn.update(incoming, numbers, listed, False)
             return
         life.settle_run(incoming, link, run)
-        self._turn.tell(incoming, numbers, told, True)
+        self._turn.update(incoming, numbers, listed, True)
         if not event.settled:
-            self._turn.tell(link, [pairing.outgoing_number for pairing in run], outcome, True)
+            self._turn.update(link, [pairing.outgoing_number for pairing in run], outcome, True)
 
     def _end_custody(
         self,
@@ -159,26 +162,26 @@ class Settler:
         run: list[Pairing],
         octets: int,
     ) -> None:
-        """Ends a run of usual deliveries in custody that a receiver has accepted."""
+        """Ends a run of ordinary deliveries in custody that a receiver has accepted."""
         if not isinstance(event.state, Accepted):
             for pairing in run:
-                self._hear(link, pairing, event.state, event.settled)
+                self._handle_update(link, pairing, event.state, event.settled)
             return
         count(link.tally, event.state, len(run))
         self.release_octets(incoming, octets)
         life.end_run(link, run)
         if not event.settled:
-            self._turn.tell(link, [pairing.outgoing_number for pairing in run], event.state, True)
+            self._turn.update(link, [pairing.outgoing_number for pairing in run], event.state, True)
 
-    def _hear(
+    def _handle_update(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
     ) -> None:
-        """Takes a receiver's word on one delivery."""
+        """Handles a receiver's state or settlement of one delivery."""
         if not settled and not is_outcome(state):
             self._carry_back(pairing, state)
             return
         outcome = state if is_outcome(state) else _default_outcome(link)
-        if pairing.heard is not None:  # the sender has been told and is yet to settle
+        if pairing.outcome is not None:  # the sender has been told and is yet to settle
             if settled:
                 life.forget(link, pairing)
             return
@@ -197,32 +200,32 @@ class Settler:
         else:
             if settled or pairing.is_settled or not _settles_second(pairing):
                 self._leave(link, pairing, outcome, settled)
-            self.tell_sender(pairing, outcome)
+            self.report_outcome(pairing, outcome)
 
     def waits_for_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> bool:
-        """Tells whether a receiver stays unsettled until the sender has settled."""
+        """Returns whether the receiver stays unsettled until the sender has settled."""
         three_ways = _settles_second(pairing) and not pairing.is_settled
         return three_ways and pairing.fan is None and not may_go_on(outcome)
 
-    def heard_settled(
+    def receiver_settled(
         self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState | None
     ) -> None:
-        """Takes the outcome of a delivery that the receiver has settled, and is forgotten there."""
+        """Handles the outcome of a delivery that its receiver has settled and forgotten."""
         count(link.tally, outcome, 1)
         self._rejections.by_peer(link, outcome)
         if pairing.fan is not None or may_go_on(outcome):
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
-            self.tell_sender(pairing, outcome)
+            self.report_outcome(pairing, outcome)
 
     def take_back(self, link: OutgoingLink, count: int) -> int:
-        """Takes back what was about to be sent on a link, the last first, and offers it to others.
+        """Takes back deliveries about to be sent, the last first, and offers them to other links.
 
-        Credit that is taken back in the middle of a turn does not cover it any more, and may never
-        come again.
+        When a receiver revokes credit during a turn, that credit no longer covers them and may
+        never be granted again.
 
         Returns:
-            how many there were; those that have begun to go out, or cannot wait, go all the same.
+            how many there were; those begun in parts, or sent settled, are sent all the same.
         """
         back = self._turn.take_back(link, count)
         for delivery in back:
@@ -234,17 +237,17 @@ class Settler:
     def _leave(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
     ) -> None:
-        """Ends a delivery at the receiver, which has settled it or is told so now."""
+        """Ends a delivery at the receiver, which has settled it or is sent the settlement now."""
         if not settled:
-            self._turn.tell(link, (pairing.outgoing_number,), state, True)
+            self._turn.update(link, (pairing.outgoing_number,), state, True)
         life.forget(link, pairing)
 
     def _carry_back(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Carries a state that is no outcome to the sender; several receivers have no one state."""
+        """Passes a state that is no outcome to the sender, unless there are several receivers."""
         incoming = pairing.incoming
         if pairing.fan is None and pairing.number in incoming.unsettled:
-            life.tell(pairing, state)
-            self._turn.tell(incoming, (pairing.number,), state, False)
+            life.report(pairing, state)
+            self._turn.update(incoming, (pairing.number,), state, False)
 
     # The next receiver, or the sender
 
@@ -271,12 +274,12 @@ class Settler:
         *,
         again: bool,
     ) -> None:
-        """Goes on with a delivery that is at no receiver any more.
+        """Continues with a delivery that is no longer at a receiver.
 
         Args:
             pairing: the delivery, or a branch of it.
             link: where it was.
-            outcome: what the sender hears if nobody else takes it.
+            outcome: the sender's outcome if no other receiver takes it.
             again: another receiver may be tried.
         """
         parts = pairing.parts
@@ -287,23 +290,23 @@ class Settler:
         elif pairing.is_settled:
             self.answer(pairing, RELEASED)
         else:
-            self.tell_sender(pairing, outcome)
+            self.report_outcome(pairing, outcome)
 
     def _try_next(
         self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
     ) -> None:
-        """Offers a delivery that a receiver gave back to the others."""
+        """Offers a delivery that a receiver returned to the other receivers."""
         life.give_back(pairing, link.link, outcome)
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
     @property
     def returned(self) -> Collection[Pairing]:
-        """What was given back during the turn and is in no queue yet."""
+        """Deliveries returned during the turn that are not in a queue yet."""
         return self._returned
 
     def flush_returned(self) -> Mapping[Feed, Sequence[Pairing]]:
-        """Puts what was taken back during the turn into the queues, in its order; returns it."""
+        """Queues the deliveries returned during the turn, in their order; returns them."""
         returned, self._returned = self._returned, {}
         feeds: dict[Feed, list[Pairing]] = {}
         for pairing in returned:
@@ -318,11 +321,11 @@ class Settler:
         return feeds
 
     def send_again(self, pairing: Pairing, *, has_failed: bool) -> None:
-        """Puts a delivery back into its queue that a receiver knows nothing of.
+        """Queues a delivery again that its receiver does not know.
 
         Args:
             pairing: the delivery, at no receiver any more.
-            has_failed: it may have got there all the same.
+            has_failed: it may have arrived there nevertheless.
         """
         if has_failed:
             life.fail(pairing, MODIFIED_FAILED)
@@ -330,18 +333,18 @@ class Settler:
         self._returned[pairing] = None
 
     def count_failure(self, pairing: Pairing) -> bool:
-        """Counts a failed attempt; false, and nothing is counted: it was the last one."""
+        """Counts a failed attempt; False, without counting: it was the last permitted one."""
         if pairing.attempts + 1 >= self._settings.attempts:
             return False
         life.fail(pairing, MODIFIED_FAILED)
         return True
 
     def give_up(self, pairing: Pairing) -> None:
-        """Answers for a delivery that no receiver will take."""
+        """Sends the outcome of a delivery that no receiver will take."""
         self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
 
     def give_up_all(self, node: Node) -> None:
-        """Answers for what waits at a node from which nobody will receive any more."""
+        """Sends the outcomes of deliveries queued at a node that gets no receivers any more."""
         for pairing in [each for each in self._returned if feed_of(each).node is node]:
             del self._returned[pairing]
             self.give_up(pairing)
@@ -351,18 +354,18 @@ class Settler:
                 self.give_up(pairing)
 
     def expire(self, pairing: Pairing) -> None:
-        """Answers for a delivery whose time to live ran out before it was sent on."""
+        """Sends the outcome of a delivery whose time to live ended before it was forwarded."""
         pairing.incoming.tally.expired += 1
         self.answer(pairing, MODIFIED_UNDELIVERABLE)
 
     def answer(self, pairing: Pairing, outcome: Outcome) -> None:
-        """Gives a delivery that is with no receiver its outcome, which is the router's own."""
+        """Ends a delivery that is at no receiver with an outcome, which is the router's own."""
         self._rejections.by_router(pairing, outcome)
         self._answer(pairing, outcome)
 
     def _answer(self, pairing: Pairing, outcome: Outcome) -> None:
         if not pairing.is_settled:
-            self.tell_sender(pairing, outcome)
+            self.report_outcome(pairing, outcome)
         elif in_custody(pairing) and _has_dead_letters(pairing):
             self._dead.append(pairing)
         else:
@@ -393,14 +396,14 @@ class Settler:
         )
 
     def take_dead(self) -> list[Pairing]:
-        """Gives deliveries in custody that are to go to the dead letters of their routes."""
+        """Returns and removes deliveries in custody that must go to their routes' dead letters."""
         dead, self._dead = self._dead, []
         return dead
 
-    def tell_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+    def report_outcome(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
         """Sends the outcome, or keeps it until the sender resumes.
 
-        One that is still coming is answered when its last part has come.
+        A delivery that is still arriving is answered after its last part.
         """
         incoming, parts = pairing.incoming, pairing.parts
         if parts is not None and not parts.is_complete:
@@ -417,40 +420,45 @@ class Settler:
             return
         self.free(pairing)
         count(incoming.tally, outcome, 1)
-        told = narrow(outcome, incoming.outcomes)
+        listed = narrow(outcome, incoming.outcomes)
         is_here = pairing.number in incoming.unsettled
-        if told is None and isinstance(outcome, Outcome) and is_here and _means(incoming, outcome):
-            life.tell_settled(pairing)
-            self._unspeakable.setdefault(incoming, (pairing, outcome))
+        if (
+            listed is None
+            and isinstance(outcome, Outcome)
+            and is_here
+            and _means(incoming, outcome)
+        ):
+            life.report_settled(pairing)
+            self._unlisted.setdefault(incoming, (pairing, outcome))
             self._settle_receiver(pairing, outcome)
         else:
-            self.tell(pairing, told)
+            self.send_outcome(pairing, listed)
 
-    def take_unspeakable(self) -> Mapping[IncomingLink, tuple[Pairing, Outcome]]:
-        """Gives senders that cannot be told an outcome, each with a delivery that has it."""
-        unspeakable, self._unspeakable = self._unspeakable, {}
-        return unspeakable
+    def take_unlisted(self) -> Mapping[IncomingLink, tuple[Pairing, Outcome]]:
+        """Returns senders whose source lists no fitting outcome, each with such a delivery."""
+        unlisted, self._unlisted = self._unlisted, {}
+        return unlisted
 
-    def tell(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
-        """Tells the sender the outcome now, or keeps it until the delivery is resumed."""
+    def send_outcome(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+        """Sends the outcome to the sender now, or keeps it until the delivery is resumed."""
         incoming = pairing.incoming
         if pairing.number == UNNUMBERED:
             life.answer(pairing, ACCEPTED if outcome is None else outcome)  # settled: it was taken
             self._ledger.kept(pairing, outcome)
         elif _settles_second(pairing) and outcome is not None:
             life.answer(pairing, outcome)
-            life.tell(pairing, outcome)
-            self._turn.tell(incoming, (pairing.number,), outcome, False)
+            life.report(pairing, outcome)
+            self._turn.update(incoming, (pairing.number,), outcome, False)
         else:
-            life.tell_settled(pairing)
-            self._turn.tell(incoming, (pairing.number,), outcome, True)
+            life.report_settled(pairing)
+            self._turn.update(incoming, (pairing.number,), outcome, True)
             if pairing.fan is None:  # it may have been kept for a sender that was away
                 self._settle_receiver(pairing, outcome)
 
     # Several receivers
 
     def fanned_out(self, trunk: Pairing) -> None:
-        """Looks whether a delivery that went to several receivers is waited for at all."""
+        """Ends a multicast at once if no receiver's outcome is awaited."""
         fan, parts = trunk.fan, trunk.parts
         if fan is None or fan.branches or (parts is not None and parts.sinks):
             return
@@ -459,12 +467,12 @@ class Settler:
             self._ledger.fan_ended(trunk)
         elif trunk.is_settled:
             self._ledger.kept(trunk, outcome)  # a sender that redelivers may bring it again
-        self.tell_sender(trunk, outcome)
+        self.report_outcome(trunk, outcome)
 
     def _give_again(
         self, link: OutgoingLink, branch: Pairing, outcome: DeliveryState | None
     ) -> bool:
-        """Sends a receiver of a multicast again what it has given back; false: it must not be."""
+        """Sends a returned delivery to its multicast receiver again; False: it must not be sent."""
         parts = branch.parts
         if (
             not in_custody(branch)
@@ -482,7 +490,7 @@ class Settler:
         return True
 
     def _branch_done(self, branch: Pairing, outcome: DeliveryState | None) -> None:
-        """Takes the outcome of one of several receivers."""
+        """Handles the outcome of one of several receivers."""
         fan = branch.fan
         assert fan is not None
         fan.branches.discard(branch)
@@ -493,18 +501,18 @@ class Settler:
         self.fanned_out(fan.trunk)
 
     def sent_settled(self, pairing: Pairing) -> None:
-        """Takes note that a delivery went out settled: nothing more will be heard of it."""
+        """Records that a delivery was sent settled: no disposition will follow."""
         if pairing.fan is not None:
             pairing.fan.outcomes.append(ACCEPTED)
         elif pairing.is_settled:
             self.free(pairing)
         else:
-            self.tell_sender(pairing, ACCEPTED)
+            self.report_outcome(pairing, ACCEPTED)
 
-    # What senders say
+    # Senders' updates
 
     def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
-        """Takes the word of a sender on deliveries that came from it."""
+        """Handles a sender's states and settlement of deliveries that it sent."""
         unsettled, state = incoming.unsettled, event.state
         if not event.settled:
             for number in event.numbers:
@@ -515,7 +523,7 @@ class Settler:
             ended = bulk.shortcuts.settled_by_sender(event.numbers, unsettled, state)
             if ended is not None:
                 receiver, outcome, numbers = ended
-                self._turn.tell(receiver, numbers, outcome, True)
+                self._turn.update(receiver, numbers, outcome, True)
                 return
         link: OutgoingLink | None = None
         final: DeliveryState | None = None
@@ -524,28 +532,28 @@ class Settler:
             pairing = life.settled_by_sender(incoming, number)
             if pairing is None:
                 continue
-            heard = pairing.heard if state is None else state
-            if pairing.is_unusual or pairing.outgoing is None or pairing.heard is None:
+            known = pairing.outcome if state is None else state
+            if pairing.is_unusual or pairing.outgoing is None or pairing.outcome is None:
                 self.sender_settled(pairing, state)
                 continue
-            if pairing.outgoing is not link or heard is not final:
+            if pairing.outgoing is not link or known is not final:
                 if link is not None:
-                    self._turn.tell(link, settling, final, True)
-                link, final, settling = pairing.outgoing, heard, []
+                    self._turn.update(link, settling, final, True)
+                link, final, settling = pairing.outgoing, known, []
             settling.append(pairing.outgoing_number)
             life.set_settled(pairing)
             life.forget(link, pairing)
         if link is not None:
-            self._turn.tell(link, settling, final, True)
+            self._turn.update(link, settling, final, True)
 
     def sender_settled(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Ends a delivery that the sender has forgotten, as in step three of mode second.
+        """Ends a delivery that its sender has settled, as in step three of mode second.
 
-        One of which no outcome is known is in custody from now on; but for exactly-once, where the
-        sender may use the tag again that its receiver knows it by.
+        A delivery without an outcome is in custody from now on; except with exactly-once, where the
+        sender may reuse the tag by which the receiver knows it.
         """
         life.set_settled(pairing)
-        final = state if state is not None else pairing.heard
+        final = state if state is not None else pairing.outcome
         fan, link, parts = pairing.fan, pairing.outgoing, pairing.parts
         if final is None:
             life.take_custody(pairing)
@@ -559,7 +567,7 @@ class Settler:
             fan.branches.clear()
         elif link is not None:
             self._settle_receiver(pairing, final)
-        elif pairing.heard is None and is_outcome(state):
+        elif pairing.outcome is None and is_outcome(state):
             self.withdraw(pairing)
         else:  # answered and done; or still queued
             life.take_custody(pairing)
@@ -567,9 +575,9 @@ class Settler:
         self.free(pairing)
 
     def orphan(self, pairing: Pairing) -> None:
-        """Lets a delivery run to its end for which nobody waits any more."""
+        """Lets a delivery without a sender run to its outcome at the receiver."""
         life.orphan(pairing)
-        if pairing.heard is not None:
+        if pairing.outcome is not None:
             self.sender_settled(pairing, None)
 
     def _settle_receiver(self, pairing: Pairing, state: DeliveryState | None) -> None:
@@ -577,7 +585,7 @@ class Settler:
         if link is None or link.partial is pairing:
             return
         if pairing.outgoing_number != UNNUMBERED:
-            self._turn.tell(link, (pairing.outgoing_number,), state, True)
+            self._turn.update(link, (pairing.outgoing_number,), state, True)
         elif not is_away(link) or link.is_resuming:
             return  # it is about to be resumed, and is settled by that
         else:
@@ -585,16 +593,16 @@ class Settler:
         life.forget(link, pairing)
 
     def withdraw(self, pairing: Pairing) -> None:
-        """Takes a delivery out of its queue, if it waits there or is about to."""
+        """Removes a delivery from its queue, if it waits there or is about to."""
         self._returned.pop(pairing, None)
         feed = feed_of(pairing)
         feed.node.withdraw(feed, pairing)
         self._turn.review_credit(feed.incoming)
 
     def _carry_on(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Carries a sender's state, settled by nobody yet, to the receivers.
+        """Passes a sender's state, settled by neither side yet, to the receivers.
 
-        How far the router has come is no business of theirs (§3.4.1).
+        Positions of ``received`` are not passed on: they are between sender and router (§3.4.1).
         """
         if isinstance(state, Received):
             return
@@ -602,12 +610,12 @@ class Settler:
         attempts = pairing.fan.branches if pairing.fan is not None else (pairing,)
         for attempt in attempts:
             if attempt.outgoing is not None:
-                self._turn.tell(attempt.outgoing, (attempt.outgoing_number,), state, False)
+                self._turn.update(attempt.outgoing, (attempt.outgoing_number,), state, False)
 
     # Octets
 
     def account(self, incoming: IncomingLink, octets: int) -> None:
-        """Counts payload that is kept until its outcome is known."""
+        """Counts payload of deliveries without an outcome."""
         incoming.octets += octets
         self._process.used += octets
         if incoming.connection is not None:
@@ -616,11 +624,11 @@ class Settler:
                 self._turn.review_credit(incoming)
 
     def release_octets(self, incoming: IncomingLink, octets: int) -> None:
-        """Counts payload that is not needed any more."""
+        """Uncounts payload that is no longer needed."""
         self.account(incoming, -octets)
 
     def free(self, pairing: Pairing) -> None:
-        """Lets the payload of a delivery go, and whatever may still come of it."""
+        """Drops a delivery's payload, including parts that are still to arrive."""
         self.account(pairing.incoming, -octets_of(pairing))
         pairing.delivery.payload = b""
         pairing.parts = None
@@ -634,19 +642,19 @@ def _settles_second(pairing: Pairing) -> bool:
 
 
 def trunk_of(pairing: Pairing) -> Pairing:
-    """Gives the pairing that the sender knows."""
+    """Returns the pairing that the sender knows."""
     return pairing if pairing.fan is None else pairing.fan.trunk
 
 
 def _has_dead_letters(pairing: Pairing) -> bool:
-    """Tells whether the route of a delivery has dead letters, and all of it is here to go there."""
+    """Returns whether a delivery can go to its route's dead letters: it must be complete here."""
     parts = pairing.parts
     is_here = parts is None or (parts.is_whole and not parts.has_verdict)
     return is_here and feed_of(pairing).node.route.dead_letter is not None
 
 
 def _default_outcome(link: OutgoingLink) -> DeliveryState | None:
-    """Gives what a receiver means that settles and says nothing (§3.5.3, default-outcome)."""
+    """Returns the outcome of a settlement without a state (§3.5.3, default-outcome)."""
     return link.source.default_outcome if link.source is not None else None
 
 
@@ -659,13 +667,13 @@ _DESCRIPTORS = {
 
 
 def _means(incoming: IncomingLink, outcome: Outcome) -> bool:
-    """Tells whether an outcome would be lost if its delivery were settled without a state."""
+    """Returns whether an outcome would be lost if its delivery were settled without a state."""
     source = incoming.source
     return not (isinstance(outcome, Accepted) or (source is not None and source.default_outcome))
 
 
 def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliveryState | None:
-    """Gives the nearest outcome that a source can be told; an empty list allows all (§3.5.3).
+    """Returns the nearest outcome that a source lists; an empty list allows all (§3.5.3).
 
     Returns:
         the outcome; None if no outcome of the list is near.

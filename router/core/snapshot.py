@@ -1,8 +1,8 @@
-"""What a core can tell of itself: frozen records of plain values, fit to be sent elsewhere.
+"""Snapshots of a core: frozen records of simple values that can be sent to other processes.
 
-Counts are of deliveries unless the name says else. Totals never go back while the worker lives:
-what a link has done stays in its route's totals when the link is gone. What routes count can be
-added up over the workers of a router: links from worker to worker count for none.
+Counts are of deliveries unless the name says otherwise. Totals never decrease while the worker
+lives: the totals of an ended link stay in those of its route. The counts of routes can be summed
+over the workers of a router: links between workers count for no route.
 """
 
 from typing import Final
@@ -12,34 +12,34 @@ import attrs
 from router.model.terminus import Role
 
 AGE_BOUNDS_SECONDS: Final = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0)
-"""Upper bounds of the age histogram's buckets; one more takes whatever is older."""
+"""Upper bounds of the age histogram's buckets; one more bucket has all that are older."""
 
 ANONYMOUS: Final = "(anonymous)"
-"""Stands for a route in the records of links to the anonymous terminus: these have many."""
+"""The route name in records of links to the anonymous terminus, which have many routes."""
 
 DYNAMIC: Final = "(dynamic)"
-"""Stands for the route of all dynamic nodes, which have none in the file."""
+"""The route name of all dynamic nodes, which have no route in the file."""
 
 OTHERS: Final = "(others)"
-"""Stands for the peers beyond ``PEERS_MOST``."""
+"""The container name of all peers beyond ``PEERS_MOST``."""
 
 PEERS_MOST: Final = 200
-"""Peers that are told apart by container-id; configured containers always are."""
+"""Peers with a record of their own, by container-id; configured containers always have one."""
 
 UPLINKS_MOST: Final = 16
-"""Links to containers that are told of for one route, those in trouble first."""
+"""Uplinks that are listed for one route, failing ones first."""
 
 
 @attrs.frozen(kw_only=True)
 class Totals:
-    """What has passed in one direction.
+    """Totals of one direction.
 
     Attributes:
         octets: of payload.
-        settled: came or went settled beforehand: nobody waits for an outcome.
-        expired: time to live ran out while they waited here.
-        redelivered: sent on again after an attempt elsewhere had failed.
-        dropped: settled beforehand, and nobody could take them.
+        settled: received or sent settled: no outcome is awaited.
+        expired: their time to live ended while they were queued.
+        redelivered: forwarded again after a failed attempt.
+        dropped: received settled, and no receiver could take them.
     """
 
     deliveries: int = 0
@@ -56,13 +56,13 @@ class Totals:
 
 @attrs.frozen(kw_only=True)
 class UplinkRecord:
-    """A link of ours to a configured container, attached or not.
+    """An uplink to a configured container, attached or not.
 
     Attributes:
-        address: of the node over there.
+        address: the container's node.
         role: our end's: SENDER towards ``to``, RECEIVER from ``from``.
         step: away, idle, attaching, attached or paused; see ``uplink``.
-        failures: ends in a row without an attachment that lasted.
+        failures: consecutive ends without an attachment that lasted.
         error: why it last ended or was refused.
     """
 
@@ -76,11 +76,11 @@ class UplinkRecord:
 
 @attrs.frozen(kw_only=True)
 class Stall:
-    """One address of a route on which somebody waits and nothing moves.
+    """An address of a route that waits and does not move.
 
     Attributes:
-        seconds: since something last moved there.
-        reason: what holds it up, as far as is known here.
+        seconds: since the last movement there.
+        reason: the cause, as far as it is known here.
     """
 
     address: str
@@ -118,17 +118,17 @@ class RouteRecord:
         addresses: how many of its addresses are in use.
         senders, receivers: links attached on which we receive, or send.
         suspended: links whose peer is away and whose terminus is kept.
-        blocked_senders: those that have no credit.
-        incoming_credit: what its senders may still send.
-        outgoing_credit: what its receivers still take.
-        queued: came and wait to be sent on.
-        incoming_unsettled: came, and the sender has not been told the outcome.
-        outgoing_unsettled: went out, and the receiver's outcome is awaited.
-        in_doubt: went out, and the connection was lost before the outcome came.
-        payload_octets: kept until outcomes are known.
+        blocked_senders: senders without credit.
+        incoming_credit: credit of its senders.
+        outgoing_credit: credit of its receivers.
+        queued: received, and not forwarded yet.
+        incoming_unsettled: received, and the sender has no outcome yet.
+        outgoing_unsettled: sent, and the receiver's outcome is awaited.
+        in_doubt: sent, and the connection was lost before the outcome.
+        payload_octets: payload of deliveries without an outcome.
         oldest_seconds: age of the oldest unsettled delivery; None: there is none.
-        ages: unsettled deliveries by age, see ``AGE_BOUNDS_SECONDS``; those that were not looked
-            at, behind very many old ones, count as older than they are.
+        ages: unsettled deliveries by age, see ``AGE_BOUNDS_SECONDS``; deliveries not examined,
+            behind very many old ones, count as older than they are.
         received, sent: totals.
         stall: the worst one.
         rejection: None: nothing was rejected.
@@ -170,10 +170,10 @@ class PeerRecord:
         container: the name in the configuration if we dial it, else the peer's container-id.
         is_configured: we dial it.
         routes: routes that its links belong to: (name, our role) of each.
-        congested: connections whose output has piled up.
-        held: connections whose octet budget is spent.
-        received, sent: totals; of a configured container over all connections so far, of another
-            one over those that stand.
+        congested: connections whose unsent output exceeds the limit.
+        held: connections whose octet budget is used up.
+        received, sent: totals; of a configured container over all connections so far, of any other
+            one over its open connections.
     """
 
     container: str
@@ -195,14 +195,14 @@ class PeerRecord:
 
 @attrs.frozen(kw_only=True)
 class Snapshot:
-    """What a core knew at one time.
+    """The state of a core at one time.
 
     Attributes:
         at: on the core's clock, seconds.
-        connections: that have opened, but for those to other workers.
-        routes: those that something has used, or that are paused, in no particular order; dynamic
-            nodes and the anonymous terminus are among them.
-        payload_octets: kept for deliveries whose outcome is not known.
+        connections: open connections, except those to other workers.
+        routes: routes that have been used or are paused, in no particular order; dynamic nodes and
+            the anonymous terminus are among them.
+        payload_octets: payload of deliveries without an outcome.
         payload_limit_octets: the budget for them.
     """
 

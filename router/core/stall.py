@@ -1,10 +1,10 @@
-"""Stalls: addresses where somebody waits and nothing moves.
+"""Stalls: addresses where deliveries or senders wait and nothing moves.
 
-An address *waits* while deliveries are queued or unsettled at it, or a sender is attached that has
-no credit. It *moves* when anything comes, goes out or is answered, be it one part of a delivery.
-Waiting without moving for the route's ``stall_seconds`` is a stall; what a person has paused never
-stalls. There are no timers: whoever surveys the core looks at every address in passing, so a stall
-is found one survey late at most.
+An address *waits* while deliveries are queued or unsettled at it, or a sender without credit is
+attached. It *moves* when a delivery, a part of one, or an outcome is received or sent. Waiting
+without moving for the route's ``stall_seconds`` is a stall; routes paused by an operator never
+stall. There are no timers: each survey of the core examines every address, so a stall is found at
+most one survey late.
 """
 
 import attrs
@@ -20,14 +20,14 @@ _NAMES_MOST = 3
 
 @attrs.define(eq=False)
 class NodeSum:
-    """What a survey has added up for one address.
+    """A survey's sums for one address.
 
     Attributes:
         moved: grows when anything moves.
         blocked: senders that have no credit.
-        unsettled: came, and the sender has not been told.
-        sent_unsettled: went out, and the receiver has not said.
-        partial: container-ids of senders that have begun a delivery and not ended it.
+        unsettled: deliveries received whose sender has no outcome yet.
+        sent_unsettled: deliveries sent without an outcome from the receiver.
+        partial: container-ids of senders with an unfinished delivery.
     """
 
     moved: int = 0
@@ -42,7 +42,7 @@ class NodeSum:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody waits for something to move."""
+        """Whether the address waits."""
         return bool(self.queued or self.unsettled or self.sent_unsettled or self.blocked)
 
 
@@ -53,18 +53,18 @@ class _Watched:
 
 
 class StallWatch:
-    """Remembers from survey to survey when something last moved at an address that waits."""
+    """Keeps from survey to survey when each waiting address last moved."""
 
     def __init__(self) -> None:
         self._before: dict[Node, _Watched] = {}
         self._seen: dict[Node, _Watched] = {}
 
     def begin(self) -> None:
-        """A survey begins; addresses that it does not come by are forgotten."""
+        """Begins a survey; addresses that it does not visit are forgotten."""
         self._before, self._seen = self._seen, {}
 
     def look(self, node: Node, found: NodeSum, now: float) -> float | None:
-        """Looks at one address; returns the seconds of its stall, None if it has none."""
+        """Examines one address; returns how long it has stalled in seconds; None: it has not."""
         if not found.is_waiting or node.is_paused:
             return None
         watched = self._before.get(node)
@@ -76,7 +76,7 @@ class StallWatch:
 
 
 def movement(tally: Tally) -> int:
-    """Returns a number that grows with whatever moves on a link."""
+    """Returns a number that grows with every movement on a link."""
     return (
         tally.deliveries
         + tally.octets
@@ -136,7 +136,7 @@ def _trouble(uplink: Uplink) -> str | None:
 
 
 def _names(node: Node) -> str:
-    """Names who receives, by container-id."""
+    """Returns the container-ids of the receivers."""
     names = list(dict.fromkeys(str(link.key.container) for link in node.outgoing))
     shown = ", ".join(names[:_NAMES_MOST])
     more = len(names) - _NAMES_MOST

@@ -1,18 +1,18 @@
 """Large messages, part by part (§2.6.14).
 
-A delivery whose end has not come yet is paired like any other as soon as a receiver that takes
-parts has credit; from then on each part goes through as it comes, and the receiver's link takes
-nothing else until the last one. While the receiver's connection is congested, or nobody has
-credit, parts are kept, and beyond ``part_octets`` the sender's window is held: octets are bounded
-by windows, as deliveries are by credit.
+An incomplete delivery is paired like any other as soon as a receiver that takes parts has credit.
+From then on each part is forwarded on arrival, and the receiver's link is sent nothing else until
+the last part. While the receiver's connection is congested, or no receiver has credit, parts are
+kept, and beyond ``part_octets`` the sender's window is held: octets are bounded by windows, as
+deliveries are by credit.
 
-A receiver that takes no parts is sent the whole, gathered here up to ``gather_octets``. A receiver
-lost in the middle: while everything is still here (``keep_octets``) the delivery starts again with
-another; else it has failed, and the sender hears so when its last part has come. A sender lost in
-the middle, or one that aborts: the delivery is aborted at the receivers.
-
-A sender that falls silent in the middle blocks its receiver's link. That is reported after
-``stall_seconds``, and if others wait for the receiver the delivery is taken back from it.
+A receiver that takes no parts is sent the whole message, gathered here up to ``gather_octets``. If
+a receiver is lost in the middle and all parts are still here (``keep_octets``), the delivery starts
+again with another receiver; otherwise it has failed, and the sender gets that outcome after its
+last part. If the sender is lost in the middle, or aborts, the delivery is aborted at the receivers.
+A sender that pauses in the middle blocks its receiver's link. That is reported after
+``stall_seconds``, and if other deliveries wait for the receiver, the unfinished one is taken back
+from it.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from router.model.outcome import MODIFIED_FAILED, Rejected
 
 
 class Streams:
-    """Carries deliveries that come in parts."""
+    """Forwards deliveries that arrive in parts."""
 
     def __init__(self, state: State, settler: Settler, granter: Granter) -> None:
         self._settings = state.settings
@@ -53,11 +53,11 @@ class Streams:
     # From the sender
 
     def begun(self, pairing: Pairing) -> None:
-        """Takes the first part of a delivery, which is already paired, into its queue."""
+        """Queues a delivery, already paired, with its first part."""
         delivery, incoming = pairing.delivery, pairing.incoming
         life.mark_unusual(pairing)
         settings = self._settings
-        # Nobody can send again what is in custody, so as much is kept as is gathered at most.
+        # No sender can send a delivery in custody again, so as much is kept as may be gathered.
         keep_octets = settings.gather_octets if in_custody(pairing) else settings.keep_octets
         parts = pairing.parts = Parts(keep_octets)
         parts.add(delivery.payload, True)
@@ -65,7 +65,7 @@ class Streams:
         incoming.partial = pairing
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
-        """Takes a further part."""
+        """Handles a further part."""
         pairing = incoming.partial
         if pairing is None or not _is_known_by(pairing, event.number):
             self._discard(incoming, event)
@@ -80,12 +80,12 @@ class Streams:
         if parts.has_verdict:
             parts.is_complete = not event.more
             if parts.is_complete:
-                self._settler.tell_sender(pairing, parts.verdict)
+                self._settler.report_outcome(pairing, parts.verdict)
             return
         self._add(pairing, parts, event.payload, event.more)
 
     def _add(self, pairing: Pairing, parts: Parts, payload: bytes, more: bool) -> None:
-        """Handles a part, and passes it on if it can."""
+        """Adds a part, and forwards it if possible."""
         incoming = pairing.incoming
         if incoming.skip_octets:
             skipped = min(incoming.skip_octets, len(payload))
@@ -107,7 +107,7 @@ class Streams:
             incoming.discarding = None
 
     def _gather(self, pairing: Pairing, parts: Parts) -> None:
-        """Keeps a part that nobody can be sent yet."""
+        """Keeps a part that cannot be forwarded yet."""
         node = feed_of(pairing).node
         if parts.is_complete:
             self._turn.touch(node)
@@ -119,7 +119,7 @@ class Streams:
                 self._settler.answer(pairing, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, reason)))
 
     def aborted(self, incoming: IncomingLink, event: DeliveryAborted) -> None:
-        """Records that the sender has given a delivery up: it never was."""
+        """Handles an abort by the sender: the delivery never was (§2.7.5)."""
         if incoming.discarding == event.number:
             incoming.discarding = None
         pairing = incoming.partial
@@ -131,14 +131,14 @@ class Streams:
             self._settler.orphan(resumed)  # it was resumed only to be given up
 
     def sender_lost(self, incoming: IncomingLink) -> None:
-        """Drops what a sender left unfinished."""
+        """Drops the unfinished delivery of a lost sender."""
         pairing, incoming.partial = incoming.partial, None
         if pairing is not None:
             life.leave(pairing)
             self.drop(pairing)
 
     def sender_suspended(self, incoming: IncomingLink) -> None:
-        """Keeps what a sender left unfinished, if all that has come of it is here."""
+        """Keeps the unfinished delivery of a suspended sender, if all received parts are here."""
         pairing, incoming.partial = incoming.partial, None
         if pairing is None:
             return
@@ -155,7 +155,7 @@ class Streams:
         pairing.parts_sent = 0
 
     def settled_unfinished(self, incoming: IncomingLink, numbers: Sequence[DeliveryNumber]) -> None:
-        """Drops what the sender of a detached link settles, and has not sent all of (§2.7.6)."""
+        """Drops an unfinished delivery that the sender of a detached link settles (§2.7.6)."""
         for number in numbers:
             pairing = incoming.unsettled.get(number)
             if pairing is not None and pairing.parts and not pairing.parts.is_complete:
@@ -163,21 +163,22 @@ class Streams:
                 self.drop(pairing)
 
     def resumed(self, pairing: Pairing, delivery: ReceivedDelivery, skip_octets: int) -> None:
-        """Goes on with a delivery that was cut off in the middle.
+        """Continues an interrupted delivery.
 
         Args:
             pairing: adrift until now.
             delivery: its next part.
-            skip_octets: how much of what comes is here already; less than none: some is missing.
+            skip_octets: how many octets of the transfer are here already; negative: that many are
+                missing.
         """
         incoming, parts = pairing.incoming, pairing.parts
         assert parts is not None
         incoming.partial = pairing if delivery.more else None
         if skip_octets < 0:
-            self._settler.tell_sender(pairing, MODIFIED_FAILED)
+            self._settler.report_outcome(pairing, MODIFIED_FAILED)
             if not delivery.more:
                 parts.is_complete = True
-                self._settler.tell_sender(pairing, MODIFIED_FAILED)
+                self._settler.report_outcome(pairing, MODIFIED_FAILED)
             return
         incoming.skip_octets = skip_octets
         self._ledger.gone_on(pairing, delivery.payload[skip_octets:], more=delivery.more)
@@ -188,7 +189,7 @@ class Streams:
         self._add(pairing, parts, delivery.payload, delivery.more)
 
     def drop(self, pairing: Pairing) -> None:
-        """Ends an unfinished delivery everywhere; nobody is answered."""
+        """Ends an unfinished delivery everywhere; no outcome is sent."""
         life.drop(pairing)
         parts = pairing.parts
         if parts is not None:
@@ -204,7 +205,7 @@ class Streams:
     # To the receivers
 
     def start(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
-        """Sends what has come of a delivery that is not complete.
+        """Sends the received parts of an incomplete delivery.
 
         Args:
             link: has credit and takes parts.
@@ -225,12 +226,12 @@ class Streams:
         self._turn.stream_moved(trunk_of(pairing))
 
     def start_again(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
-        """Sends a delivery in parts that the receiver has begun to take before.
+        """Sends a delivery in parts again whose receiver has had some of them.
 
         Args:
             link: takes parts.
-            pairing: the delivery, all of it that has come being here.
-            outgoing: with what is to be sent of that.
+            pairing: the delivery; all received parts are here.
+            outgoing: with the payload to send.
         """
         parts = pairing.parts
         assert parts is not None
@@ -243,7 +244,7 @@ class Streams:
         self._turn.stream_moved(pairing)
 
     def receiver_suspended(self, link: OutgoingLink) -> None:
-        """Keeps what a receiver was left unfinished with, if all that has come of it is here."""
+        """Keeps the unfinished delivery of a suspended receiver, if all received parts are here."""
         sink, link.partial = link.partial, None
         if sink is None:
             return
@@ -257,7 +258,7 @@ class Streams:
             self._settler.try_elsewhere(sink, link, MODIFIED_FAILED, again=True)
 
     def flow(self, pairing: Pairing) -> None:
-        """Sends parts that have come to every receiver that is not congested."""
+        """Sends received parts to every receiver that is not congested."""
         trunk = trunk_of(pairing)
         parts = trunk.parts
         if parts is None:
@@ -297,14 +298,14 @@ class Streams:
             self._settler.sent_settled(sink)
 
     def review(self) -> None:
-        """Keeps to the bounds when a turn ends in which parts have come or gone."""
+        """Applies the limits at the end of a turn in which parts were received or sent."""
         streams = self._turn.take_streams()
         for trunk in streams:
             self._watch(trunk)
             self._granter.hold(trunk.incoming, Hold.PARTS, self._must_wait(trunk))
 
     def _watch(self, trunk: Pairing) -> None:
-        """Sees to it that a sender's silence in the middle of a delivery is noticed."""
+        """Sets an alarm for a sender that pauses in the middle of a delivery."""
         parts = trunk.parts
         is_under_way = parts is not None and not parts.is_complete and bool(parts.sinks)
         self._alarms.cancel(self._watched.pop(trunk, None))
@@ -313,7 +314,7 @@ class Streams:
             self._watched[trunk] = self._alarms.set(at, partial(self._stalled, trunk))
 
     def _stalled(self, trunk: Pairing) -> None:
-        """Reports a delivery that does not go on; others that wait for its receiver go first."""
+        """Reports a stalled delivery; if others wait for its receiver, they go first."""
         self._watched.pop(trunk, None)
         parts, node = trunk.parts, feed_of(trunk).node
         if parts is None or not parts.sinks:
@@ -338,19 +339,19 @@ class Streams:
             self._step_back(trunk, parts)
 
     def _step_back(self, trunk: Pairing, parts: Parts) -> None:
-        """Takes an unfinished delivery back from its receivers until its sender goes on."""
+        """Takes an unfinished delivery back from its receivers until its sender continues."""
         for sink in list(parts.sinks):
             if sink.outgoing is not None:
                 self._settler.interrupt(sink.outgoing, sink)
         if not parts.is_whole:
-            self._settler.tell_sender(trunk, MODIFIED_FAILED)
+            self._settler.report_outcome(trunk, MODIFIED_FAILED)
             return
         parts.is_stalled = True
         trunk.fan = None
         self._settler.send_again(trunk, has_failed=False)
 
     def _must_wait(self, trunk: Pairing) -> bool:
-        """Returns whether a sender has to wait with further parts."""
+        """Returns whether a sender must wait before sending further parts."""
         parts = trunk.parts
         if parts is None or parts.has_verdict:
             return False
@@ -387,13 +388,13 @@ def streaming(node: Node) -> bool:
 
 
 def takes_parts(link: OutgoingLink) -> bool:
-    """Returns whether a receiver can be sent a delivery part by part."""
+    """Returns whether a receiver accepts a delivery part by part."""
     if link.connection is None:
         return False
     return link.takes_parts or link.connection.capabilities.streams
 
 
 def too_large(link: OutgoingLink) -> Condition:
-    """Returns the reason why a receiver is not sent a message."""
+    """Returns the condition for a message that exceeds a receiver's max-message-size."""
     limit = link.max_message_octets
     return Condition(MESSAGE_SIZE_EXCEEDED, f"the receiver takes {limit} octets at most")

@@ -1,17 +1,17 @@
-"""Taking stock of a core, link by link, so that traffic can go on in between.
+"""Surveys: a core's counts and totals, taken link by link so that traffic goes on in between.
 
-Theory of operation. ``steps`` is a generator: it looks at some links, yields, and goes on when it
-is asked to; the shell lets other tasks run meanwhile. What comes and goes between two steps may be
-missed or counted as it was. Totals never go back for that: those of links that are gone are read
-last, without what was added to them by links that this survey had looked at before they went.
+Theory of operation. ``steps`` is a generator: it visits some links, yields, and continues when it
+is resumed; the shell runs other tasks meanwhile. Changes between two steps may be missed or counted
+as they were. Totals never decrease because of that: the totals of ended links are read last,
+without the amounts of links that this survey had visited before they ended.
 
-Links between the workers of one router are inside it: routes count what comes to the router and
-leaves it, so these count for their connection alone, and for what stalls.
+Links between the workers of one router are internal: routes count deliveries that enter and leave
+the router, so these links count only for their connection, and for stalls.
 
-The cost is a few microseconds for each link, however many deliveries it has: counts are kept by
-the links, and ages are read from the old end of the unsettled maps, which are in order of arrival.
-Deliveries younger than the first bound of the histogram are never looked at (see ``ages``). Routes
-that nothing has used cost nothing: a table may have a hundred thousand of them.
+The cost is a few microseconds for each link, however many deliveries it has: links keep counts, and
+ages are read from the old end of the unsettled maps, which are in order of arrival. Deliveries
+younger than the first bound of the histogram are never examined (see ``ages``). Unused routes cost
+nothing: a table may have a hundred thousand of them.
 """
 
 from collections.abc import Generator
@@ -58,12 +58,12 @@ from router.routes.route import Route
 from router.routes.table import RoutingTable
 
 STEP_LINKS: Final = 100
-"""Links that are looked at, or records made, in one step: less than a millisecond."""
+"""Links visited, or records made, in one step: less than a millisecond."""
 
 
 @attrs.define(eq=False)
 class _RouteSum:
-    """What has been added up for one route."""
+    """The sums for one route."""
 
     route: Route
     addresses: int = 0
@@ -89,7 +89,7 @@ class _RouteSum:
 
 @attrs.define(eq=False)
 class _PeerSum:
-    """What has been added up for one container."""
+    """The sums for one container."""
 
     connections: int = 0
     senders: int = 0
@@ -110,7 +110,7 @@ _PeerKey = tuple[str, bool]
 
 
 class Surveyor:
-    """Takes stock of one core, again and again.
+    """Surveys one core repeatedly.
 
     Attributes:
         ages: of what is on the express lane.
@@ -126,7 +126,7 @@ class Surveyor:
         self.ages = LaneAges()
 
     def survey(self, now: float) -> Snapshot:
-        """Takes stock at one go."""
+        """Surveys the core in one go."""
         steps = self.steps(now)
         while True:
             try:
@@ -136,9 +136,9 @@ class Surveyor:
                 return snapshot
 
     def steps(self, now: float) -> Generator[None, None, Snapshot]:
-        """Takes stock, yielding after each ``STEP_LINKS`` links.
+        """Surveys the core, yielding after each ``STEP_LINKS`` links.
 
-        Only one at a time: a second one that begins before the first has ended spoils its stalls.
+        Only one survey at a time: a second one begun before the first has ended spoils its stalls.
 
         Args:
             now: on the core's clock, seconds.
@@ -255,7 +255,7 @@ class Surveyor:
         )
 
     def _take_unlinked(self, stock: "_Stock") -> None:
-        """Counts in what is known of routes that need not have an address in use."""
+        """Adds facts of routes that need not have an address in use."""
         registry = self._registry
         for name in registry.paused:
             stock.named(name, registry.table)
@@ -269,7 +269,7 @@ class Surveyor:
                 self._add_retired(found.passed, passed, stock)
 
     def _add_retired(self, into: Passed, passed: Passed, stock: "_Stock") -> None:
-        """Adds what links that are gone have done, but for what was counted before they went."""
+        """Adds the totals of ended links, except those counted before the links ended."""
         add(into.received, passed.received)
         add(into.sent, passed.sent)
         for addition in self._registry.retired.additions:
@@ -279,7 +279,7 @@ class Surveyor:
 
 @attrs.define(eq=False)
 class _Stock:
-    """What one survey has found so far."""
+    """The findings of one survey so far."""
 
     now: float
     seen: set[Link] = attrs.field(factory=set)
@@ -288,20 +288,20 @@ class _Stock:
     addresses: dict[Node | None, tuple[NodeSum, _RouteSum]] = attrs.field(factory=dict)
 
     def comes_by(self, link: Link) -> bool:
-        """Records a link; false if the survey came by it before, in another place."""
+        """Records a link; False: the survey has visited it before, in another place."""
         before = len(self.seen)
         self.seen.add(link)
         return len(self.seen) > before
 
     def address(self, node: Node | None) -> tuple[NodeSum, _RouteSum]:
-        """Returns the sums of an address, None: the anonymous terminus, and of its route."""
+        """Returns the sums of an address (None: the anonymous terminus) and of its route."""
         found = self.addresses.get(node)
         if found is None:
             found = self.addresses[node] = (NodeSum(), self._route(node))
         return found
 
     def named(self, name: str, table: RoutingTable) -> _RouteSum | None:
-        """Returns the sums of a route that was seen or is in the table; None: there is no such."""
+        """Returns the sums of a route that was seen or is in the table; None: there is none."""
         found = self.routes.get(name)
         route = None if found is not None else table.by_name.get(name)
         if found is None and route is None and name in (ANONYMOUS, DYNAMIC):
@@ -322,7 +322,7 @@ class _Stock:
         return found
 
     def peer(self, connection: Connection) -> _PeerSum:
-        """Counts a connection in, and returns the sum of its container."""
+        """Counts a connection, and returns the sum of its container."""
         key: _PeerKey = (str(connection.container), False)
         if connection.configured is not None:
             key = (connection.configured, True)
@@ -339,7 +339,7 @@ class _Stock:
 
 
 def idle_record(route: Route) -> RouteRecord:
-    """Makes the record of a route that nothing has used."""
+    """Makes the record of an unused route."""
     return _route_record(route.name, _RouteSum(route), is_paused=False)
 
 

@@ -1,27 +1,28 @@
-"""Suspended links: the peer is away, the terminus and all that is unsettled are kept (§2.6.13).
+"""Suspended links: the peer is away; terminus and unsettled deliveries are kept (§2.6.13).
 
 A link is suspended when its attachment ends without a close, its terminus outlives that (by the
-expiry that was agreed on), and there is something to keep. Its deliveries lose their numbers and
-are known by tag (*adrift*):
+agreed expiry policy and timeout), and there is something to keep. Its deliveries lose their numbers
+and are known by tag (*adrift*):
 
-    incoming   the outcome that comes meanwhile is remembered for the sender; one that was to be
-               settled by the sender in mode second keeps its receiver unsettled
-    outgoing   what was sent is neither sent to others nor given up; one in parts is kept if all of
-               it is
+    incoming   an outcome that arrives meanwhile is kept for the sender; if the sender settles
+               first (rcv-settle-mode second), the delivery stays unsettled at its receiver
+    outgoing   sent deliveries are neither sent to other receivers nor given up; a delivery in
+               parts is kept if all of its parts are here
 
-A link that was attached again and whose peer was not heard on that attachment (``attaches``) is
-suspended as it was before: nothing of what the attach said has been believed.
+A link that was attached again without confirmation of that attach (``attaches``) is suspended as it
+was before: nothing in the attach has been believed.
 
-A link that is detached without an error does not lose the numbers at once. As long as its session
-stands both sides may go on to speak of its deliveries (§2.6.4), and what the peer says of them
-applies (§2.7.6). Such a link is *detached*: suspended, and still its connection's, so that states
-and settlement go either way as before, while nothing new does. It *parts*, and its deliveries are
-adrift, when its session or connection ends, or its peer attaches it again.
+A link that is detached without an error does not lose its numbers at once. As long as its session
+exists, both ends may still send dispositions for its deliveries (§2.6.4), and those of the peer
+apply (§2.7.6). Such a link is *detached*: suspended, and still part of its connection, so that
+states and settlement are exchanged as before, but no new delivery. It *parts*, and its deliveries
+are adrift, when its session or connection ends, or its peer attaches it again.
 
-When the terminus expires they are let go as if the link had been lost at that moment: receivers are
-settled, deliveries go to the next receiver or have failed. Except where the route says exactly-once
-and not ``in_doubt: resend``: there a delivery that may have arrived is *held*, listed as in doubt
-for a person to decide, and the link is kept for it without a time.
+When the terminus expires, its deliveries are treated as if the link had been lost at that moment:
+those received run to their outcome without a sender, those sent go to the next receiver or have
+failed. The exception are routes with exactly-once and without ``in_doubt: resend``: there a
+delivery that may have arrived is *held*, listed as in doubt for an operator's decision, and the
+link is kept for it without a time limit.
 """
 
 from collections.abc import Callable
@@ -49,10 +50,10 @@ class _Kept:
     """A suspended link's countdown.
 
     Attributes:
-        connection: whose end begins it, if it has not begun.
-        session: likewise; None: it has no name.
-        keeping: what was agreed on.
-        alarm: its end.
+        connection: the end of this connection starts the countdown, if it has not started.
+        session: likewise, the end of this session; None: it has no name.
+        keeping: the agreed terms.
+        alarm: the expiry.
     """
 
     connection: ConnectionId | None
@@ -62,7 +63,7 @@ class _Kept:
 
 
 class Suspender:
-    """Keeps what absent peers may come back for."""
+    """Keeps the links of absent peers until these return or the termini expire."""
 
     def __init__(self, state: State, settler: Settler, granter: Granter, streams: Streams) -> None:
         self._settings = state.settings
@@ -88,10 +89,10 @@ class Suspender:
         """Suspends a link that is losing its attachment.
 
         Args:
-            link: still attached, but nothing may be ordered for it any more.
-            keeping: what was agreed on.
-            end: what it is losing.
-            expire: lets go of it; called when its time is over.
+            link: still attached, but no command may be ordered for it any more.
+            keeping: the agreed terms.
+            end: what ends: its attachment, session or connection.
+            expire: ends the link; called when its terminus expires.
             is_numbered: its deliveries keep their numbers for now.
         """
         connection = link.connection
@@ -126,12 +127,12 @@ class Suspender:
         connection: Connection | None,
         expire: Callable[[Link], None],
     ) -> None:
-        """Keeps a suspended link by other terms from now on.
+        """Changes the terms on which a suspended link is kept.
 
         Args:
-            link: that waits without a time.
+            link: kept without a time limit until now.
             keeping: for how long.
-            connection: that it was detached from.
+            connection: the one from which it was detached.
             expire: as with ``suspend``.
         """
         end = End.CONNECTION if connection is None or connection.is_gone else End.LINK
@@ -140,7 +141,7 @@ class Suspender:
         self._count_down(link, kept, end, expire)
 
     def part(self, link: Link) -> None:
-        """Takes a detached link's deliveries their numbers: nothing is said of them any more."""
+        """Removes the numbers of a detached link's deliveries: no disposition names them now."""
         if not link.is_detached:
             return
         self.leave_budget(link)
@@ -151,14 +152,14 @@ class Suspender:
         life.set_adrift(link)
 
     def leave_budget(self, link: Link) -> None:
-        """Takes what a link has brought off the budget of the connection that it leaves."""
+        """Removes a link's payload from the budget of the connection that it leaves."""
         if isinstance(link, IncomingLink) and link.connection is not None:
             link.connection.octets.used -= link.octets
             if link.connection.is_ahead:
                 self._turn.review_credits(link.connection.incoming.values())
 
     def hold(self, link: OutgoingLink) -> None:
-        """Keeps a suspended link whose time is over for its deliveries in doubt."""
+        """Keeps an expired link for its deliveries in doubt."""
         kept = self._kept.pop(link, None)
         if kept is not None:
             self._alarms.cancel(kept.alarm)
@@ -172,14 +173,14 @@ class Suspender:
         )
 
     def keep(self, link: Link) -> None:
-        """Keeps a suspended link without a time, until ``restart``."""
+        """Keeps a suspended link without a time limit, until ``restart``."""
         kept = self._kept.get(link)
         if kept is not None:
             self._alarms.cancel(kept.alarm)
             kept.alarm, kept.keeping = None, NEVER_EXPIRES
 
     def restart(self, link: Link, expire: Callable[[Link], None]) -> None:
-        """Lets the time of a suspended link run as if its peer had just been lost."""
+        """Starts a suspended link's countdown as if its peer had just been lost."""
         kept = self._kept.get(link)
         if kept is not None:
             self._alarms.cancel(kept.alarm)
@@ -187,7 +188,7 @@ class Suspender:
             self._count_down(link, kept, End.CONNECTION, expire)
 
     def release(self, link: Link) -> None:
-        """Forgets a suspended link, which comes back or expires."""
+        """Forgets a suspended link, which is resumed or expires."""
         self.part(link)
         if isinstance(link, OutgoingLink):
             self._registry.held.pop(link, None)
@@ -197,15 +198,15 @@ class Suspender:
         self._registry.release(link)
 
     def settled_holds(self) -> list[OutgoingLink]:
-        """Gives links that were kept for deliveries in doubt and have none any more."""
+        """Returns links that were kept for deliveries in doubt and have none any more."""
         return [link for link in self._registry.held if not link.adrift]
 
     def holds_of(self, node: Node) -> list[OutgoingLink]:
-        """Gives links of a node that are kept for deliveries in doubt."""
+        """Returns a node's links that are kept for deliveries in doubt."""
         return [link for link in self._registry.held if self._registry.node_of(link) is node]
 
     def connection_lost(self, connection: Connection, expire: Callable[[Link], None]) -> None:
-        """Parts links that were detached before their connection ended; begins their countdown."""
+        """Parts the connection's detached links and starts their countdown."""
         for link in list(connection.detached.values()):
             self.part(link)
         for link, kept in list(self._kept.items()):
@@ -215,12 +216,12 @@ class Suspender:
     def session_ended(
         self, connection: Connection, session: int, expire: Callable[[Link], None]
     ) -> None:
-        """Does the same for links that were detached before, or with, their session's end."""
+        """Does the same for links detached before, or with, the end of their session."""
         for link in [each for each in connection.detached.values() if each.session == session]:
             self.part(link)
         for link, kept in list(self._kept.items()):
             if kept.connection == connection.id and kept.session == session:
-                kept.session = None  # another session may be named so from now on
+                kept.session = None  # another session may get this name from now on
                 if kept.alarm is None:
                     self._count_down(link, kept, End.SESSION, expire)
 
@@ -244,7 +245,7 @@ class Suspender:
 
     def _stop_receiver(self, link: OutgoingLink) -> None:
         link.lose_credit()
-        link.unheard = None
+        link.unconfirmed = None
         link.is_reducing = False
         link.resuming.clear()
         self._streams.receiver_suspended(link)
@@ -257,7 +258,7 @@ class Suspender:
 
 
 def agreed(link: Link) -> Keeping:
-    """Gives what was agreed on for our terminus of a link that a peer attached."""
+    """Returns the agreed terms for our terminus of a link that a peer attached."""
     terminus = link.target if isinstance(link, IncomingLink) else link.source
     if not isinstance(terminus, Source | Target):
         return NOT_KEPT  # the peer answered an attach of ours without it
@@ -265,9 +266,9 @@ def agreed(link: Link) -> Keeping:
 
 
 def must_hold(pairing: Pairing, guarantee: Guarantee, in_doubt: InDoubt | None) -> bool:
-    """Tells whether a delivery that may have arrived must not be sent again by itself."""
+    """Returns whether a delivery that may have arrived must not be sent again automatically."""
     return (
-        pairing.heard is None
+        pairing.outcome is None
         and guarantee is Guarantee.EXACTLY_ONCE
         and in_doubt is not InDoubt.RESEND
     )

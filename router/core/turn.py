@@ -1,8 +1,8 @@
-"""The turn under way: what time it is, what has been ordered, what is still to be looked at.
+"""The current turn: its time, its orders, and the nodes and links to review before it ends.
 
-One call of the core is one turn. Deliveries towards one link, and outcomes towards one link,
-gather during the turn and go out as runs, one order each, before any other order for that link
-and at the latest when the turn ends.
+One call of the core is one turn. Deliveries for one link, and updates for one link, are gathered
+during the turn and ordered as runs, one order each, before any other order for that link and at the
+latest when the turn ends.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Order = tuple[ConnectionId, Command]
 
 
 class Watch(Interface):
-    """Who takes note of what is about to go out; see ``Ledger``."""
+    """Records deliveries and updates before they are ordered; see ``Ledger``."""
 
     def sending(self, link: OutgoingLink, run: list[OutgoingDelivery]) -> None:
         """A run of deliveries is ordered."""
@@ -30,7 +30,7 @@ class Watch(Interface):
     def aborting(self, link: Link, number: DeliveryNumber) -> None:
         """A delivery in parts is given up."""
 
-    def telling(
+    def updating(
         self,
         link: Link,
         numbers: list[DeliveryNumber],
@@ -41,11 +41,11 @@ class Watch(Interface):
 
 
 class Turn:
-    """Orders of the current call.
+    """The orders of the current call.
 
     Attributes:
-        gate: holds orders back until the journal has what they depend on.
-        now: on the clock of whoever calls, in seconds; ``begin`` sets it.
+        gate: holds orders back until the records that they depend on are durable.
+        now: the caller's clock, in seconds; ``begin`` sets it.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Turn:
         self._mentioned: dict[Link, None] = {}
         self._ordered: Counter[LinkId] = Counter()
         self._sending: list[OutgoingLink] = []
-        self._telling: list[Link] = []
+        self._updating: list[Link] = []
 
     def begin(self, now: float) -> None:
         """Begins a turn at a time of the caller's clock, in seconds."""
@@ -71,10 +71,10 @@ class Turn:
         """Reports deliveries and updates to ``watch`` from now on, before they are ordered."""
         self._watch = watch
 
-    # What is to be looked at before the turn ends
+    # Nodes and links to review before the turn ends
 
     def touch(self, node: Node) -> None:
-        """Marks a node: it may be able to send on, or to ask for more."""
+        """Marks a node that may be able to forward deliveries or to grant credit."""
         self._touched[node] = None
 
     def take_touched(self) -> dict[Node, None]:
@@ -83,11 +83,11 @@ class Turn:
         return touched
 
     def leave(self, node: Node) -> None:
-        """Marks a node that somebody has left: perhaps nothing needs it any more."""
+        """Marks a node that a link has left: it may not be needed any more."""
         self._left[node] = None
 
     def take_left(self) -> dict[Node, None]:
-        """Returns the nodes that somebody has left, and unmarks them."""
+        """Returns and unmarks the nodes that links have left."""
         left, self._left = self._left, {}
         return left
 
@@ -110,7 +110,7 @@ class Turn:
         return grantable
 
     def stream_moved(self, pairing: Pairing) -> None:
-        """Marks a delivery in parts, some of which have come or gone, or may go."""
+        """Marks a delivery in parts of which some were received or sent, or may be sent."""
         self._streams[pairing] = None
 
     def take_streams(self) -> dict[Pairing, None]:
@@ -119,7 +119,7 @@ class Turn:
         return streams
 
     def resume(self, link: OutgoingLink) -> None:
-        """Marks a link with deliveries that go out before anything new."""
+        """Marks a link with deliveries to resume before any new delivery."""
         self._resuming[link] = None
 
     @property
@@ -128,21 +128,21 @@ class Turn:
         return bool(self._resuming)
 
     def take_resuming(self) -> dict[OutgoingLink, None]:
-        """Returns the links with deliveries that go out before anything new, and unmarks them."""
+        """Returns and unmarks the links with deliveries to resume."""
         resuming, self._resuming = self._resuming, {}
         return resuming
 
     def mention(self, link: Link) -> None:
-        """Marks a detached link of whose deliveries something was said: perhaps none is left."""
+        """Marks a detached link after a disposition for its deliveries: none may be left."""
         self._mentioned[link] = None
 
     @property
     def has_mentioned(self) -> bool:
-        """Whether something was said of deliveries of a detached link."""
+        """Whether there were dispositions for deliveries of a detached link."""
         return bool(self._mentioned)
 
     def take_mentioned(self) -> dict[Link, None]:
-        """Returns the detached links of whose deliveries something was said, and unmarks them."""
+        """Returns and unmarks the detached links with dispositions for their deliveries."""
         mentioned, self._mentioned = self._mentioned, {}
         return mentioned
 
@@ -156,18 +156,18 @@ class Turn:
         return orders
 
     def issue(self, connection: ConnectionId, command: Command) -> None:
-        """Orders something at once, before what has gathered."""
+        """Orders a command at once, before the gathered runs."""
         self._orders.append((connection, command))
 
     def unsent(self, link: OutgoingLink) -> int:
-        """Returns how many deliveries of this turn no engine has counted so far."""
+        """Returns how many deliveries of this turn no engine has counted yet."""
         ordered = 0 if link.link is None else self._ordered[link.link]
         return len(link.run) + ordered
 
     def take_back(self, link: OutgoingLink, count: int) -> list[OutgoingDelivery]:
         """Takes back deliveries of this turn that were to be sent on a link, the last ones first.
 
-        Those stay that are written down already, or cannot wait.
+        Deliveries that are recorded already, or cannot wait, stay.
         """
         runs = [link.run]
         if not link.is_recorded:
@@ -186,21 +186,21 @@ class Turn:
 
     @staticmethod
     def recall(link: OutgoingLink) -> list[OutgoingDelivery]:
-        """Takes the run that has gathered for a link that is ending, and returns it."""
+        """Removes and returns the gathered run of a link that is ending."""
         run, link.run = link.run, []
         return run
 
     def flush(self) -> None:
-        """Orders the runs that have gathered."""
+        """Orders all gathered runs."""
         for sending in self._sending:
             self._flush_sending(sending)
         self._sending.clear()
-        for telling in self._telling:
-            self._flush_telling(telling)
-        self._telling.clear()
+        for updating in self._updating:
+            self._flush_updates(updating)
+        self._updating.clear()
 
     def order(self, link: Link, command: Command) -> None:
-        """Orders something that concerns a link, after what has gathered for it."""
+        """Orders a command for a link, after its gathered runs."""
         self.flush_link(link)
         if self._watch is not None and isinstance(command, AbortDelivery):
             self._watch.aborting(link, command.number)
@@ -208,23 +208,23 @@ class Turn:
             self._issue(link, link.connection, command)
 
     def order_connection(self, connection: Connection, command: Command) -> None:
-        """Orders something that concerns a whole connection."""
+        """Orders a command for a connection."""
         self.flush()
         if not connection.is_gone:
             self._orders.append((connection.id, command))
 
     def order_attach(self, whose: Hashable, connection: Connection, command: Command) -> None:
-        """Orders something of a link of ours that is not attached yet; it may have to wait."""
+        """Orders the attach of an uplink; it may have to wait."""
         self.flush()
         if not connection.is_gone and not self.gate.holds(whose, connection.id, command):
             self._orders.append((connection.id, command))
 
     def flush_link(self, link: Link) -> None:
-        """Orders the runs that have gathered for one link."""
+        """Orders the gathered runs of one link."""
         if isinstance(link, OutgoingLink) and link.run:
             self._flush_sending(link)
-        if link.told:
-            self._flush_telling(link)
+        if link.update_numbers:
+            self._flush_updates(link)
 
     def send(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
         """Adds a delivery to the link's run."""
@@ -233,12 +233,12 @@ class Turn:
         link.run.append(delivery)
 
     def run_of(self, link: OutgoingLink) -> list[OutgoingDelivery]:
-        """Returns the link's run, to be added to at once."""
+        """Returns the link's run; the caller must add to it at once."""
         if not link.run:
             self._sending.append(link)
         return link.run
 
-    def tell(
+    def update(
         self,
         link: Link,
         numbers: Iterable[DeliveryNumber],
@@ -246,18 +246,18 @@ class Turn:
         settled: bool,
     ) -> None:
         """Adds deliveries to the link's run of updates."""
-        if link.told and (
-            link.told_settled is not settled
-            or (link.told_state is not state and link.told_state != state)
+        if link.update_numbers and (
+            link.update_settled is not settled
+            or (link.update_state is not state and link.update_state != state)
         ):
             self.flush_link(link)
-        if not link.told:
-            self._telling.append(link)
+        if not link.update_numbers:
+            self._updating.append(link)
             if link.is_detached:
                 self.mention(link)
-            link.told_state = state
-            link.told_settled = settled
-        link.told.extend(numbers)
+            link.update_state = state
+            link.update_settled = settled
+        link.update_numbers.extend(numbers)
 
     def _flush_sending(self, link: OutgoingLink) -> None:
         run = link.run
@@ -270,16 +270,16 @@ class Turn:
                 self._watch.sending(link, run)
             self._issue(link, connection, SendDeliveries(link.link, run))
 
-    def _flush_telling(self, link: Link) -> None:
-        numbers = link.told
+    def _flush_updates(self, link: Link) -> None:
+        numbers = link.update_numbers
         if not numbers:
             return
-        link.told = []
+        link.update_numbers = []
         connection = link.connection
         if self._watch is not None:
-            self._watch.telling(link, numbers, link.told_state, link.told_settled)
+            self._watch.updating(link, numbers, link.update_state, link.update_settled)
         if connection is not None and link.link is not None and not connection.is_gone:
-            update = UpdateDeliveries(link.link, numbers, link.told_state, link.told_settled)
+            update = UpdateDeliveries(link.link, numbers, link.update_state, link.update_settled)
             self._issue(link, connection, update)
 
     def _issue(self, link: Link, connection: Connection, command: Command) -> None:

@@ -1,21 +1,21 @@
-"""Turning: what comes from a router and would only go back to it goes to those who receive here.
+"""Turning: deliveries from a router that only lead back to it go to the receivers here.
 
-A route to a container has two nodes at each address: what local senders bring goes *towards* the
-container, and what local receivers get is *pulled* from it; they meet over there. Two routers whose
-routes name each other have no such place: each sends on to the other, and both have receivers. So
-what a router brings turns at the node towards it, and goes on at the node that pulls from it::
+A route to a container has two nodes at each address: deliveries of local senders go *towards* the
+container, and local receivers get deliveries *pulled* from it; the two meet at the container. Two
+routers whose routes name each other have no such meeting point: each forwards to the other, and
+both have receivers. So a delivery from a router turns at the node towards it, and continues at the
+node that pulls from it::
 
     sender at dc1 ──▶ towards dc2 ──▶ │ dc2: towards dc1 ─ turns ─▶ pulled from dc1 ──▶ receivers
                                       │                                           └──▶ dc1's pull
 
-A delivery turns where whoever receives here has credit, if the route leads back to the router that
-it came from, and in any case if it was wherever the route leads. What local senders bring never
-turns, nor does anything where the route leads to somebody who is no router: their place to meet is
-there. What has turned has passed both nodes, so it turns once.
-
-A multicast turns only at the worker that dials a container of the route (``reach.turns``); another
-worker that a router brings it to hands it to that one. What is pulled there goes on to all workers
-with receivers, and so does what has turned, whichever worker it came by.
+A delivery turns if the receivers here have credit and the route leads back to the router that it
+came from, and in any case if it has been at every stop to which the route leads. Deliveries of
+local senders never turn, nor do any where the route leads to a container that is no router: that is
+their meeting point. A delivery that has turned has passed both nodes, so it turns once.
+A multicast turns only at the worker that dials a container of the route (``reach.turns``); any
+other worker that receives it from a router hands it to that one. Messages pulled there go on to all
+workers with receivers, and so do turned ones, whichever worker received them.
 """
 
 from router.core.node import Direction, Feed, Node, is_able
@@ -26,14 +26,14 @@ from router.links.pairing import Pairing
 
 
 class Turner:
-    """Takes deliveries from nodes towards containers to those that pull from them."""
+    """Moves deliveries from nodes towards containers to nodes that pull from them."""
 
     def __init__(self, state: State) -> None:
         self._registry: Registry = state.registry
         self._turn = state.turn
 
     def review(self, node: Node) -> None:
-        """Looks at a node, or the one it stands beside, before anything is sent on from it."""
+        """Reviews a node, or its counterpart, before any of its deliveries is forwarded."""
         twin = node.twin
         if twin is None:
             return
@@ -47,17 +47,17 @@ class Turner:
         receivers = receivers_for(twin, feed.incoming)
         if not receivers:
             return
-        room = sum(link.credit for link in receivers if is_able(link))
-        room -= sum(len(each.waiting) for each in twin.rotation)
+        credit = sum(link.credit for link in receivers if is_able(link))
+        credit -= sum(len(each.waiting) for each in twin.rotation)
         for pairing in tuple(feed.waiting):
             hops = pairing.delivery.hops
             if not hops or twin.stop in hops:
                 continue
             is_at_end = are_back(node.outgoing, hops)
-            is_returning = room > 0 and leads_to(node, router_of(hops[-1]))
+            is_returning = credit > 0 and leads_to(node, router_of(hops[-1]))
             if is_at_end or is_returning:
                 self._take_over(node, twin, feed, pairing)
-                room -= 1
+                credit -= 1
 
     def _take_over(self, node: Node, twin: Node, feed: Feed, pairing: Pairing) -> None:
         node.withdraw(feed, pairing)

@@ -1,8 +1,8 @@
-"""What becomes of deliveries that nobody can take at present: by the route's word.
+"""Deliveries that no receiver can take at present: the route's ``unroutable`` decides.
 
-Where that is to reject them, and the sender to the anonymous terminus has settled its delivery, its
-link is detached with the error instead (see ``relay``); whoever has a link to that very address has
-asked for no such word.
+If that is reject, and the sender to the anonymous terminus has settled its delivery, its link is
+detached with the error instead (see ``relay``). A sender attached to the address itself has not
+asked for that error.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _NOBODY: Final = Condition(NOT_FOUND, "nobody receives here")
 
 
 class Strander:
-    """Answers for deliveries that wait where nobody receives, or sends them elsewhere."""
+    """Rejects, releases, holds or redirects deliveries at nodes without receivers."""
 
     def __init__(
         self, state: State, settler: Settler, uplinks: Uplinks, detacher: Detacher
@@ -40,16 +40,16 @@ class Strander:
         self._detacher = detacher
 
     def bury(self, dead: Sequence[Pairing]) -> None:
-        """Sends deliveries in custody to the dead dead_letters of their routes."""
+        """Sends deliveries in custody to the dead letters of their routes."""
         for pairing in dead:
             pairing.fan = None
             self._bury(feed_of(pairing).node, pairing)
 
     def review(self, node: Node) -> None:
-        """Looks at a node after everything that could be sent on has been.
+        """Reviews a node after everything that could be forwarded has been.
 
-        A route that holds such deliveries has them wait where their senders are: what came from
-        another worker or a router goes back there, where others may receive.
+        A route that holds such deliveries keeps them at their senders' worker: deliveries from
+        another worker or a router are released to it, where others may receive.
         """
         if not node.rotation or node.returning or node.awaited:
             return
@@ -80,11 +80,11 @@ class Strander:
             self._end(feed.incoming, stranded)
 
     def _end(self, incoming: IncomingLink, stranded: list[Pairing]) -> None:
-        """Ends the link of a sender that has settled what is rejected, or some of it."""
+        """Detaches a sender that has settled some of the rejected deliveries."""
         rejected = (each for each in stranded if each.tried is None and not each.attempts)
-        unheard = [each for each in rejected if each.delivery.settled]
-        if unheard and incoming.link is not None:
-            self._detacher.detach(incoming, naming(unheard[0], _NOBODY))
+        sent_settled = [each for each in rejected if each.delivery.settled]
+        if sent_settled and incoming.link is not None:
+            self._detacher.detach(incoming, naming(sent_settled[0], _NOBODY))
 
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
@@ -101,7 +101,7 @@ class Strander:
             self._settler.answer(pairing, Rejected(_NOBODY))
 
     def _bury(self, node: Node, pairing: Pairing) -> None:
-        """Sends a delivery to the route's dead dead_letters, where it waits as long as it takes."""
+        """Sends a delivery to the route's dead letters, where it waits without a time limit."""
         assert node.match is not None, "the route came from the table"
         place = find_dead_letters(node.match)
         assert place is not None, "the table sees to it"
@@ -117,30 +117,30 @@ class Strander:
 
 
 def naming(pairing: Pairing, reason: Condition) -> Condition:
-    """Returns the error of a link that ends because of one delivery."""
+    """Returns the error for a link that is detached because of one delivery."""
     info = {**(reason.info or {}), DELIVERY_TAG: bytes(pairing.delivery.tag)}
     return Condition(reason.name, reason.description, info)
 
 
 def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:
-    """Returns whether deliveries came from a router or a worker that may have somebody for them.
+    """Returns whether a router or worker that sent deliveries may have receivers for them.
 
-    The receivers here are routers behind which nobody receives.
+    The receivers here are routers without receivers.
     """
     return comes_far(feed.incoming) and all(link.ways == () for link in receivers)
 
 
 def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
-    """Returns whether a delivery was wherever the receivers lead to."""
+    """Returns whether a delivery has been at every stop to which the receivers lead."""
     hops = pairing.delivery.hops
     return bool(hops) and are_back(receivers, hops)
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:
-    """Returns whether a delivery waits whatever its route says, since no sender can have it back.
+    """Returns whether a delivery is held whatever its route says: its sender cannot get it back.
 
-    That is one in custody that would only be released, and one that was in doubt; where the route
-    holds what nobody takes, each that nobody waits for.
+    That is a delivery in custody that would only be released, and one that was in doubt; where the
+    route holds unroutable deliveries, every one that its sender has settled.
     """
     if node.route.unroutable is Unroutable.HOLD:
         return pairing.is_settled

@@ -1,7 +1,7 @@
-"""Our own links to configured containers: attached when wanted, kept up, attached again.
+"""Uplinks: our own links to configured containers, attached on demand and kept attached.
 
-An uplink is one link of one node to one endpoint. Eager ones (``from``, bridges) are wanted as
-long as their route stands; lazy ones (``to``) while somebody uses the node, and a while longer.
+An uplink is one link of one node to one endpoint. Eager uplinks (``from``, bridges) are wanted as
+long as their route exists; lazy ones (``to``) while the node has senders, and a while longer.
 
     step       meaning                                    next
     AWAY       the container is not connected             CAME -> ATTACHING
@@ -12,12 +12,12 @@ long as their route stands; lazy ones (``to``) while somebody uses the node, and
 
     LEFT leads to AWAY from everywhere. ``_NEXT`` is the law; what it does not list is ignored.
 
-``amqp:link:detach-forced`` is routine with cloud peers, which end links that idle: such a link is
-attached again at once and nothing is said of it. Other ends pause, longer each time, until an
-attachment has stood for as long as the longest pause.
+``amqp:link:detach-forced`` is routine with cloud brokers, which detach idle links: such a link is
+attached again at once, without a log line. After other ends the uplink pauses, longer each time,
+until an attachment has lasted as long as the longest pause.
 
 While an uplink towards a container is wanted and not attached, deliveries wait for it for
-``failover_seconds``; then they are given up, and fresh ones are released as with no receiver.
+``failover_seconds``; then they are given up, and new ones are released as if without receivers.
 """
 
 import enum
@@ -33,7 +33,7 @@ from router.model.terminus import Role
 
 
 class Step(enum.Enum):
-    """Where an uplink stands."""
+    """The state of an uplink."""
 
     AWAY = "away"
     IDLE = "idle"
@@ -43,7 +43,7 @@ class Step(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What happens to an uplink."""
+    """An event of an uplink."""
 
     CAME = "came"
     LEFT = "left"
@@ -72,31 +72,31 @@ _NEXT: dict[tuple[Step, Input], Step] = {
 
 
 def next_step(step: Step, happening: Input) -> Step | None:
-    """Returns the step that follows; None: it changes nothing."""
+    """Returns the next step; None: the step does not change."""
     return _NEXT.get((step, happening))
 
 
 @attrs.define(eq=False, kw_only=True)
 class Uplink:
-    """One link of ours to a configured container.
+    """An uplink to a configured container.
 
     Attributes:
         role: our end's: SENDER towards ``to``, RECEIVER from ``from``.
-        address: of the node over there.
-        name: of the link; the same for every attachment, over restarts too.
-        is_eager: wanted as long as its route stands.
-        is_finishing: not needed any more, and only kept for outcomes that are still to come.
-        id: of the attachment under way or in use.
-        link: what is attached.
-        kept: what was attached and is suspended, to be resumed.
-        has_map: the attach under way or in use came with an unsettled map.
-        is_cut: that map did not fit a frame: it was marked incomplete.
+        address: the container's node.
+        name: the link name, the same for all attachments, also after a restart.
+        is_eager: wanted as long as its route exists.
+        is_finishing: no longer needed, and only kept for outstanding outcomes.
+        id: the LinkId of the present attach.
+        link: the attached link.
+        kept: the suspended link to be resumed.
+        has_map: our present attach has an unsettled map.
+        is_cut: that map did not fit a frame and is marked incomplete.
         resumes: as far as is known, the container keeps unsettled state.
-        failures: ends in a row without an attachment that lasted.
+        failures: consecutive ends without an attachment that lasted.
         error: why it last ended or was refused.
         attached_at: when it was last answered; None: never.
         retry: the alarm of PAUSED.
-        failover: the alarm after which nothing waits for it any more.
+        failover: the alarm after which deliveries do not wait for it any more.
     """
 
     node: Node

@@ -1,4 +1,4 @@
-"""The machine that keeps our links to containers: when each of them is attached, and when it ends.
+"""Uplinks of a worker: when each is attached, and when it ends.
 
 ``uplink`` has the states and the table; ``offers`` says what an attach asks for; ``joining`` puts
 an answered link to its node.
@@ -87,7 +87,7 @@ class Uplinks:
         return any(uplink.step is Step.ATTACHING for uplink in uplinks)
 
     def used(self, node: Node) -> None:
-        """Records that somebody has attached to a node."""
+        """Records an attach to a node."""
         for uplink in self._uplinks_of(node):
             if self._is_needed(uplink) or not is_sibling_name(uplink.container):
                 self._want(uplink)
@@ -100,7 +100,7 @@ class Uplinks:
                 self.used(node)
 
     def unused(self, node: Node) -> None:
-        """Records that somebody has left a node; lazy links linger a while."""
+        """Records a detach from a node; lazy uplinks stay for a while."""
         if not self._of_node.get(node, True):
             del self._of_node[node]
         for uplink in self._of_node.get(node, ()):
@@ -279,7 +279,7 @@ class Uplinks:
         self._attach(uplink)
 
     def _let_go(self, uplink: Uplink) -> None:
-        """Gives a lazy link up, unless it is needed again or has not finished."""
+        """Ends a lazy uplink, unless it is needed again or has unfinished deliveries."""
         if not uplink.is_wanted or self._is_needed(uplink):
             return
         link = uplink.link
@@ -355,7 +355,7 @@ class Uplinks:
             uplink.kept = link
 
     def restart(self, link: LinkId) -> None:
-        """Attaches a link of ours anew that has just been detached in order to go on."""
+        """Attaches an uplink again that was just detached for that purpose."""
         uplink = self._by_id.get(link)
         if uplink is None:
             return
@@ -475,7 +475,7 @@ class Uplinks:
         return True
 
     def _is_not_resumed(self, uplink: Uplink, event: LinkDetached) -> None:
-        """Records that a container has refused an attach that came with an unsettled map."""
+        """Records that a container has refused an attach with an unsettled map."""
         reason = event.condition
         if reason is not None and reason.name == NOT_IMPLEMENTED:
             uplink.resumes = False
@@ -499,7 +499,7 @@ class Uplinks:
             self._wait_not_for(uplink)
 
     def _wait_not_for(self, uplink: Uplink) -> None:
-        """Lets a multicast go on without a sibling that has not answered."""
+        """Stops a multicast's wait for a sibling that has not answered."""
         node = uplink.node
         node.pending.discard(uplink)
         self._registry.moved[node] = None
@@ -520,7 +520,7 @@ class Uplinks:
     # Waiting for a container
 
     def _expect(self, uplink: Uplink) -> None:
-        """Lets deliveries wait for a container, for a while."""
+        """Makes deliveries wait for a container, for a limited time."""
         node = uplink.node
         if uplink.role is Role.RECEIVER or not uplink.is_wanted or uplink.failover is not None:
             return
@@ -539,7 +539,7 @@ class Uplinks:
         uplink.node.returning.discard(uplink)
 
     def _give_up(self, uplink: Uplink) -> None:
-        """Lets nothing wait any more; ``failover`` stays set, so that nothing starts anew."""
+        """Ends the wait; ``failover`` stays set, so that no new wait begins."""
         uplink.node.returning.discard(uplink)
         kept, guarantee = uplink.kept, uplink.node.route.guarantee
         if isinstance(kept, OutgoingLink) and guarantee is not Guarantee.EXACTLY_ONCE:

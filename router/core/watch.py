@@ -1,17 +1,16 @@
-"""Receivers of patterns: they are told which addresses of a pattern are sent to.
+"""Watches: receivers of a pattern get the addresses of the pattern that have senders.
 
-A receiver is attached to one address. Protocols in which one subscription covers many have their
-engines watch a pattern here (``AddressesWatched``) and attach to each address of it as soon as
-somebody sends to that. What its sender brings meanwhile waits for them (``Node.awaited``), or the
-first message would pass one: until they have attached, or say that nothing is left to attach
-(``AddressesReached``), as long as attaching may take at most. When the last sender has gone the
-engine hears that, too, and lets its link go, so nothing piles up.
+A receiver is attached to one address. Where one subscription covers many addresses, the protocol's
+engine watches a pattern here (``AddressesWatched``) and attaches to each matching address that gets
+a sender. Deliveries of that sender meanwhile wait for the watchers (``Node.awaited``); otherwise
+the first message would miss one. They wait until the watchers have attached, or report that no
+attach is left (``AddressesReached``), at most as long as attaching may take. When an address loses
+its last sender, the engine is informed too and detaches its link, so links do not accumulate.
+A watch is answered when all workers know of it, like a receiver of a multicast (``announce``): by
+then the workers with senders have attached here, and these addresses are part of the answer.
 
-A watch is answered when all workers know of it, as a receiver of a multicast is (``announce``): by
-then those that have senders have attached here, and these addresses are among the first ones told.
-
-Only addresses where senders and receivers meet count; what a route leads to a container can be
-received from address by address only.
+Only addresses where senders and receivers meet count; from a route to a container one can receive
+only address by address.
 """
 
 from functools import partial
@@ -44,38 +43,38 @@ from router.routes.vhost import inside, is_reserved, outside
 
 @attrs.define(eq=False)
 class _Watch:
-    """One peer's interest in a pattern.
+    """One peer's subscription to a pattern.
 
     Attributes:
-        alarm: the end of our patience with siblings that do not know of it; None: it is answered.
-        told: addresses, as they are called inside, that the peer knows to be sent to.
-        changes: what it is to be told when the turn ends: address → whether it is sent to.
+        alarm: ends the wait for siblings that do not know of it yet; None: it is answered.
+        reported: internal addresses that the peer knows to have senders.
+        changes: reported at the end of the turn: address → whether it has senders.
     """
 
     connection: Connection
     link: LinkId
     pattern: Pattern
     alarm: Alarm | None
-    told: set[str] = attrs.field(factory=set)
+    reported: set[str] = attrs.field(factory=set)
     changes: dict[str, bool] = attrs.field(factory=dict)
 
     def saw(self, node: Node, is_theirs: bool) -> bool:
-        """Records whether a node has senders; returns whether that is news.
+        """Records whether a node has senders; returns whether that is new to the peer.
 
         Args:
             node: the node.
             is_theirs: the peer may receive from it.
         """
         address, is_fed = node.key.address, bool(node.feeds) and is_theirs
-        if is_fed is (address in self.told):
+        if is_fed is (address in self.reported):
             return False
-        (self.told.add if is_fed else self.told.discard)(address)
+        (self.reported.add if is_fed else self.reported.discard)(address)
         self.changes[address] = is_fed
         return True
 
 
 class Watchers:
-    """Who watches which patterns."""
+    """The watches of all peers."""
 
     def __init__(self, state: State, network: Network, granter: Granter, bounds: Bounds) -> None:
         self._registry = state.registry
@@ -121,17 +120,17 @@ class Watchers:
         return Condition(NOT_FOUND, f"no route on which receivers meet senders of '{name}'")
 
     def reached(self, connection: Connection, event: Event) -> None:
-        """Lets nothing wait any longer for a peer that is attached to all it was told of."""
+        """Ends the wait for a peer that has attached to all addresses reported to it."""
         assert isinstance(event, AddressesReached)
         watch = self._watches.get(event.link)
         if watch is None:
             return
         for node in [node for node, watches in self._expected.items() if watch in watches]:
-            if node.key.address in watch.told and node.key.address not in watch.changes:
+            if node.key.address in watch.reported and node.key.address not in watch.changes:
                 self._expect_no_more(node, watch)
 
     def end(self, link: LinkId) -> bool:
-        """Ends a watch; false: there is none of that name."""
+        """Ends a watch; False: there is none of that name."""
         watch = self._watches.pop(link, None)
         if watch is None:
             return False
@@ -144,14 +143,14 @@ class Watchers:
         return True
 
     def connection_lost(self, connection: Connection) -> None:
-        """Forgets what a connection has watched."""
+        """Ends the watches of a connection."""
         for watch in [each for each in self._watches.values() if each.connection is connection]:
             self.end(watch.link)
 
     def expect(self) -> None:
-        """Lets what comes wait for those who are about to hear of it; before anything is sent on.
+        """Makes deliveries wait for watchers not informed yet; call before they are forwarded.
 
-        Whoever has attached since is waited for no longer.
+        Watchers that have attached since are not awaited.
         """
         for node in [node for node in self._registry.moved if node in self._expected]:
             connections = {link.connection for link in node.outgoing}
@@ -163,7 +162,7 @@ class Watchers:
         for node in self._registry.fed:
             if node.feeds and _may_meet(node):
                 for watch in self._watching(node.key.address):
-                    if watch.alarm is None and node.key.address not in watch.told:
+                    if watch.alarm is None and node.key.address not in watch.reported:
                         if self._is_theirs(watch, node):
                             self._expect(node, watch)
 
@@ -184,18 +183,18 @@ class Watchers:
         self._granter.receivers_changed(node)
 
     def review(self) -> None:
-        """Tells of senders that have come and gone during the turn; to be called when it ends."""
+        """Reports addresses that got or lost senders; to be called at the end of a turn."""
         fed, self._registry.fed = self._registry.fed, {}
         if not self._watches:
             return
-        heard: dict[_Watch, None] = {}
+        changed: dict[_Watch, None] = {}
         for node in fed:
             if _may_meet(node):
                 for watch in self._watching(node.key.address):
                     if watch.alarm is None and watch.saw(node, self._is_theirs(watch, node)):
-                        heard[watch] = None
-        for watch in heard:
-            self._tell(watch)
+                        changed[watch] = None
+        for watch in changed:
+            self._report(watch)
         for watch in list(self._unanswered.values()):
             self._answer(watch)
 
@@ -211,7 +210,7 @@ class Watchers:
         for node in self._registry.nodes.values():
             if node.feeds and _may_meet(node) and matches(watch.pattern, node.key.address):
                 watch.saw(node, self._is_theirs(watch, node))
-        self._tell(watch)
+        self._report(watch)
 
     def _is_theirs(self, watch: _Watch, node: Node) -> bool:
         """Returns whether a peer may receive from a node of the pattern that it watches."""
@@ -219,7 +218,7 @@ class Watchers:
         return denial is None
 
     def _watching(self, address: str) -> list[_Watch]:
-        """Returns those that watch an address."""
+        """Returns the watches that match an address."""
         if self._tree is None:
             equal: dict[object, list[_Watch]] = {}
             for watch in self._watches.values():
@@ -229,7 +228,7 @@ class Watchers:
         found = self._tree.find_all(address)
         return [watch for index in found for watch in self._in_tree[index]]
 
-    def _tell(self, watch: _Watch) -> None:
+    def _report(self, watch: _Watch) -> None:
         changes, watch.changes = watch.changes, {}
         come = tuple(outside(address) for address, is_fed in changes.items() if is_fed)
         gone = tuple(outside(address) for address, is_fed in changes.items() if not is_fed)

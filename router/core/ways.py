@@ -1,31 +1,31 @@
-"""Who can be reached through whom: what routers tell each other about the links between them.
+"""Ways: routers report to each other which receivers can be reached through them.
 
 A router may receive from another one that receives from it, or from a third that does. Each would
-then give the other credit for what the other could take, and a delivery would go round and round.
-So a router tells whoever sends to it, on the link itself, on which ways receivers are reached
-through it, and credit is given for those alone.
+then grant the other credit for the other's own receivers, and a delivery would circulate. So a
+router reports to each of its senders, on the link itself, the ways on which receivers are reached
+through it, and credit is granted for these alone.
 
-Theory of operation. A way is the stops (``model.ways``) from a node on to one where somebody
-receives who is no router. Each node knows its own: itself, if somebody like that receives from it;
-and every way that a router which receives from it has told, behind its own stop. A way that comes
-back to the node is none. So ways never go in circles, and end where nobody receives any more::
+Theory of operation. A way is the list of stops (``model.ways``) from a node to one that has a
+receiver which is no router. Each node knows its own ways: itself, if it has such a receiver; and
+every way that a receiving router has reported, behind that router's stop. A way that returns to the
+node does not count. So ways never form circles, and end where there are no receivers any more::
 
-    dc1  ──▶  dc2  ──▶  receiver         dc2 tells dc1: (dc2)
-      ▲         │                        dc2 tells whoever else sends to it: (dc2)
+    dc1  ──▶  dc2  ──▶  receiver         dc2 reports to dc1: (dc2)
+      ▲         │                        dc2 reports to its other senders: (dc2)
       └── dc3 ◀─┘                        dc3 has no way: dc2's leads to dc1, and dc1's to dc2
 
-To each sender that is told which does not lead through the node that it sends from. Of several ways
-to one place the shortest is told; to a sibling, which has senders of its own to leave out, the
-shortest by each next stop. A sibling is told of all but other siblings' receivers; its ways begin
-with the stop that both share. As long as nothing is told, the node itself is the way: between
-workers that is the rule. So it is while receivers are about to attach: watchers of a pattern
-(``Node.awaited``), or those of other workers (``Node.pending``).
+Each sender gets the ways that do not lead through the node from which it sends. Of several ways to
+one place the shortest is reported; to a sibling, which has senders of its own to exclude, the
+shortest by each next stop. A sibling gets all ways except those to other siblings' receivers; its
+ways begin with the stop that both share. While no ways have been reported, the node itself is the
+way: between workers that is the rule. It also holds while receivers are about to attach: watchers
+of a pattern (``Node.awaited``), or receivers of other workers (``Node.pending``).
 
-What is told goes with the link's next flow (``AdvertiseWays``), before or with the credit that it
-is about, so a sender that has credit knows for whom. What is under way when the ways change is
-stopped by what the deliveries themselves say that they have passed (``forward``). They say it where
-whoever receives may pass them on to routers, which is told, too: traffic that ends at the next
-router is not burdened, and may take the express lane.
+Ways are sent with the link's next flow (``AdvertiseWays``), before or with the credit that depends
+on them, so a sender with credit knows for whom it is. Deliveries under way when the ways change are
+stopped by the list of stops that they have passed (``forward``). They have such a list where the
+receivers may forward them to routers; the flow says so, too. Traffic that ends at the next router
+has none, and may take the express lane.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,13 +65,13 @@ class WayFinder:
         self._changed: dict[Node, None] = {}
 
     def advertised(self, connection: Connection, event: Event) -> None:
-        """Handles what a receiving peer has told."""
+        """Handles the ways that a receiving peer has advertised."""
         assert isinstance(event, WaysAdvertised)
         link = connection.outgoing.get(event.link)
         node = None if link is None else self._registry.node_of(link)
         if link is None or node is None:
             return
-        before = _told(node, link)
+        before = _reported_ways(node, link)
         link.ways, link.is_traced = event.ways, event.is_traced
         self._count_cost(node, link)
         node.look_at(link)
@@ -85,7 +85,7 @@ class WayFinder:
         self._changed[node] = None
 
     def _try_again(self, node: Node, link: OutgoingLink) -> None:
-        """Lets a router have again what it gave back: somebody there has not seen it."""
+        """Allows a router a delivery that it returned: a receiver there has not had it."""
         assert link.link is not None
         for pairing in (*node.given_back, *node.hopeful, *self._settler.returned):
             if pairing.tried is not None and feed_of(pairing).node is node:
@@ -101,7 +101,7 @@ class WayFinder:
                 self._lanes.consider(node)
 
     def review(self) -> None:
-        """Tells what has changed during the turn; to be called when it ends."""
+        """Advertises the changes of the turn; to be called when it ends."""
         moved, fed = self._registry.moved, self._registry.fed
         if not (self._changed or moved or fed):
             return
@@ -114,9 +114,9 @@ class WayFinder:
         for node in changed:
             for incoming in node.feeds:
                 if incoming.address is not None and incoming.link is not None:
-                    self._tell(node, incoming)
+                    self._report(node, incoming)
 
-    def _tell(self, node: Node, incoming: IncomingLink) -> None:
+    def _report(self, node: Node, incoming: IncomingLink) -> None:
         connection = incoming.connection
         if connection is None or not connection.capabilities.traces:
             return
@@ -132,7 +132,7 @@ class WayFinder:
 
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:
-    """Tells whether what a sender brings may go on to routers, from here or from other workers."""
+    """Returns whether a sender's deliveries may go to routers, from here or from other workers."""
     is_far = is_sibling(incoming.connection)
     goes_on = any(link.traces or (link.is_traced and not is_far) for link in node.outgoing)
     return goes_on or turns(node, incoming)
@@ -156,8 +156,8 @@ def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
     """Returns the ways from a node by a link to a router or a sibling."""
     if is_end(link):
         return ()
-    told = _told(node, link)
-    return told if is_sibling(link.connection) else _behind(node, told)
+    ways = _reported_ways(node, link)
+    return ways if is_sibling(link.connection) else _behind(node, ways)
 
 
 def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
@@ -167,7 +167,7 @@ def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
             yield Way((node.stop, *way.stops), way.gains)
 
 
-def _told(node: Node, link: OutgoingLink) -> Ways:
-    """Returns the ways behind a link to a router or a sibling, as far as that has told."""
+def _reported_ways(node: Node, link: OutgoingLink) -> Ways:
+    """Returns the ways that a router or a sibling has reported on a link."""
     ways = ways_through(link)
     return (Way((node.stop,)),) if ways is None else ways

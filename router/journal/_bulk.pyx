@@ -155,7 +155,7 @@ cdef class Lives:
     cdef Life *lives
     cdef int32_t count         # of lives, those that are over included
     cdef int32_t alive
-    cdef int32_t room
+    cdef int32_t capacity
     cdef int32_t *index
     cdef uint32_t mask
     cdef uint32_t taken        # places of the index that are not free
@@ -178,7 +178,7 @@ cdef class Lives:
         free(self.index)
 
     def apply(self, block, apply_row):
-        """Takes all records of a block."""
+        """Follows the records of a block."""
         cdef Py_buffer view
         cdef Py_ssize_t at
         self.blocks.append(block)
@@ -272,7 +272,7 @@ cdef class Lives:
         self, uint64_t incoming, const uint8_t *key, int32_t step, int32_t row
     ) except -1:
         cdef Life *life
-        if self.count == self.room or self.taken * 2 > self.mask:
+        if self.count == self.capacity or self.taken * 2 > self.mask:
             self.grow(max(256, self.alive * 2))
         life = &self.lives[self.count]
         memcpy(life.key, key, KEY)
@@ -301,12 +301,12 @@ cdef class Lives:
         life.step = 0
         self.alive -= 1
 
-    cdef int grow(self, int32_t room) except -1:
-        """Makes room for so many lives and forgets those that are over; the order stays."""
+    cdef int grow(self, int32_t capacity) except -1:
+        """Makes capacity for so many lives and forgets those that are over; the order stays."""
         cdef int32_t each, kept = 0
         cdef uint32_t places = 1024
         cdef void *memory
-        if room >= 1 << 28:
+        if capacity >= 1 << 28:
             raise MemoryError
         for each in range(self.count):
             if self.lives[each].step:
@@ -314,12 +314,12 @@ cdef class Lives:
                     self.lives[kept] = self.lives[each]
                 kept += 1
         self.count = kept
-        memory = realloc(self.lives, room * sizeof(Life))
+        memory = realloc(self.lives, capacity * sizeof(Life))
         if memory == NULL:
             raise MemoryError
         self.lives = <Life *>memory
-        self.room = room
-        while places < <uint32_t>room * 4:
+        self.capacity = capacity
+        while places < <uint32_t>capacity * 4:
             places *= 2
         memory = malloc(places * sizeof(int32_t))
         if memory == NULL:

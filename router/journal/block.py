@@ -201,14 +201,14 @@ def open_block(octets: memoryview, offset: int = 0, *, salt: int = 0) -> Block:
 
 
 def salted(octets: bytes, salt: int) -> bytes:
-    """Gives the blocks in ``octets``, which are whole and have no salt, with that of a segment."""
+    """Returns the blocks in ``octets``, whole and without salt, with the salt of a segment."""
     blocks = bytearray(octets)
     add_salt(blocks, salt)
     return bytes(blocks)
 
 
 def add_salt(blocks: bytearray, salt: int) -> None:
-    """Gives blocks, which are whole and have no salt, that of a segment."""
+    """Adds the salt of a segment to whole blocks without salt."""
     offset = 0
     while offset < len(blocks):
         _, crc, length, *_ = HEADER.unpack_from(blocks, offset)

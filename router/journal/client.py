@@ -1,4 +1,4 @@
-"""The worker's half of the journal: records in, blocks out, durability back. Sans-I/O.
+"""The worker's half of the journal: accepts records, sends blocks, reports durability. Sans-I/O.
 
     RecordWriter -- blocks --> unsent --> sent, not durable --> forgotten
                                |<------- kept here ------->|
@@ -46,20 +46,20 @@ class ClientState(enum.Enum):
 
 
 class JournalReplyError(RouterError):
-    """The other end of the socket is no journal, or a broken one. Drop the connection."""
+    """The other end of the socket is no journal, or a broken one; drop the connection."""
 
 
 class JournalClient:
-    """Hands the records of one worker to the journal's process.
+    """Sends the records of one worker to the journal's process.
 
     Attributes:
         records: appends records; each of its methods returns a sequence number.
         state: see the table of the module.
         durable_sequence: all records up to this one are durable.
-        health: of the journal, as it said last.
-        errno: of its last failure, 0 if it writes.
-        refusal: why it refused, if it did.
-        lost_records: records that the journal once called durable and no longer knows.
+        health: the journal's health in its last reply.
+        errno: the journal's last error number, 0 while it writes.
+        refusal: the journal's refusal, if any.
+        lost_records: records that the journal reported durable and no longer has.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class JournalClient:
             router: id of the router.
             worker: number of the worker.
             incarnation: larger than in any earlier life of that worker: its start in nanoseconds.
-            budget_octets: what may wait here before ``is_over_budget``.
+            budget_octets: octets that may wait here before ``is_over_budget``.
         """
         self.records = RecordWriter(worker=worker, incarnation=incarnation)
         self.state = ClientState.LOST
@@ -92,17 +92,17 @@ class JournalClient:
 
     @property
     def appended_sequence(self) -> int:
-        """Sequence number of the last record that was appended; 0 if none was."""
+        """Sequence number of the last appended record; 0: none was appended."""
         return self.records.next_sequence - 1
 
     @property
     def waiting_octets(self) -> int:
-        """Octets that are not durable yet, headers included."""
+        """Octets that are not durable yet, with headers."""
         return self._kept_octets + self.records.open_octets
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether more waits here than should: give no credit until it does not."""
+        """Whether more octets wait here than should; grant no credit meanwhile."""
         return self.waiting_octets > self._budget_octets
 
     def append(self, rows: bytes | memoryview, heap: bytes | memoryview = b"") -> int:
@@ -110,7 +110,7 @@ class JournalClient:
         return self.records.append_rows(rows, heap)
 
     def connection_made(self) -> None:
-        """A socket to the journal is connected."""
+        """Records that a socket to the journal is connected."""
         if self.state is not ClientState.LOST:
             raise MisuseError(f"connection_made while {self.state.value}")
         self.state = ClientState.GREETING
@@ -119,16 +119,16 @@ class JournalClient:
         )
 
     def connection_lost(self) -> None:
-        """The socket is gone; what is not durable is kept for the next one."""
+        """Handles the loss of the socket; records not durable yet are kept for the next one."""
         self.state = ClientState.LOST
         self._outgoing = memoryview(b"")
         self._incoming = b""
         self._sent_blocks = 0
 
     def data_to_send(self) -> memoryview:
-        """Shows the next octets for the socket, maybe not all; empty if there are none.
+        """Returns the next octets for the socket, perhaps not all; empty: there are none.
 
-        Ends the block under way, so call it at the end of a turn and not after each record.
+        Ends the current block, so call it at the end of a turn and not after each record.
         """
         if self.state is ClientState.OPEN and not self._outgoing:
             self._keep_finished()
@@ -138,19 +138,19 @@ class JournalClient:
         return self._outgoing
 
     def bytes_sent(self, octets: int) -> None:
-        """Confirms that the first ``octets`` of ``data_to_send`` are on their way."""
+        """Confirms that the first ``octets`` of ``data_to_send`` have been sent."""
         if octets > len(self._outgoing):
             raise MisuseError(f"{octets} octets sent of {len(self._outgoing)}")
         self._outgoing = self._outgoing[octets:]
 
     def receive_data(self, octets: bytes | memoryview) -> int:
-        """Takes octets from the journal.
+        """Handles octets from the journal.
 
         Returns:
             The number up to which all records are durable.
 
         Raises:
-            JournalReplyError: they are no replies.
+            JournalReplyError: they are not valid replies.
         """
         self._incoming += octets
         whole = len(self._incoming) // REPLY.size * REPLY.size
@@ -186,7 +186,7 @@ class JournalClient:
             self._sent_blocks = max(0, self._sent_blocks - 1)
 
     def _succeed(self, incarnation: int) -> bool:
-        """Becomes the life behind another; tells whether it could. The connection is at its end."""
+        """Succeeds another life of the worker; returns whether it could. The connection ended."""
         if self._was_open or not self.records.rename(incarnation + 1):
             return False
         self._origin = Origin(self._origin.worker, incarnation + 1)

@@ -21,14 +21,14 @@ class LatestFacts:
         self.links: dict[tuple[int, int], LinkRow] = {}
 
     def admit(self, origin: Origin, first_sequence: int) -> None:
-        """Takes ``origin`` in, in place of its worker's other lives; see ``Log.admit``."""
+        """Admits ``origin`` in place of its worker's other lives; see ``Log.admit``."""
         for other in [other for other in self.marks if other.worker == origin.worker]:
             if other != origin:
                 del self.marks[other]
         self.marks[origin] = max(self.marks.get(origin, 1), first_sequence)
 
     def learn(self, block: Block) -> None:
-        """Notes what ``block`` changes."""
+        """Records the changes of ``block``."""
         if block.flags & BlockFlag.OWN:
             for row in block.unpacked_rows():
                 if row[0] == RecordKind.MARK:

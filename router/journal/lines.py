@@ -1,4 +1,4 @@
-"""Lines of a log: each is written whole and at once, or lost and counted; no writer waits long.
+"""Log lines: each is written whole and at once, or lost and counted; no writer waits long.
 
 Theory of operation. A broken output (a file on a full disk, a pipe whose reader has
 gone or hangs, a closed terminal) must not stop a router or make it fail. A line that
@@ -20,12 +20,12 @@ import stat
 from typing import Final, TextIO
 
 PATIENCE_SECONDS: Final = 0.05
-"""How long a reader may take to make room for a line, if the line before was not lost."""
+"""How long a reader may take to make space for a line, if the previous line was not lost."""
 
 CLOSED: Final = "it is closed"
 
 _CHUNK_OCTETS: Final = 4096
-"""A pipe that says that it has room takes as much as this without waiting (PIPE_BUF)."""
+"""A writable pipe accepts this many octets without waiting (PIPE_BUF)."""
 
 
 class LineWriter(io.TextIOBase):
@@ -40,14 +40,14 @@ class LineWriter(io.TextIOBase):
         """Writes nothing yet.
 
         Args:
-            stream: takes the lines; None: there is none, all are lost.
-            is_json: the form of the line that tells how many were lost.
+            stream: the output; None: there is none, all lines are lost.
+            is_json: the form of the line that reports how many were lost.
         """
         self.lost = 0
         self.trouble: str | None = None
         self._stream = stream
         self._is_json = is_json
-        self._untold = 0
+        self._unreported = 0
         self._is_torn = False
         self._descriptor = _descriptor_of(stream)
         self._is_file = self._descriptor is not None and _is_file(self._descriptor)
@@ -55,9 +55,9 @@ class LineWriter(io.TextIOBase):
     def write(self, text: str) -> int:
         """Writes a line, or counts it; ``text`` ends in a newline."""
         try:
-            if self._untold:
+            if self._unreported:
                 self._write(self._report())
-                self._untold = 0
+                self._unreported = 0
             self._write(text)
         except OSError as error:
             self._lose(os.strerror(error.errno) if error.errno else str(error))
@@ -68,10 +68,10 @@ class LineWriter(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Does nothing: there is nothing left."""
+        """Does nothing: no line is buffered."""
 
     def isatty(self) -> bool:
-        """Whether a person reads the lines."""
+        """Returns whether the output is a terminal."""
         with contextlib.suppress(ValueError):
             return self._stream is not None and self._stream.isatty()
         return False
@@ -79,13 +79,13 @@ class LineWriter(io.TextIOBase):
     def _lose(self, reason: str) -> None:
         self.trouble = reason
         self.lost += 1
-        self._untold += 1
+        self._unreported += 1
 
     def _write(self, text: str) -> None:
         """Writes a line.
 
         Raises:
-            OSError, ValueError: it cannot, or not all of it.
+            OSError, ValueError: the line was not, or not wholly, written.
         """
         if self._stream is None:
             raise ValueError(CLOSED)
@@ -108,13 +108,13 @@ class LineWriter(io.TextIOBase):
         if self._is_file:
             return os.write(descriptor, octets)
         seconds = 0.0 if self.trouble is not None else PATIENCE_SECONDS
-        if not _has_room(descriptor, seconds):
+        if not _is_writable(descriptor, seconds):
             raise BlockingIOError("nobody reads it")
         return os.write(descriptor, octets[:_CHUNK_OCTETS])
 
     def _report(self) -> str:
         now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
-        count, reason = self._untold, self.trouble
+        count, reason = self._unreported, self.trouble
         if not self._is_json:
             return f'{now} [warning  ] lines.lost count={count} reason="{reason}"\n'
         facts = {"count": count, "reason": reason, "event": "lines.lost"}
@@ -122,7 +122,7 @@ class LineWriter(io.TextIOBase):
 
 
 def hold_standard_streams() -> None:
-    """Opens those of standard input, output and error that are closed: no socket is to be one."""
+    """Opens closed standard streams, so that no socket gets the descriptor of one."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -145,7 +145,7 @@ def _is_file(descriptor: int) -> bool:
     return False
 
 
-def _has_room(descriptor: int, seconds: float) -> bool:
+def _is_writable(descriptor: int, seconds: float) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLOUT)
     return bool(poller.poll(seconds * 1000))

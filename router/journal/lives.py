@@ -1,4 +1,4 @@
-"""Follows the lives of deliveries through the records, as long as they take a usual way.
+"""Follows deliveries through the records, as long as their sequence of records is a usual one.
 
 Nearly all deliveries are settled soon after their arrival, so a delivery is at first only followed,
 as a list of the rows about it, along the few usual ways of a life:
@@ -38,7 +38,7 @@ _DONE: Final = -1
 
 
 def way_of(kind: int, step: int, *, is_settled: bool = False, has_outgoing: bool = False) -> int:
-    """Numbers a row of ``kind`` at a step of a life."""
+    """Returns the number of a row of ``kind`` at a step of a life."""
     return step << 10 | kind << 2 | is_settled << 1 | has_outgoing
 
 
@@ -55,10 +55,10 @@ WAYS: Final[Mapping[int, int]] = {
 
 
 class Following(Interface):
-    """What a twin does."""
+    """The interface of both implementations."""
 
     def apply(self, block: Block, apply_row: ApplyRow) -> None:
-        """Takes all records of a block; what is not followed goes to ``apply_row``."""
+        """Follows the records of a block; those not followed go to ``apply_row``."""
 
     def make_all(self, apply_row: ApplyRow) -> None:
         """Makes all that is only followed, and lets go of the blocks that it was followed in."""
@@ -83,16 +83,16 @@ class Lives:
     """The reference."""
 
     def __init__(self, made: Mapping[Place, Any]) -> None:
-        """Follows nothing yet.
+        """Follows no delivery yet.
 
         Args:
-            made: deliveries that are not followed any more; what comes of them is applied at once.
+            made: deliveries no longer followed; further rows about them are applied at once.
         """
         self._made = made
         self._lives: dict[Place, _Life] = {}
 
     def apply(self, block: Block, apply_row: ApplyRow) -> None:
-        """Takes all records of a block; what is not followed goes to ``apply_row``."""
+        """Follows the records of a block; those not followed go to ``apply_row``."""
         lives, made = self._lives, self._made
         for index, (kind, flags, key, incoming, outgoing) in enumerate(
             _BRIEF.iter_unpack(block.rows)
@@ -127,7 +127,7 @@ class Lives:
 
 
 def make_lives(made: dict[Place, Any]) -> Following:
-    """Makes the compiled twin where there is one, else the other; see ``Lives``."""
+    """Returns the compiled implementation if there is one, else the reference; see ``Lives``."""
     if shortcuts is None:
         return Lives(made)
     following: Following = shortcuts.Lives(WAYS, _RECEIVED, made)

@@ -61,17 +61,17 @@ RESERVE_OCTETS: Final = 1 << 20
 """Zeros kept ahead of what is written: some 10,000 records to settle with on a full disk."""
 
 _NANOSECONDS: Final = 1_000_000_000
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """What ``Log.open`` found.
+    """The findings of ``Log.open``.
 
     Attributes:
         segments: how many there were.
         cut_octets: length of the torn tail that was cut.
-        damage: what could not be read of the segments that were looked at: the last ones.
+        damage: unreadable parts of the segments that were checked: the last ones.
         router: id of the router that wrote the last segment; None: there is none.
     """
 
@@ -89,12 +89,12 @@ class Log:
     Attributes:
         health: see the table of the module.
         errno: of the last failure, 0 in WRITING.
-        durable: next sequence number of each origin of which nothing is durable yet.
-        pending_octets: appended and not durable.
-        commits: flushes that made something durable.
-        written_octets: that these commits made durable, fences included.
+        durable: the next sequence number that is not durable yet, by origin.
+        pending_octets: octets appended and not durable.
+        commits: flushes that made records durable.
+        written_octets: octets made durable by these commits, fences included.
         sealed: how many segments were sealed since ``open``.
-        number: of the newest segment, or of the one that could not be begun.
+        number: number of the newest segment, or of the one that could not be created.
     """
 
     def __init__(
@@ -109,17 +109,17 @@ class Log:
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Does nothing yet: ``open`` does.
+        """Makes a closed log; ``open`` opens it.
 
         Args:
             directory: of the segments; made if missing.
             router: id of the router that the journal belongs to.
             disk: the operating system's, or a test's.
-            incarnation: which life of the journal's process; its start in nanoseconds.
+            incarnation: start time of the journal's process, in nanoseconds.
             segment_octets: a segment that would grow beyond is sealed before.
             reserve_octets: zeros kept ahead of what is written.
             rotate_seconds: a segment with records in it is sealed when it is as old as this.
-            retry_seconds: pause between two tries after a failure.
+            retry_seconds: pause between two attempts after a failure.
         """
         self.directory = directory
         self.router = router
@@ -196,12 +196,12 @@ class Log:
         )
 
     def append(self, octets: bytes, blocks: list[Block]) -> None:
-        """Takes whole blocks, to be made durable by the next commit that succeeds.
+        """Accepts whole blocks, which the next successful commit makes durable.
 
         Args:
-            octets: of the blocks, as they are to be stored.
-            blocks: the same, opened. Each one's first sequence number is what ``appended`` says
-                for its origin; the caller has seen to that.
+            octets: the encoded blocks, as they are stored.
+            blocks: the same, decoded. The caller has checked that the first sequence number of each
+                is the one that ``appended`` has for its origin.
         """
         for block in blocks:
             self._facts.learn(block)
@@ -209,12 +209,12 @@ class Log:
         self.pending_octets += len(octets)
 
     def admit(self, origin: Origin, first_sequence: int) -> None:
-        """Begins or goes on with ``origin``, after which its worker's earlier lives write no more.
+        """Admits ``origin``; earlier lives of its worker can write no more.
 
         Args:
-            origin: who will append.
-            first_sequence: the first record that it can still hand in. If that is later than what
-                is expected, the records between are lost, and the gap in the sequence says so.
+            origin: the origin that will append.
+            first_sequence: the first record that it can still send. If that is later than expected,
+                the records between are lost, and the gap in the sequence shows it.
         """
         self._facts.admit(origin, first_sequence)
         self.durable = {
@@ -224,7 +224,7 @@ class Log:
 
     @property
     def deadline_ns(self) -> int | None:
-        """When ``commit`` should be called though nothing was appended; None for never."""
+        """When ``commit`` should be called although nothing was appended; None: never."""
         if self._blocked_until_ns:
             return self._blocked_until_ns
         if self.health is not Health.WRITING:
@@ -234,18 +234,18 @@ class Log:
         return self._segment.begun_ns + self._rotate_ns
 
     def commit(self, now_ns: int) -> bool:
-        """Makes all that was appended durable, and does what else is due.
+        """Makes all appended blocks durable, and does what else is due.
 
         Returns:
-            Whether nothing is pending any more. If something is, ``health`` and ``errno`` say
-            why, and ``deadline_ns`` when to try again.
+            Whether nothing is pending any more. Otherwise ``health`` and ``errno`` say why, and
+            ``deadline_ns`` when to try again.
         """
         if now_ns >= self._blocked_until_ns:
             self._attempt(now_ns)
         return not self._pending
 
     def close(self, now_ns: int) -> bool:
-        """Commits, seals the segment and lets the directory go.
+        """Commits, seals the segment and unlocks the directory.
 
         Returns:
             Whether everything was durable.
@@ -261,49 +261,49 @@ class Log:
     def _attempt(self, now_ns: int) -> None:
         """Commits and sets ``health``."""
         try:
-            has_room = self._commit(now_ns)
+            has_space = self._commit(now_ns)
         except OSError as error:
             self._blocked_until_ns = now_ns + self._retry_ns
             self.errno = error.errno or errno.EIO
-            self.health = Health.DISK_FULL if self.errno in _NO_ROOM else Health.IO_ERROR
+            self.health = Health.DISK_FULL if self.errno in _DISK_FULL else Health.IO_ERROR
             if self.health is Health.IO_ERROR:
                 self._abandon()
             return
         self._blocked_until_ns = 0
-        if has_room:
+        if has_space:
             self.health = Health.WRITING
             self.errno = 0
 
     def _commit(self, now_ns: int) -> bool:
-        """Does what is due.
+        """Writes the pending blocks and does what else is due.
 
         Returns:
-            Whether there is room for more.
+            Whether there is space for more.
 
         Raises:
-            OSError: what is pending still is.
+            OSError: the blocks stay pending.
         """
-        segment, has_room = self._segment, True
+        segment, has_space = self._segment, True
         if segment is None:
             segment = self._begin_segment(now_ns)
         elif self._is_due(segment, now_ns):
-            has_room = self._rotate(segment, now_ns)
+            has_space = self._rotate(segment, now_ns)
             segment = self._segment or segment
         group = self._next_group(segment, now_ns)
         try:
-            has_room &= self._fill(segment, len(group), now_ns)
+            has_space &= self._fill(segment, len(group), now_ns)
         except OSError as error:
             if error.errno != errno.EFBIG or not segment.has_records:
                 raise
             segment = self._begin_after(segment, now_ns)  # this file may not grow; another may
             group = self._next_group(segment, now_ns)
-            has_room = self._fill(segment, len(group), now_ns)
+            has_space = self._fill(segment, len(group), now_ns)
         if group:
             self._write(segment, group)
-        return has_room
+        return has_space
 
     def _next_group(self, segment: SegmentFile, now_ns: int) -> bytearray:
-        """Returns the octets of the next commit: a fence and all that is not durable, if any is."""
+        """Returns the octets of the next commit: a fence and all pending blocks, if any."""
         if not self._pending:
             return bytearray()
         fence = own_block(
@@ -312,7 +312,7 @@ class Log:
         return bytearray().join((fence, *self._pending))
 
     def _write(self, segment: SegmentFile, group: bytearray) -> None:
-        """Makes ``group``, which is all that is pending, durable."""
+        """Makes ``group``, all pending blocks, durable."""
         segment.write(group)
         try:
             segment.flush(len(group))
@@ -328,13 +328,13 @@ class Log:
             self._note_newest(self._begun)
 
     def _fill(self, segment: SegmentFile, group_octets: int, now_ns: int) -> bool:
-        """Writes zeros ahead of what is written.
+        """Writes zeros ahead of the written octets.
 
         Returns:
-            Whether the reserve is there as well.
+            Whether the reserve is complete as well.
 
         Raises:
-            OSError: there is no room for ``group_octets``.
+            OSError: there is no space for ``group_octets``.
         """
         needed = segment.durable_octets + group_octets
         is_writing = self.health is Health.WRITING
@@ -345,7 +345,7 @@ class Log:
         try:
             segment.fill(needed + len(self._zeros), self._zeros)
         except OSError as error:
-            if segment.zeroed_octets < needed or error.errno not in _NO_ROOM:
+            if segment.zeroed_octets < needed or error.errno not in _DISK_FULL:
                 raise
             if error.errno == errno.EFBIG:
                 return True  # not the disk is full, only this file: the next one has room
@@ -354,7 +354,7 @@ class Log:
         return True
 
     def _note_full(self, error: OSError, now_ns: int) -> None:
-        """There is no room for more, though there is for what is pending."""
+        """Records that there is space for the pending blocks and for nothing more."""
         self.health = Health.DISK_FULL
         self.errno = error.errno or errno.ENOSPC
         self._full_until_ns = now_ns + self._retry_ns
@@ -367,17 +367,18 @@ class Log:
         return is_full or now_ns - segment.begun_ns >= self._rotate_ns
 
     def _rotate(self, segment: SegmentFile, now_ns: int) -> bool:
-        """Begins the segment after ``segment``.
+        """Creates the segment after ``segment``.
 
         Returns:
-            Whether there was room. If not, ``segment`` goes on, with what reserve it has.
+            Whether there was space. If not, ``segment`` is written further, with what is left of
+            its reserve.
         """
         if now_ns < self._full_until_ns:
             return False
         try:
             self._begin_after(segment, now_ns)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _DISK_FULL:
                 raise
             self._note_full(error, now_ns)
             return False
@@ -413,7 +414,7 @@ class Log:
         return read_newest(self._disk.read(self.directory / NEWEST_NAME))
 
     def _note_newest(self, number: int) -> None:
-        """Writes down, as far as the disk allows, that a segment holds something durable."""
+        """Records, as far as the disk allows, that a segment holds durable records."""
         self._noted = number
         path = self.directory / NEWEST_NAME
         with contextlib.suppress(OSError):
@@ -441,7 +442,7 @@ class Log:
             segment.abandon()
 
     def _seal_found(self, number: int, scan: SegmentScan, now_ns: int) -> None:
-        """Cuts and seals the segment that the last life of this process left behind."""
+        """Cuts and seals the segment that the previous process left behind."""
         if scan.tail is Tail.SEALED:
             return
         path = self.directory / segment_name(number)
@@ -464,7 +465,7 @@ class Log:
 
 
 def _router_of(scan: SegmentScan) -> str | None:
-    """Reads ``scan`` to its end and tells whose it is; None if its head is not among the blocks."""
+    """Reads ``scan`` to its end and returns its router; None: its head is not among the blocks."""
     router: str | None = None
     for _, block in scan.blocks():
         if block.flags & BlockFlag.OWN:

@@ -77,7 +77,7 @@ class Memory:
         return cast("dict[tuple[LinkKey, DeliveryKey], Unsettled]", self._made)
 
     def apply(self, block: Block) -> None:
-        """Takes all records of ``block``."""
+        """Applies all records of ``block``."""
         self._lives.apply(block, self._apply_row)
 
     def _apply_row(self, block: Block, index: int) -> None:
@@ -96,7 +96,7 @@ class Memory:
             self.unreadable_records += 1
 
     def cloud(self, worker: int | None = None) -> None:
-        """Notes that records are missing, of ``worker`` or, if None, of anybody."""
+        """Records that records of ``worker`` are missing; None: of any worker."""
         for delivery in self.deliveries.values():
             if worker is None or delivery.worker == worker:
                 delivery.clouded = True
@@ -197,7 +197,7 @@ class Memory:
 
 
 def _resume(before: Unsettled, again: Unsettled) -> None:
-    """Takes over from ``again`` what a resumed delivery brings anew (§2.6.13)."""
+    """Adds the new payload of a resumed delivery, ``again`` (§2.6.13)."""
     before.worker, before.tag = again.worker, again.tag
     before.source_settled |= again.source_settled
     before.clouded |= again.clouded

@@ -42,8 +42,8 @@ def bind(path: Path) -> socket.socket:
     return listener
 
 
-def tell_of_another_name(written_by: str | None, router: str) -> None:
-    """Warns that a journal belongs to another router: containers do not know our links."""
+def warn_of_another_name(written_by: str | None, router: str) -> None:
+    """Warns that the journal belongs to another router: containers do not know our links."""
     if written_by not in {None, router}:
         _log.error(
             "journal.renamed",
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the journal's process; the supervisor starts it as ``-m router.journal.process``.
 
     Returns:
-        0 if everything that came is durable, 1 if not, 2 if the journal cannot be opened.
+        0 if all received records are durable, 1 if not, 2 if the journal cannot be opened.
     """
     options = _parser().parse_args(arguments)
     hold_standard_streams()
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         damage=opened.damage,
         health=log.health,
     )
-    tell_of_another_name(opened.router, options.router)
+    warn_of_another_name(opened.router, options.router)
     reclaimer = None
     if not options.keep:
         reclaimer = Reclaimer(options.directory, archive=options.archive)

@@ -11,7 +11,7 @@ must be a segment that is no longer written. A snapshot has the form of a sealed
 
     "AMQPJNL1", salt, salt | SNAPSHOT, MARK ... (OWN) | blocks of the workers | SEGMENT_END (OWN)
 
-Its blocks belong to the workers that have to take the deliveries over, and count no sequence.
+Its blocks belong to the workers that have to take the deliveries over, and have no sequence.
 Reclaim runs as a process of its own at low priority, so that the log never waits for it.
 """
 
@@ -47,7 +47,7 @@ from router.model.log_values import reason_of
 
 NICENESS: Final = 10
 DELETED_OCTETS: Final = 128 << 20
-"""Closed segments worth a snapshot, if nobody waits for them."""
+"""Closed segments that are worth a snapshot, if the pipeline does not wait for them."""
 
 _LOCK_NAME: Final = "reclaim.lock"
 _UNFINISHED_NAME: Final = "snapshot.unfinished"
@@ -55,14 +55,14 @@ _UNFINISHED_NAME: Final = "snapshot.unfinished"
 
 @attrs.frozen(kw_only=True)
 class Reclaimed:
-    """What one run did.
+    """The result of one run.
 
     Attributes:
         snapshot: its number, or None if the run had nothing to do.
-        segments: numbers of the segments that went.
-        deliveries: how many the snapshot holds.
+        segments: numbers of the removed segments.
+        deliveries: how many deliveries the snapshot holds.
         octets: length of the snapshot.
-        is_whole: nothing was missing or damaged in what went.
+        is_whole: nothing was missing or damaged in the removed segments.
     """
 
     snapshot: int | None
@@ -75,8 +75,8 @@ class Reclaimed:
 def is_worthwhile(directory: Path, through: int, *, has_archive: bool) -> bool:
     """Returns whether to reclaim now.
 
-    The pipeline gets its segments soon. But a snapshot that is larger than what it frees is not
-    written again and again: what is held for days is copied only as often as the log grows by half.
+    The pipeline gets its segments soon. But a snapshot larger than the space it frees is not
+    written repeatedly: deliveries held for days are copied only each time the log grows by half.
     """
     closed_octets = snapshot_octets = 0
     for name in os.listdir(directory):
@@ -98,13 +98,13 @@ def reclaim(
     archive: Path | None = None,
     disk: Disk | None = None,
 ) -> Reclaimed:
-    """Lets all segments up to ``through`` go.
+    """Removes all segments up to ``through``.
 
     Args:
         directory: of the segments.
-        through: number of a segment that is written no more.
+        through: number of a segment that is no longer written.
         now_ns: nanoseconds since 1970.
-        archive: where segments go; deleted if None. It may be on another disk.
+        archive: directory for removed segments; None: they are deleted. It may be on another disk.
         disk: the operating system's, or a test's.
 
     Raises:
@@ -182,7 +182,7 @@ def _store_snapshot(directory: Path, number: int, octets: bytes, disk: Disk) -> 
 
 
 def _create(path: Path, octets: bytes, disk: Disk) -> None:
-    """Makes a file with these octets, durable but for its name."""
+    """Creates a file with these octets, durable except for its name."""
     file = disk.create(path)
     try:
         write_all(disk, file, octets, 0)
@@ -206,7 +206,7 @@ def _let_go(segment: Path, archive: Path | None, disk: Disk) -> None:
 
 
 def _carry_over(segment: Path, archive: Path, disk: Disk) -> None:
-    """Moves a segment to another disk: the copy has its name only when it is durable."""
+    """Moves a segment to another disk: the copy gets its name only when it is durable."""
     unfinished = archive / f"_{segment.name}"
     with contextlib.suppress(FileNotFoundError):
         disk.remove(unfinished)

@@ -64,7 +64,7 @@ class Reclaimer:
         return None
 
     def step(self, through: int) -> None:
-        """Notes the end of a run, and begins one if there is enough to let go.
+        """Handles the end of a run, and starts one if there is enough to reclaim.
 
         Args:
             through: number of the last segment that is written no more.

@@ -49,10 +49,10 @@ class Replayed:
     """What a journal tells.
 
     Attributes:
-        memory: what is unsettled, and the links.
+        memory: the unsettled deliveries, and the links.
         chain: of the segments; tells which are missing.
         follower: next sequence number of each origin, and the holes.
-        damage: file name and place of what was durable and cannot be read.
+        damage: file name and place of durable octets that cannot be read.
         torn_octets: cut off the ends of segments.
         segments: how many were read.
         last_segment: number of the last one, or of the snapshot, or 0.
@@ -84,7 +84,7 @@ class Replayed:
         return self.follower.holes
 
     def deliveries_of(self, worker: int) -> list[Unsettled]:
-        """Returns what a successor of ``worker`` has to take over, oldest first."""
+        """Returns the deliveries that a successor of ``worker`` has to take over, oldest first."""
         return sorted(
             (each for each in self.memory.deliveries.values() if each.worker == worker),
             key=lambda each: each.received_ns,

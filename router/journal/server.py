@@ -1,4 +1,4 @@
-"""Serves the log to workers: they hand in blocks, and one flush makes a group of blocks durable.
+"""Serves the log to workers: they send blocks, and one flush makes a group of blocks durable.
 
     loop:   wait for sockets -> read each ready one once -> commit -> reply to each worker
 
@@ -43,13 +43,13 @@ from router.journal.protocol import REFUSED, REPLY, Health, Refusal, is_hello
 from router.journal.reclaimer import Reclaimer
 
 RECEIVE_OCTETS: Final = 1 << 20
-"""Read from one worker in one turn."""
+"""Octets read from one worker in one turn."""
 
 PENDING_OCTETS: Final = 32 << 20
 """While more than this waits for the disk, no socket is read."""
 
 GRACE_SECONDS: Final = 5.0
-"""How long workers may still hand in records when the journal is to end."""
+"""How long workers may still send records when the journal is about to end."""
 
 _ACCEPTED_AT_ONCE: Final = 64
 NOBODY: Final = Origin(OWN_WORKER, 0)
@@ -76,9 +76,9 @@ class Connection:
         origin: who writes, from HELLO on.
         first_sequence: the first record that the worker still has, from HELLO on.
         partial: octets of a block that is not whole yet.
-        told: durable sequence number and health of the last reply.
+        reported: durable sequence number and health of the last reply.
         unsent: rest of a reply that the socket did not take.
-        is_deaf: the worker closed its end; what it sent before is still to be read.
+        is_deaf: the worker closed its end; octets that it sent before are still to be read.
     """
 
     socket: socket.socket
@@ -86,13 +86,13 @@ class Connection:
     origin: Origin = NOBODY
     first_sequence: int = 1
     partial: bytes = b""
-    told: tuple[int, int, int] | None = None
+    reported: tuple[int, int, int] | None = None
     unsent: bytes = b""
     is_deaf: bool = False
 
 
 class RefusalError(Exception):
-    """This connection ends here."""
+    """The connection must be refused and closed."""
 
     def __init__(self, refusal: Refusal, number: int = 0) -> None:
         super().__init__(refusal.name)
@@ -101,7 +101,7 @@ class RefusalError(Exception):
 
 
 class JournalServer:
-    """Serves workers until it is told to end."""
+    """Serves workers until the lifeline closes or SIGTERM."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class JournalServer:
             listener: bound and listening Unix stream socket.
             log: opened.
             lifeline: descriptor that reads end-of-file when the supervisor is gone.
-            reclaimer: lets old segments go; None keeps them all.
+            reclaimer: removes old segments; None: all are kept.
             grace_seconds: see the module.
             pending_octets: while more than this waits for the disk, no socket is read.
         """
@@ -139,7 +139,7 @@ class JournalServer:
         self._sealed = -1  # whatever was left by the last life may be worth a run
 
     def run(self) -> bool:
-        """Serves until the end; returns whether everything that came is durable."""
+        """Serves until the end; returns whether all received records are durable."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         if self._lifeline is not None:
@@ -157,7 +157,7 @@ class JournalServer:
         return is_durable
 
     def _now_ns(self) -> int:
-        """Nanoseconds since 1970 that never step back, whatever is done to the clock."""
+        """Returns nanoseconds since 1970 that never step back, even if the clock does."""
         return time.monotonic_ns() + self._clock_ns
 
     def _turn(self, waker: socket.socket) -> None:
@@ -173,7 +173,7 @@ class JournalServer:
         self._welcome_waiting()
         for connection in list(self._connections.values()):
             if connection.stage is Stage.SERVING:
-                self._tell(connection)
+                self._report(connection)
         self._reclaim()
 
     def _timeout(self) -> float | None:
@@ -194,7 +194,7 @@ class JournalServer:
         return not self._connections or time.monotonic() >= self._end_at
 
     def _begin_end(self, source: object) -> None:
-        """Notes that the supervisor is gone, or that SIGTERM came."""
+        """Records that the supervisor is gone, or that SIGTERM arrived."""
         if self._lifeline is not None and source == self._lifeline:
             self._selector.unregister(self._lifeline)
         elif isinstance(source, socket.socket):
@@ -218,7 +218,7 @@ class JournalServer:
             self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
-        """Tells the selector what this connection waits for."""
+        """Registers the connection's awaited events with the selector."""
         events = selectors.EVENT_READ if self._is_reading else 0
         if connection.unsent:
             events |= selectors.EVENT_WRITE
@@ -256,10 +256,10 @@ class JournalServer:
             self._refuse(connection, error)
 
     def _receive(self, connection: Connection, octets: bytes) -> None:
-        """Takes all whole blocks out of ``octets``.
+        """Removes all whole blocks from ``octets`` and appends them.
 
         Raises:
-            RefusalError: there is something wrong with them.
+            RefusalError: a block is malformed or out of sequence.
         """
         position = 0
         view = memoryview(octets)
@@ -302,7 +302,7 @@ class JournalServer:
         connection.stage = Stage.WAITING
 
     def _welcome_waiting(self) -> None:
-        """Lets in those whose predecessors are at their end, once all of them is durable."""
+        """Admits workers whose predecessors have ended, once all their records are durable."""
         if self._journal.pending_octets:
             return
         waiting = [c for c in self._connections.values() if c.stage is Stage.WAITING]
@@ -336,7 +336,7 @@ class JournalServer:
             )
         self._journal.admit(origin, connection.first_sequence)
         connection.stage = Stage.SERVING
-        self._tell(connection, known)
+        self._report(connection, known)
 
     def _commit(self) -> None:
         journal, now_ns = self._journal, self._now_ns()
@@ -355,14 +355,14 @@ class JournalServer:
             for connection in self._connections.values():
                 self._watch(connection)
 
-    def _tell(self, connection: Connection, durable: int | None = None) -> None:
-        """Tells a worker how far its records are durable, if it does not know."""
+    def _report(self, connection: Connection, durable: int | None = None) -> None:
+        """Sends a worker its durable sequence number, if it does not know it."""
         journal = self._journal
         if durable is None:
             durable = journal.durable[connection.origin] - 1
         news = (journal.health, journal.errno, durable)
-        if news != connection.told and not connection.unsent and not connection.is_deaf:
-            connection.told = news
+        if news != connection.reported and not connection.unsent and not connection.is_deaf:
+            connection.reported = news
             self._send(connection, REPLY.pack(*news))
 
     def _send(self, connection: Connection, octets: bytes) -> None:
@@ -416,7 +416,7 @@ def _next_block(octets: memoryview, position: int) -> Block | None:
 
 @contextlib.contextmanager
 def _signals_to_socket() -> Iterator[socket.socket]:
-    """Turns SIGTERM into something to select on; the terminal's SIGINT is the supervisor's."""
+    """Makes SIGTERM readable on a socket; the terminal's SIGINT is the supervisor's."""
     readable, writable = socket.socketpair()
     readable.setblocking(False)
     writable.setblocking(False)

@@ -44,7 +44,7 @@ KEPT_GUARANTEES: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
 
 
 class SendingStage(enum.IntEnum):
-    """How far a delivery has come on one outgoing link; see the table of the module."""
+    """The progress of a delivery on one outgoing link; see the table of the module."""
 
     SENT = 1
     IN_DOUBT = 2
@@ -59,7 +59,7 @@ class Sending:
     Attributes:
         outgoing: the link.
         stage: see the table of the module.
-        tag: on that link; empty if the record that told it is missing.
+        tag: on that link; empty if the record of it is missing.
         sent_ns: when it was sent last, since 1970.
         address: that it was sent to, where it is not the link's.
         delivery_count: of its last attempt.
@@ -85,7 +85,7 @@ class Unsettled:
 
     Attributes:
         key: which delivery.
-        incoming: link that it came over.
+        incoming: the link on which it was received.
         worker: who wrote about it last.
         tag: on the incoming link.
         received_ns: since 1970.
@@ -94,8 +94,8 @@ class Unsettled:
         address: its own, if its link had the anonymous terminus.
         message_octets: size of the message as far as it was known.
         message_format: §2.8.11.
-        delivery_count: as it came in.
-        ttl_milliseconds: as it came in, None if absent.
+        delivery_count: as it was received.
+        ttl_milliseconds: as it was received, None if absent.
         parts: of the payload, None if the journal does not hold it.
         is_whole: the last part of the payload is there.
         is_waiting: it has to be sent, for the first time or again.
@@ -138,7 +138,7 @@ class Unsettled:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a transfer may or may not have arrived, and nobody said which."""
+        """Returns whether the delivery was sent and its outcome is unknown."""
         return any(sending.stage <= SendingStage.IN_DOUBT for sending in self.sendings.values())
 
     @property
@@ -175,7 +175,7 @@ class LinkMemory:
 
     Attributes:
         description: as it was attached last.
-        stage: what was said of it last.
+        stage: its last recorded stage.
         worker: who said it.
         since_ns: when, since 1970.
     """

@@ -222,7 +222,7 @@ class RecordWriter(BlockWriter):
         Args:
             time_ns: now.
             key: which delivery.
-            incoming: where it came from.
+            incoming: the link on which it was received.
             outgoing: who says so.
             outcome: an ``OutcomeCode``.
             flags: SETTLED if the receiver has settled with it, and those of modified.
@@ -327,7 +327,7 @@ class RecordWriter(BlockWriter):
         guarantee: int = 0,
         flags: int = 0,
     ) -> int:
-        """Deliveries go out over one link; see ``sent``. Gives the last record's number."""
+        """Records deliveries sent on one link; see ``sent``. Returns the last record's number."""
         head = ROW_HEAD.pack(_SENT, 0, guarantee, 0, flags, 0, time_ns)
         first, count = 0, len(keys)
         while first < count:
@@ -347,7 +347,7 @@ class RecordWriter(BlockWriter):
         flags: int = 0,
         state: bytes = b"",
     ) -> int:
-        """One outcome of many deliveries; see ``outcome``. Gives the last record's number."""
+        """Records one outcome of many deliveries; see ``outcome``. Returns the last number."""
         if len(state) > PART_OCTETS:
             state = b""
         head = ROW_HEAD.pack(_OUTCOME, outcome, 0, 0, flags, 0, time_ns)
@@ -369,7 +369,7 @@ class RecordWriter(BlockWriter):
     # What is rare
 
     def in_doubt(self, time_ns: int, key: DeliveryKey, incoming: LinkKey, outgoing: LinkKey) -> int:
-        """The connection was lost after the transfer and before an outcome."""
+        """Records that the connection was lost after the transfer and before an outcome."""
         return self.append(
             RecordKind.IN_DOUBT, time_ns, key=key, incoming=incoming, outgoing=outgoing
         )
@@ -384,7 +384,7 @@ class RecordWriter(BlockWriter):
         *,
         by_person: bool = False,
     ) -> int:
-        """The doubt has been ended, by the peer's unsettled map or by somebody."""
+        """Records that a doubt has ended, by the peer's unsettled map or by an operator."""
         return self.append(
             RecordKind.RESOLVED,
             time_ns,
@@ -416,7 +416,7 @@ class RecordWriter(BlockWriter):
     def link_expired(
         self, time_ns: int, incoming: LinkKey = NO_LINK, outgoing: LinkKey = NO_LINK
     ) -> int:
-        """The terminus is gone: closed, or its time was over (§3.5.3, §3.5.4)."""
+        """Records that a terminus has ended: closed, or expired (§3.5.3, §3.5.4)."""
         self._is_defining = True
         return self.append(RecordKind.LINK_EXPIRED, time_ns, incoming=incoming, outgoing=outgoing)
 

@@ -1,4 +1,4 @@
-"""Attaches that may be late: attach numbers, and state kept until ``AttachConfirmed`` (§2.6.13).
+"""Attaches that may be late: attach numbers, and what is kept until confirmation (§2.6.13).
 
 Theory of operation. AMQP identifies a link by names only. An attach that was delayed, by a
 proxy or a paused process, can arrive after its successor: it steals the link (§2.6.1) and carries
@@ -121,7 +121,7 @@ def lacking(tags: Iterable[_Tag], theirs: Mapping[_Tag, object] | None) -> list[
     return [tag for tag in tags if tag not in known]
 
 
-def may_be_done_unheard(ours: DeliveryState | None, action: Action) -> bool:
+def may_be_done_unconfirmed(ours: DeliveryState | None, action: Action) -> bool:
     """Returns whether a sender may take an action although the receiver's map may be outdated.
 
     Sending the delivery once more, with its tag and on its link, does no harm: a peer that has
@@ -130,7 +130,7 @@ def may_be_done_unheard(ours: DeliveryState | None, action: Action) -> bool:
     Args:
         ours: the state in our map.
         action: what ``recovery.resume`` says. ``SendAnew`` means on this link and by this tag:
-            until the receiver has been heard, the delivery must go to nobody else.
+            until ``AttachConfirmed``, the delivery must not be sent on any other link.
     """
     match action:
         case SendAnew() | ResumeFrom() | Restate():

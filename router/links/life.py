@@ -55,8 +55,8 @@ class Input(enum.Enum):
     TAKE_UP = "take up"  # it is about to be resumed, by a new number
     TRACK = "track"  # it has been resumed unsettled
     ANSWER = "answer"  # its outcome is known, and is kept until the sender settles
-    RECALL = "recall"  # the outcome that was kept is told now
-    FORGET = "forget"  # its receiver has settled it, or is told so, or never had it
+    RECALL = "recall"  # the outcome that was kept is sent to the sender now
+    FORGET = "forget"  # its receiver has settled it, or is sent it settled, or never had it
     END = "end"  # the same for a run of which no sender waits any more
     LOSE = "lose"  # its receiver is gone for good
 
@@ -107,7 +107,7 @@ class ClaimInput(enum.Enum):
     """What happens to a delivery at its sender."""
 
     ARRIVE = "arrive"  # it came unsettled, or is resumed
-    LEAVE = "leave"  # the sender has settled it, is told it settled, or has given it up
+    LEAVE = "leave"  # the sender has settled it, is sent a settled outcome, or has given it up
     SUSPEND = "suspend"  # its link loses the attachment, or its session
     RETURN = "return"  # its sender resumes it, or its map lacks it
     KEEP = "keep"  # its sender may resume it, by tag
@@ -129,7 +129,7 @@ CLAIMS: Mapping[tuple[Claim, ClaimInput], Claim] = MappingProxyType(
 
 def stage_of(pairing: Pairing) -> Stage:
     """Returns where a delivery stands towards its receiver."""
-    link, is_open = pairing.outgoing, pairing.heard is None
+    link, is_open = pairing.outgoing, pairing.outcome is None
     if link is None:
         return Stage.WAITING if is_open else Stage.DECIDED
     if link.unsettled.get(pairing.outgoing_number) is pairing:
@@ -199,25 +199,25 @@ def track(link: OutgoingLink, pairing: Pairing) -> None:
 
 def answer(pairing: Pairing, outcome: DeliveryState) -> None:
     """ANSWER: keeps its outcome until the sender settles, or returns."""
-    pairing.heard = outcome
+    pairing.outcome = outcome
 
 
-def answer_run(pairings: Iterable[Pairing], told: DeliveryState) -> None:
-    """ANSWER: an outcome that senders, who settle first, are told; the payload goes."""
+def answer_run(pairings: Iterable[Pairing], outcome: DeliveryState) -> None:
+    """ANSWER: the outcome is sent to senders, which settle first; drops the payloads."""
     for pairing in pairings:
-        pairing.heard = pairing.told = told
+        pairing.outcome = pairing.reported = outcome
         pairing.delivery.payload = b""
 
 
 def recall(pairing: Pairing) -> DeliveryState | None:
-    """RECALL: returns the outcome that was kept, to be told now."""
-    outcome, pairing.heard = pairing.heard, None
+    """RECALL: returns the outcome that was kept, to be sent now."""
+    outcome, pairing.outcome = pairing.outcome, None
     return outcome
 
 
-def tell(pairing: Pairing, state: DeliveryState | None) -> None:
-    """Keeps what the sender is told, unsettled."""
-    pairing.told = state
+def report(pairing: Pairing, state: DeliveryState | None) -> None:
+    """Keeps the state that the sender is sent unsettled."""
+    pairing.reported = state
 
 
 def forget(link: OutgoingLink, pairing: Pairing) -> None:
@@ -230,7 +230,7 @@ def forget(link: OutgoingLink, pairing: Pairing) -> None:
 
 
 def end_run(link: OutgoingLink, pairings: Iterable[Pairing]) -> None:
-    """END: nothing is heard any more of deliveries that nobody waits for."""
+    """END: no sender waits for these deliveries, and the receiver is done with them."""
     sent = link.unsettled
     for pairing in pairings:
         del sent[pairing.outgoing_number]
@@ -273,8 +273,8 @@ def abandon(pairing: Pairing) -> None:
     pairing.incoming.adrift.pop(pairing.delivery.tag, None)
 
 
-def tell_settled(pairing: Pairing) -> None:
-    """LEAVE: its sender is told it settled."""
+def report_settled(pairing: Pairing) -> None:
+    """LEAVE: its sender is sent the outcome settled."""
     del pairing.incoming.unsettled[pairing.number]
     pairing.is_settled = True
 
@@ -298,10 +298,10 @@ def take_absent(link: IncomingLink, tags: Iterable[DeliveryTag]) -> dict[Deliver
 
 
 def keep_absent(link: IncomingLink) -> None:
-    """KEEP: ends the wait for a sender to be heard; what its map lacked is adrift like the rest."""
-    unheard, link.unheard = link.unheard, None
-    if unheard is not None:
-        link.adrift.update(unheard.absent)
+    """KEEP: ends the wait for confirmation; deliveries that the map lacked are adrift again."""
+    unconfirmed, link.unconfirmed = link.unconfirmed, None
+    if unconfirmed is not None:
+        link.adrift.update(unconfirmed.absent)
 
 
 def renumber(pairing: Pairing, number: DeliveryNumber) -> None:
@@ -363,7 +363,7 @@ def set_settled(pairing: Pairing) -> None:
 
 
 def orphan(pairing: Pairing) -> None:
-    """Its sender is gone for good: nobody will be told the outcome."""
+    """Its sender is gone for good: nobody will get the outcome."""
     pairing.number = UNNUMBERED
     set_settled(pairing)
 

@@ -5,7 +5,7 @@ commands. A link object outlives its attachment: when the peer goes away and the
 (§2.6.13), ``link`` and ``connection`` become None and all unsettled deliveries stay.
 
     attached     link is a LinkId, connection is set
-    unheard      attached, and the peer has not yet proved that it has read our attach: the attach
+    unconfirmed  attached, and the peer has not yet proved that it has read our attach: its attach
                  may be late (``attaches``), so unsettled deliveries are kept whatever its map says
     detached     as attached, and ``is_detached``: the link has no handle any more, but until its
                  session ends its deliveries keep their numbers for dispositions (§2.6.4, §2.7.6);
@@ -14,9 +14,9 @@ commands. A link object outlives its attachment: when the peer goes away and the
     gone         both None, ``is_gone``; outcomes of deliveries that refer to it go to nobody
 
 Only ``links/life.py`` writes the maps ``unsettled`` and ``adrift``. ``core/turn.py`` writes
-``run``, ``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the
-methods here write credit, drain and numbers. ``follow_lane`` updates these from the express lane;
-only ``core/lanes.py`` decides which links are on the lane.
+``run``, ``update_numbers``, ``update_state`` and ``update_settled``, ``core/node.py`` writes
+``queued``, and the methods here write credit, drain and numbers. ``follow_lane`` updates these from
+the express lane; only ``core/lanes.py`` decides which links are on the lane.
 """
 
 from collections import deque
@@ -84,7 +84,7 @@ class Octets:
         return self.used >= self.limit
 
     @property
-    def has_room_again(self) -> bool:
+    def has_recovered(self) -> bool:
         """Whether a quarter of the budget is free again; the hysteresis prevents flapping."""
         return self.used * 4 <= self.limit * 3
 
@@ -154,13 +154,13 @@ class Tally:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Unheard:
+class Unconfirmed:
     """The state of a link that is kept until ``AttachConfirmed``.
 
     Attributes:
         absent: where we receive: deliveries that the sender's map lacks, by tag.
         has_map: where we send: the receiver's attach had a map.
-        told: where we send: the map's states of deliveries that are still undecided, by tag.
+        states: where we send: the map's states of deliveries that are still undecided, by tag.
         again: where we send: numbers of deliveries that the map lacks and that are sent again, on
             this link only, because the receiver may have them.
         older: the suspended link of the same name that this one replaces.
@@ -168,7 +168,7 @@ class Unheard:
 
     absent: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict)
     has_map: bool = False
-    told: "dict[DeliveryTag, DeliveryState | Absent | None]" = attrs.field(factory=dict)
+    states: "dict[DeliveryTag, DeliveryState | Absent | None]" = attrs.field(factory=dict)
     again: set[DeliveryNumber] = attrs.field(factory=set)
     older: "Link | None" = None
 
@@ -184,7 +184,7 @@ class IncomingLink:
         tag_prefix: the first octets of all tags derived from this link's tags (see ``tags``).
         outcomes: outcomes that its source lists, symbolic descriptors; empty: all.
         number: the greatest number of its accepted attaches; None: no attach had one.
-        unheard: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
+        unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
         is_reducing: an unsettled map was incomplete, so no new delivery may pass (§2.6.13).
@@ -208,11 +208,11 @@ class IncomingLink:
         adrift: by tag: unsettled deliveries that have no number until they are resumed.
         partial: the delivery whose last part has not arrived.
         discarding: number of a partial delivery whose parts are thrown away.
-        told: run of numbers that is sent as one ``UpdateDeliveries`` when the turn ends.
+        update_numbers: run of numbers that is sent as one ``UpdateDeliveries`` when the turn ends.
         node: the stop of the peer's node, if the peer is a router.
-        ways: the ways last told to the peer, a router or a sibling; None: none yet, so the peer
+        ways: the ways last sent to the peer, a router or a sibling; None: none yet, so the peer
             assumes that every receiver is reached through us.
-        is_traced: the peer was told that deliveries are to carry the stops that they have passed.
+        is_traced: the peer was asked to add to deliveries the stops that they have passed.
     """
 
     key: LinkKey
@@ -228,7 +228,7 @@ class IncomingLink:
     link_credit: int = 0
     unsettled_limit: int = 0
     number: "AttachNumber | None" = None
-    unheard: Unheard | None = attrs.field(default=None, init=False)
+    unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
     is_reducing: bool = attrs.field(default=False, init=False)
@@ -252,9 +252,9 @@ class IncomingLink:
     skip_octets: int = attrs.field(default=0, init=False)
     discarding: DeliveryNumber | None = attrs.field(default=None, init=False)
     tally: Tally = attrs.field(factory=Tally, init=False)
-    told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
-    told_state: DeliveryState | None = attrs.field(default=None, init=False)
-    told_settled: bool = attrs.field(default=False, init=False)
+    update_numbers: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    update_state: DeliveryState | None = attrs.field(default=None, init=False)
+    update_settled: bool = attrs.field(default=False, init=False)
     node: Stop | None = attrs.field(default=None, init=False)
     ways: Ways | None = attrs.field(default=None, init=False)
     is_traced: bool = attrs.field(default=False, init=False)
@@ -292,7 +292,7 @@ class IncomingLink:
         self.return_credit(0)
 
     def follow_lane(self, credit: int, *, queued: int, unsettled: int) -> None:
-        """Takes over what the express lane knows of the link."""
+        """Copies the express lane's counts for the link."""
         self.credit = credit
         self.queued = queued
         self.lane_unsettled = unsettled
@@ -313,9 +313,9 @@ class OutgoingLink:
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
         is_recorded: deliveries sent on it are recorded, if there is a journal.
-        is_plain: deliveries need no checks before they are sent on it.
+        is_unrestricted: deliveries need no checks before they are sent on it.
         max_message_octets: the largest message that the peer accepts; 0: no limit.
-        number, unheard: as with ``IncomingLink``.
+        number, unconfirmed: as with ``IncomingLink``.
         session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
@@ -335,7 +335,7 @@ class OutgoingLink:
         is_draining: the peer waits for its credit to be used up or returned.
         is_express, lane_unsettled: as with ``IncomingLink``.
         run: deliveries that are sent as one ``SendDeliveries`` when the turn ends.
-        told: run of numbers, as with ``IncomingLink``.
+        update_numbers: run of numbers, as with ``IncomingLink``.
     """
 
     key: LinkKey
@@ -353,11 +353,11 @@ class OutgoingLink:
     settles_second: bool = False
     max_message_octets: int = 0
     number: "AttachNumber | None" = None
-    unheard: Unheard | None = attrs.field(default=None, init=False)
+    unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)
     is_recorded: bool = attrs.field(default=False, init=False)
-    is_plain: bool = attrs.field(default=True, init=False)
+    is_unrestricted: bool = attrs.field(default=True, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
     is_reducing: bool = attrs.field(default=False, init=False)
@@ -383,9 +383,9 @@ class OutgoingLink:
     lane_unsettled: int = attrs.field(default=0, init=False)
     tally: Tally = attrs.field(factory=Tally, init=False)
     run: list[OutgoingDelivery] = attrs.field(factory=list, init=False)
-    told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
-    told_state: DeliveryState | None = attrs.field(default=None, init=False)
-    told_settled: bool = attrs.field(default=False, init=False)
+    update_numbers: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    update_state: DeliveryState | None = attrs.field(default=None, init=False)
+    update_settled: bool = attrs.field(default=False, init=False)
 
     def grant(self, credit: int, *, width: int, drains: bool) -> None:
         """Records the peer's credit.
@@ -415,7 +415,7 @@ class OutgoingLink:
         self.is_draining = False
 
     def follow_lane(self, credit: int, *, width: int, unsettled: int) -> None:
-        """Takes over what the express lane knows of the link."""
+        """Copies the express lane's counts for the link."""
         self.credit = credit
         self.width = width
         self.lane_unsettled = unsettled
@@ -432,7 +432,7 @@ Link = IncomingLink | OutgoingLink
 
 def unnumbered(link: Link) -> "list[Pairing]":
     """Returns the unsettled deliveries of a link that have no number on its present attachment."""
-    absent = () if link.unheard is None else link.unheard.absent.values()
+    absent = () if link.unconfirmed is None else link.unconfirmed.absent.values()
     return [*link.adrift.values(), *absent]
 
 

@@ -5,8 +5,8 @@ States of a ``Pairing``, by the map or queue that holds it (``links/life.py`` ch
     queued       in ``queue.waiting``; ``outgoing`` is None; never sent, or taken back to be sent
                  again
     sent         in ``outgoing.unsettled`` (or ``outgoing.adrift`` while that link is suspended)
-    answered     the receiver's outcome is known and settled there (``heard``); the sender, who
-                 settles first on this link, has been told and has not settled yet
+    answered     the receiver's outcome is known and settled there (``outcome``); the sender, who
+                 settles first on this link, has been sent it and has not settled yet
     done         in no map; nothing refers to it
 
 In addition, until it has been settled towards the sender, it is in ``incoming.unsettled``
@@ -56,7 +56,8 @@ class Pairing:
 
     ``links/life.py`` writes its position (``incoming``, ``number``, ``outgoing``,
     ``outgoing_number``, ``outgoing_tag``), its settlement (``is_settled``, ``is_unusual``,
-    ``heard``, ``told``) and its failed attempts (``attempts``, ``tried``, ``barred``, ``failure``).
+    ``outcome``, ``reported``) and its failed attempts (``attempts``, ``tried``, ``barred``,
+    ``failure``).
     The code that moves it to another node writes ``queue``, the code that begins or ends a
     multicast writes ``fan``, and ``core/stream.py`` and ``core/settle.py`` write ``parts`` and the
     fields about parts. ``arrived`` and ``sequence`` never change.
@@ -69,8 +70,8 @@ class Pairing:
             is gone.
         is_unusual: settlement needs the general path: it is in parts, or multicast, or its sender
             has settled, or is away.
-        heard: the receiver's outcome, if the sender is yet to settle or to return.
-        told: the state last sent to the sender, unsettled.
+        outcome: the receiver's outcome, if the sender is yet to settle or to return.
+        reported: the state last sent to the sender, unsettled.
         attempts: how many earlier attempts have failed.
         tried: links that returned it.
         barred: those of them that must not be sent it again.
@@ -91,8 +92,8 @@ class Pairing:
     outgoing: OutgoingLink | None = attrs.field(default=None, init=False)
     outgoing_number: DeliveryNumber = attrs.field(default=UNNUMBERED, init=False)
     outgoing_tag: DeliveryTag = attrs.field(default=NO_TAG, init=False)
-    heard: DeliveryState | None = attrs.field(default=None, init=False)
-    told: DeliveryState | None = attrs.field(default=None, init=False)
+    outcome: DeliveryState | None = attrs.field(default=None, init=False)
+    reported: DeliveryState | None = attrs.field(default=None, init=False)
     attempts: int = attrs.field(default=0, init=False)
     tried: set[LinkId] | None = attrs.field(default=None, init=False)
     barred: set[LinkId] | None = attrs.field(default=None, init=False)
@@ -114,7 +115,7 @@ def doubts(link: OutgoingLink) -> Iterator[Pairing]:
 
     The outcome of the others is known, and their senders have been sent it or will be.
     """
-    return (pairing for pairing in link.adrift.values() if pairing.heard is None)
+    return (pairing for pairing in link.adrift.values() if pairing.outcome is None)
 
 
 def count_doubts(link: OutgoingLink) -> int:

@@ -21,25 +21,25 @@ def in_order_of_need(link: Link) -> deque[DeliveryTag]:
 
 def _by_need(entry: tuple[DeliveryTag, Pairing]) -> tuple[bool, int]:
     pairing = entry[1]
-    return (pairing.heard is None, pairing.sequence)
+    return (pairing.outcome is None, pairing.sequence)
 
 
-def told_state(pairing: Pairing, undurable: Set[DeliveryKey | None]) -> DeliveryState | None:
+def reported_state(pairing: Pairing, undurable: Set[DeliveryKey | None]) -> DeliveryState | None:
     """As its receiver, in a map.
 
     Args:
         pairing: the delivery.
         undurable: deliveries whose outcome a sender may not know yet; it hears it when it resumes.
     """
-    if pairing.heard is not None and pairing.delivery.key in undurable:
+    if pairing.outcome is not None and pairing.delivery.key in undurable:
         return _undecided_state(pairing)
     return received_state(pairing)
 
 
 def received_state(pairing: Pairing) -> DeliveryState | None:
     """As its receiver: the outcome, or how much has come (all of it: the end of the message)."""
-    if pairing.heard is not None:
-        return pairing.heard
+    if pairing.outcome is not None:
+        return pairing.outcome
     parts = pairing.parts
     if pairing.delivery.protocol is not Protocol.AMQP_1_0:
         return None
@@ -57,8 +57,8 @@ def _undecided_state(pairing: Pairing) -> DeliveryState | None:
 
 def sent_state(pairing: Pairing) -> DeliveryState | None:
     """As its sender: the outcome if it is decided, else from where on it can be sent again."""
-    if pairing.heard is not None:
-        return pairing.heard
+    if pairing.outcome is not None:
+        return pairing.outcome
     return None if is_whole(pairing) else _ALL
 
 

@@ -29,7 +29,7 @@ class Capabilities:
 
     Attributes:
         protocol: which of the five; also the encoding of the payloads that the peer reads natively.
-        tells_outcomes: a receiving peer reports outcomes richer than "settled".
+        reports_outcomes: a receiving peer reports outcomes richer than "settled".
         learns_outcomes: the protocol can send a sending peer released, rejected and modified as
             different outcomes.
         settles_second: receiver-settle-mode second works towards this peer.
@@ -53,7 +53,7 @@ class Capabilities:
     """
 
     protocol: Protocol
-    tells_outcomes: bool = True
+    reports_outcomes: bool = True
     learns_outcomes: bool = True
     settles_second: bool = False
     resumes_links: bool = False

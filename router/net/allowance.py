@@ -94,7 +94,7 @@ class Talk:
     """What one connection has talked.
 
     Attributes:
-        seconds: taken, less what was forgiven.
+        seconds: time used, less what was forgiven.
     """
 
     seconds: float = 0.0

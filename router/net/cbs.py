@@ -103,7 +103,7 @@ def sas_token(audience: str, name: str, key: str, ends_at: int) -> str:
 
 
 def token_from_file(path: Path) -> Callable[[float], str]:
-    """Reads a token anew each time; whoever renews it writes the file."""
+    """Reads the token from its file each time, so that it can be renewed by writing the file."""
     return lambda now: path.read_text().strip()
 
 
@@ -123,8 +123,8 @@ class CbsEngine:
 
     Attributes:
         inner: the engine, of AMQP 1.0.
-        claims: what is put.
-        new_link: gives ids for links that nobody else has.
+        claims: the claims to put.
+        new_link: returns link ids that are not in use.
         wall: the time in seconds since 1970, for tokens.
     """
 
@@ -173,7 +173,7 @@ class CbsEngine:
         """Nothing: what the inner engine tells is sifted here."""
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Lets the inner engine read; what concerns tokens goes no further."""
+        """Passes octets to the inner engine; events about tokens are handled here."""
         return self._sift(self.inner.receive_data(octets, now), now)
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -189,7 +189,7 @@ class CbsEngine:
         return self.inner.data_to_send()
 
     def bytes_sent(self, count: int) -> None:
-        """Tells the inner engine what was sent."""
+        """Confirms sent octets to the inner engine."""
         self.inner.bytes_sent(count)
 
     def handle_deadline(self, now: float) -> list[Event]:
@@ -254,7 +254,7 @@ class CbsEngine:
                         UpdateDeliveries(self._receiver, numbers, ACCEPTED, settled=True)
                     )
                 self.inner.execute(GrantCredit(self._receiver, _CREDIT))
-                return [told for each in deliveries for told in self._hear(each, now)]
+                return [event for each in deliveries for event in self._read_answer(each, now)]
             case DeliveriesUpdated(state=state, settled=settled, numbers=updated):
                 if not settled:
                     self.inner.execute(UpdateDeliveries(self._sender, updated, None, settled=True))
@@ -297,7 +297,7 @@ class CbsEngine:
         self.stage = Stage.ASKING
         self._due = now + PATIENCE_SECONDS
 
-    def _hear(self, delivery: ReceivedDelivery, now: float) -> list[Event]:
+    def _read_answer(self, delivery: ReceivedDelivery, now: float) -> list[Event]:
         if self.stage is not Stage.ASKING:
             return []
         status, reason = _status_of(bytes(delivery.payload))
@@ -318,12 +318,12 @@ class CbsEngine:
 
 
 def _status_of(payload: bytes) -> tuple[int, str]:
-    """Reads an answer; what is none counts as a refusal."""
+    """Returns the status of an answer; anything else counts as a refusal."""
     try:
         properties = decode_message(payload).application_properties
     except DecodeError:
         return 0, "the answer cannot be read"
-    told: Mapping[Any, Any] = dict(properties.items()) if properties is not None else {}
-    status = told.get("status-code", told.get("statusCode", 0))
-    reason = told.get("status-description", told.get("statusDescription")) or ""
+    fields: Mapping[Any, Any] = dict(properties.items()) if properties is not None else {}
+    status = fields.get("status-code", fields.get("statusCode", 0))
+    reason = fields.get("status-description", fields.get("statusDescription")) or ""
     return (int(status) if isinstance(status, int) else 0), str(reason)

@@ -35,11 +35,11 @@ class Connection:
         since: when it came to the data plane, on the clock of ``now``.
         opened_at: when its open was complete; None: not yet.
         interest: what the poller watches its socket for.
-        is_unwatched: the poller has been told to forget its socket for a while.
+        is_unwatched: the poller ignores its socket for a while.
         saw_end: the peer's end of the stream has come.
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_deadline_stale: something has happened that may have brought its deadline nearer.
-        woken_at: the deadline that its engine told last; infinity: none.
+        woken_at: the last deadline of its engine; infinity: none.
         carried: what its engine shares with a carrier, if one moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
@@ -47,7 +47,7 @@ class Connection:
         talk: what it has said that moved nothing.
         has_moved: it has moved payload since it last talked long.
         read_octets, written_octets: through the socket so far, but for what was carried.
-        on_end: called once, when the core has been told of the end.
+        on_end: called once, after the core has been informed of the end.
         on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
         answers_at: when it is; None: it could log in, or has not tried.
     """

@@ -61,7 +61,7 @@ class ConnectorStatus:
         seconds: since it was connected, or since it is not.
         address: of the endpoint; None: not connected.
         opened: how often a connection has opened.
-        failed: how often dialing, or opening what was dialed, has failed.
+        failed: how often dialing, or opening a dialed connection, has failed.
         error: why it is not connected, or why it last was not; None: that never was.
     """
 

@@ -15,12 +15,12 @@ A socket whose send buffer is full is watched for room to write; the rest of its
 engine, which reports ``OutputPending`` to the core. If a peer keeps asking for output that it never
 reads, its own input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
 
-Long engine work is time-sliced, and control floods are throttled: ``hearing``.
+Long engine work is time-sliced, and control floods are throttled: ``slicing``.
 
 The stages of a connection::
 
     OPEN       until its engine is finished, or the stream has ended or failed
-    FINISHING  the core has been told; the rest of the output is sent; input is thrown away
+    FINISHING  the core has been informed; the rest of the output is sent; input is discarded
     LINGERING  our end of the stream is shut; input is thrown away until the peer's end comes,
                so that closing does not reset the stream under the last frame we sent
     GONE       the socket is closed
@@ -50,9 +50,9 @@ from router.model.commands import CloseConnection
 from router.model.condition import UNAUTHORIZED_ACCESS, Condition
 from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
-from router.net.hearing import Hearing
 from router.net.journal import JournalPort
 from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
+from router.net.slicing import Slicer
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
 from router.wire.carrier import Carrier
@@ -74,7 +74,7 @@ earlier, at the mark of ``OutputPending``; only answers to a peer that never rea
 far."""
 
 FINISH_SECONDS: Final = 10.0
-"""Time that the end of a connection gets to send what is left, to a peer that reads slowly."""
+"""Time limit for sending the rest of a connection's output, to a peer that reads slowly."""
 
 LINGER_SECONDS: Final = 2.0
 """Time that the peer gets to end its stream once it has been sent everything."""
@@ -88,9 +88,9 @@ class DataPlane:
         switchboard: engines and core.
         poller: tells which sockets are ready.
         clock: seconds, on the scale of all deadlines.
-        journals: are handed what is on record before anything is sent: journal and archive.
+        journals: journal and archive; they get their records before any output is sent.
         allowance: pays for input that moves nothing, and for newcomers.
-        hearing: lets engines read what came.
+        slicer: passes received octets to engines, time-sliced.
     """
 
     switchboard: Switchboard
@@ -98,7 +98,7 @@ class DataPlane:
     clock: Callable[[], float] = trio.current_time
     journals: list[JournalPort] = attrs.field(factory=list, init=False)
     allowance: Allowance = attrs.field(factory=Allowance, init=False)
-    hearing: Hearing = attrs.field(init=False)
+    slicer: Slicer = attrs.field(init=False)
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
@@ -110,9 +110,9 @@ class DataPlane:
     _empty: trio.Event | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
-    @hearing.default
-    def _make_hearing(self) -> Hearing:
-        return Hearing(self.switchboard, self.clock, self.allowance)
+    @slicer.default
+    def _make_slicer(self) -> Slicer:
+        return Slicer(self.switchboard, self.clock, self.allowance)
 
     @_carrier.default
     def _make_carrier(self) -> Carrier | None:
@@ -153,14 +153,14 @@ class DataPlane:
         on_end: Callable[[Connection], None] | None = None,
         on_failed_login: Callable[[Connection, float], float] | None = None,
     ) -> Connection:
-        """Takes over a connected, non-blocking socket with the engine that is to serve it.
+        """Adds a connected, non-blocking socket and the engine that serves it.
 
         Args:
             sock: the socket; closed when the connection has ended.
             engine: its engine.
             address: the peer's address, for people.
-            octets: what was read from the socket already, even if that is nothing more.
-            listener: name of the listener it came in by.
+            octets: octets already read from the socket, perhaps none.
+            listener: name of the listener that accepted it.
             container: name of the configured container that was dialed.
             on_end: called once when the connection is over.
             on_failed_login: called if the peer could not log in; gives when it is to hear of it.
@@ -189,11 +189,11 @@ class DataPlane:
         self.switchboard.add(connection)
         if octets is not None:
             connection.read_octets += len(octets)
-            self.hearing.read(connection, octets, now)
+            self.slicer.read(connection, octets, now)
         self.flush(now)
         return connection
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Returns when there is time for newcomers."""
         allowance = self.allowance
         allowance.settle(self.clock())
@@ -220,7 +220,7 @@ class DataPlane:
         """Waits until a socket is ready, or talkers may go on."""
         allowance = self.allowance
         allowance.rest(self.clock())
-        with trio.move_on_after(allowance.wait_seconds if self.hearing.has_talkers else math.inf):
+        with trio.move_on_after(allowance.wait_seconds if self.slicer.has_talkers else math.inf):
             await self.poller.wait()
         now = self.clock()
         allowance.work(now)
@@ -234,7 +234,7 @@ class DataPlane:
             if now > self._yield_at:
                 await self._yield(now)
             self._take(descriptor, readiness, None)
-        was_behind = self.hearing.work_off()
+        was_behind = self.slicer.work_off()
         if ready or was_behind:
             await self._end_turn()
         return bool(ready) or was_behind
@@ -243,7 +243,7 @@ class DataPlane:
         """Runs a turn with the carrier; false: nothing was ready."""
         assert self._carrier is not None
         was_ready = self._carrier.turn(self.clock(), self._yield_at)
-        was_behind = self.hearing.work_off()
+        was_behind = self.slicer.work_off()
         if was_ready or was_behind:
             await self._end_turn()
         return was_ready or was_behind
@@ -264,9 +264,9 @@ class DataPlane:
                     journal.ready()
             return
         if octets is not None:
-            self.hearing.hear(connection, octets)
+            self.slicer.receive(connection, octets)
             return
-        if readiness & BROKEN and self.hearing.is_talker(connection):
+        if readiness & BROKEN and self.slicer.is_talker(connection):
             self._unwatch(connection)  # it would be told again and again until it is heard
             return
         if readiness & (READABLE | BROKEN):
@@ -286,7 +286,7 @@ class DataPlane:
             self.switchboard.fail(connection, error)
 
     async def _yield(self, now: float) -> float:
-        """Sends what is due, lets other tasks run, and returns the time after that."""
+        """Sends due output, lets other tasks run, and returns the time after that."""
         self.flush(now)
         await trio.lowlevel.checkpoint()
         now = self.clock()
@@ -294,8 +294,8 @@ class DataPlane:
         return now
 
     def _receive(self, connection: Connection, now: float) -> None:
-        """Reads once; the octets are the engine's, or nobody's once the engine is finished."""
-        if self.hearing.is_behind(connection):  # the stream has broken; what came before goes first
+        """Reads a socket once; the octets are discarded once the engine is finished."""
+        if self.slicer.is_behind(connection):  # the stream has broken; what came before goes first
             return
         buffer = self._buffer if connection.has_moved else self._buffer[:TALK_OCTETS]
         try:
@@ -308,7 +308,7 @@ class DataPlane:
         connection.read_octets += count
         if connection.stage is Stage.OPEN:
             if count:
-                self.hearing.hear(connection, buffer[:count])
+                self.slicer.receive(connection, buffer[:count])
                 return
             self.switchboard.receive_eof(connection, now)
             if connection.failure is None:
@@ -318,7 +318,7 @@ class DataPlane:
             self.switchboard.touch(connection)
 
     def _unwatch(self, connection: Connection) -> None:
-        """Leaves a broken socket alone until what came before is read."""
+        """Stops watching a broken socket until the octets received before are read."""
         connection.is_unwatched = True
         self.poller.remove(connection.socket.fileno())
 
@@ -370,7 +370,7 @@ class DataPlane:
         elif not is_blocked and not self._linger(connection, now):
             return
         if connection.is_unwatched:
-            if self.hearing.is_behind(connection):
+            if self.slicer.is_behind(connection):
                 return
             self._watch(connection)
         interest = WRITABLE if is_blocked else 0
@@ -402,7 +402,7 @@ class DataPlane:
         if connection.stage is not Stage.OPEN:
             return False
         engine = connection.engine
-        if self.hearing.is_behind(connection):
+        if self.slicer.is_behind(connection):
             return True
         return engine.input_waits or (is_blocked and engine.output_octets > OUTPUT_STOP_OCTETS)
 
@@ -480,8 +480,8 @@ class DataPlane:
             self._empty = None
 
     def _leave(self, connection: Connection, now: float) -> None:
-        """Tells core, log and supervisor that a connection is over, once."""
-        self.hearing.forget(connection)
+        """Informs core, log and supervisor of the end of a connection, once."""
+        self.slicer.forget(connection)
         self.switchboard.lose(connection, now)
         self._log.info(
             "connection.closed",

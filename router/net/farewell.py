@@ -38,7 +38,7 @@ class _Parting:
     octets_left: int = PART_OCTETS
 
     def is_over(self, now: float) -> bool:
-        """Throws away what has come; returns whether the peer has gone, or has had its time."""
+        """Discards received octets; returns whether the peer has gone, or its time is over."""
         if now >= self.until or self.octets_left <= 0:
             return True
         look = _LOOK_OCTETS
@@ -58,7 +58,7 @@ class _Parting:
 
 @attrs.define(eq=False)
 class Farewells:
-    """Sockets whose peers have been told to go.
+    """Sockets whose peers have been sent a refusal.
 
     Attributes:
         nursery: where the task lives that looks at them.
@@ -76,7 +76,7 @@ class Farewells:
         return len(self._parting)
 
     def part(self, sock: socket.socket, octets: bytes) -> None:
-        """Takes over a non-blocking socket, says ``octets``, and closes it when the peer has gone.
+        """Takes over a non-blocking socket, sends ``octets``, and closes it when the peer has gone.
 
         Args:
             sock: the socket, of which at most a few octets have been sent before.

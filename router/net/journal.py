@@ -52,12 +52,12 @@ class JournalPort:
         client: of the journal.
         name: for the log: ``journal`` or ``archive``.
         path: of the journal's socket.
-        core: is told what is durable.
+        core: informed of what is durable.
         carry_out: takes the orders that follow.
         poller: of the data plane.
         clock: of the data plane.
         descriptor: of the socket; -1: there is none.
-        is_stuck: what the core was told last.
+        is_stuck: the state last reported to the core.
     """
 
     client: JournalClient
@@ -107,12 +107,12 @@ class JournalPort:
             return f"it refuses this worker: {client.refusal.name.lower()}"
         if client.state is not ClientState.OPEN:
             return "its process does not answer"
-        return "it is slower than what comes" if client.is_over_budget else None
+        return "it is slower than the incoming records" if client.is_over_budget else None
 
     # Called by the data plane
 
     def flush(self) -> None:
-        """Hands in what is on record."""
+        """Sends the collected records to the journal."""
         sock = self._socket
         if sock is None:
             return
@@ -198,7 +198,7 @@ class JournalPort:
         self._news = trio.Event()
 
     def _judge(self) -> None:
-        """Tells the core, and people, when the journal gets stuck or moves again."""
+        """Reports to the core and the log when the journal gets stuck or moves again."""
         client = self.client
         is_writing = client.state is ClientState.OPEN and client.health is Health.WRITING
         is_stuck = client.is_over_budget or not is_writing
@@ -220,10 +220,10 @@ class JournalPort:
 
 
 def connect_unix(sock: socket.socket, path: Path) -> None:
-    """Connects a socket to a path, of whatever length.
+    """Connects a socket to a path of any length.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

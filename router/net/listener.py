@@ -37,11 +37,11 @@ _ACCEPT_MOST: Final = 16
 
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 
-Room = Callable[[], Awaitable[None]]
+Ready = Callable[[], Awaitable[None]]
 """Returns when there is time for newcomers."""
 
 Admit = Callable[[socket.socket, str], None]
-"""Takes over an accepted socket, and the name of the listener that it came in by."""
+"""Takes over an accepted socket, with the name of its listener."""
 
 
 class ListenError(OSError):
@@ -93,13 +93,13 @@ class Listeners:
         admit: takes accepted sockets over.
         nursery: where the accepting tasks live.
         inherited: sockets that listen already; a listener whose address is theirs takes them.
-        room: is waited for before accepting; what comes meanwhile waits in the kernel's queue.
+        ready: awaited before accepting; meanwhile connections wait in the kernel's queue.
     """
 
     admit: Admit
     nursery: trio.Nursery
     inherited: list[socket.socket] = attrs.field(factory=list)
-    room: Room = _always
+    ready: Ready = _always
     _open: dict[str, Listening] = attrs.field(factory=dict, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -114,7 +114,7 @@ class Listeners:
         return [] if listening is None else listening.addresses
 
     async def configure(self, wanted: Mapping[str, BindAddress]) -> None:
-        """Opens and closes until what is open is what is wanted, keyed by name.
+        """Opens and closes sockets until the open ones are the wanted ones, keyed by name.
 
         What is new is opened before anything else changes, so a failure changes nothing.
 
@@ -139,7 +139,7 @@ class Listeners:
                 raise ListenError(name, error) from error
 
     async def open(self, wanted: Mapping[str, BindAddress]) -> dict[str, Listening]:
-        """Opens what of ``wanted`` is not open; nobody accepts there until ``serve``.
+        """Opens the missing ones of ``wanted``; connections are accepted after ``serve``.
 
         Raises:
             ListenError: an address cannot be had.
@@ -161,12 +161,12 @@ class Listeners:
 
     @staticmethod
     def abandon(opened: Mapping[str, Listening]) -> None:
-        """Closes what was opened and is not to be served; others may have what was inherited."""
+        """Closes opened sockets that are not to be served; inherited ones may go to others."""
         for listening in opened.values():
             listening.close(is_shared=listening.is_inherited)
 
     def serve(self, wanted: Mapping[str, BindAddress], opened: Mapping[str, Listening]) -> None:
-        """Accepts on what was opened, and closes what is not wanted any more."""
+        """Accepts on the opened sockets, and closes those not wanted any more."""
         for name in tuple(self._open):
             if name not in wanted or name in opened:
                 self._close(name)
@@ -189,7 +189,7 @@ class Listeners:
             self._close(name, is_shared=is_shared)
 
     def sockets(self) -> list[tuple[str, socket.socket]]:
-        """Returns what is open, each socket with the name of its listener."""
+        """Returns the open sockets, each with the name of its listener."""
         return [(name, sock) for name, each in self._open.items() for sock in each.sockets]
 
     def drop_inherited(self) -> None:
@@ -211,7 +211,7 @@ class Listeners:
         while sock.fileno() >= 0:  # closed while we paused
             try:
                 await trio.lowlevel.wait_readable(sock)
-                await self.room()
+                await self.ready()
             except trio.ClosedResourceError:
                 return
             for _ in range(_ACCEPT_MOST):

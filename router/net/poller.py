@@ -1,4 +1,4 @@
-"""Which sockets are ready, told to the data plane without a Trio task for each of them.
+"""Reports ready sockets to the data plane, without a Trio task for each of them.
 
 Theory of operation. The data plane alternates ``poll`` (never waits) and, when that finds
 nothing, ``wait`` (returns once something may be ready). Readiness is level-triggered: a socket is
@@ -47,10 +47,10 @@ class Poller(Interface):
 
     @property
     def descriptor(self) -> int | None:
-        """The epoll that watches the sockets, for whoever asks it instead of ``poll``."""
+        """The epoll descriptor that watches the sockets, for use instead of ``poll``."""
 
     def close(self) -> None:
-        """Gives back what the poller holds; no socket may be watched any more."""
+        """Releases the poller's descriptors; no socket may be watched any more."""
 
 
 @attrs.define(eq=False)
@@ -137,7 +137,7 @@ class TaskPoller:
         trio.lowlevel.notify_closing(descriptor)
 
     def poll(self) -> list[tuple[int, int]]:
-        """Takes what the tasks have noted, and lets them look again."""
+        """Returns the readiness that the tasks have recorded, and lets them wait again."""
         ready = [each for each in self._ready.items() if each[1]]
         self._ready.clear()
         self._something = trio.Event()

@@ -55,7 +55,7 @@ class Transport:
     """What the layers below the engine have settled.
 
     Attributes:
-        is_tls: nobody on the way can read along.
+        is_tls: the connection is encrypted.
         identity: the peer's, by its certificate; None if it showed none.
     """
 
@@ -72,7 +72,7 @@ class ListenerSettings:
 
     Attributes:
         listener: its name, for the log.
-        door: what is served.
+        door: the protocols and logins that are served.
         make_engine: makes engines for what is served.
         tls: gives the context for a new connection, if ``door`` offers TLS.
         identity_field: of a peer's certificate, as ``TlsSession.identity`` takes it.
@@ -122,7 +122,7 @@ class Reception:
     """Receives accepted sockets and hands them to the data plane.
 
     Attributes:
-        admission: may be replaced; what has come in stays.
+        admission: may be replaced; admitted connections stay.
     """
 
     plane: DataPlane
@@ -165,7 +165,7 @@ class Reception:
     ) -> None:
         """Takes over an accepted socket.
 
-        Whoever has said by now what is needed to serve or to refuse it costs no task.
+        A peer that has already sent enough to be served or refused costs no task.
         """
         began = self.plane.clock()
         newcomer = _Newcomer(sock, settings, elsewhere, describe_peer(sock))
@@ -295,7 +295,7 @@ class Reception:
         return self._attempts.refusal(source, self.plane.clock())
 
     def failed_logins(self, most: int) -> tuple[int, list[tuple[str, int]]]:
-        """Gives how many logins have failed, and how many lately from each of the worst sources."""
+        """Returns how many logins have failed, and how many lately by the worst sources."""
         return self._attempts.total, self._attempts.recent(most, self.plane.clock())
 
     def _login_failed(self, source: str | None, connection: Connection, now: float) -> float:
@@ -347,7 +347,7 @@ def source_of_address(text: str) -> str:
 
 
 class _PeerLeftError(Exception):
-    """A peer has come and gone, as those do that only look whether a port is open."""
+    """A peer connected and left, as port checks do."""
 
 
 @attrs.define(eq=False)
@@ -363,10 +363,10 @@ class _FirstOctets:
     door: Door
     octets: bytes = b""
     session: TlsSession | None = None
-    _speaks_plain: bool = attrs.field(default=True, init=False)
+    _speaks_cleartext: bool = attrs.field(default=True, init=False)
 
     def look(self) -> Speaks | StartsTls | Refused | None:
-        """Reads what has come already; None: that is not enough.
+        """Reads the octets received so far; None: they are not enough.
 
         Raises:
             _PeerLeftError: it said nothing.
@@ -396,17 +396,17 @@ class _FirstOctets:
 
     async def start_tls(self, start: StartsTls, session: TlsSession, turns: trio.Lock) -> None:
         """Goes through the TLS handshake; what follows is read through it."""
-        self._speaks_plain = False
+        self._speaks_cleartext = False
         await send_all(self.sock, start.answer)
         await session.shake_hands(self.sock, self.octets[start.consumed :], turns)
         self.session = session
-        self._speaks_plain = True
+        self._speaks_cleartext = True
         self.octets = b""
         self.door = attrs.evolve(self.door, tls=TlsOffer.NONE)
 
     def give_up(self, seconds: float) -> Refused:
         """Refuses a peer that said too little: it gets the header that garbage would get."""
-        if not self._speaks_plain:
+        if not self._speaks_cleartext:
             return Refused(b"", f"no end of the TLS handshake within {seconds:g} s")
         garbage = detect(b"\x00", self.door)
         assert isinstance(garbage, Refused)

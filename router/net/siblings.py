@@ -35,7 +35,7 @@ def make_sibling_engine(settings: EngineSettings, number: int, express: Express 
     """Makes our engine of a connection to another worker.
 
     Args:
-        settings: what all engines of the worker are told.
+        settings: the settings of all engines of the worker.
         number: our own.
         express: the worker's express lane.
     """

@@ -66,7 +66,7 @@ class Core(Interface):
         """Records that all orders have been carried out."""
 
     def take_awakened(self) -> Iterable[object]:
-        """Returns engines that have something to say though nobody has called them."""
+        """Returns engines that have output or events although nothing was received for them."""
 
     def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
         """Records that a connection is gone, orderly or not."""
@@ -150,7 +150,7 @@ class Switchboard:
         return dirty
 
     def receive(self, connection: Connection, octets: bytes | memoryview, now: float) -> int:
-        """Lets the engine read octets, and carries out what follows.
+        """Passes octets to the engine, and carries out the resulting orders.
 
         Returns:
             How many deliveries the octets have moved on or settled, off the express lane.
@@ -164,7 +164,7 @@ class Switchboard:
         return _count_moved(events)
 
     def receive_eof(self, connection: Connection, now: float) -> None:
-        """Lets the engine know that no octets follow."""
+        """Informs the engine that no octets follow."""
         try:
             events = connection.engine.receive_eof(now)
         except Exception as error:  # noqa: BLE001  as in receive
@@ -173,7 +173,7 @@ class Switchboard:
         self._answer(connection, events, now)
 
     def handle_deadline(self, connection: Connection, now: float) -> None:
-        """Lets the engine do what time asks for; it is looked at again whatever comes of it."""
+        """Calls the engine at its deadline; the connection is reviewed in any case."""
         connection.is_deadline_stale = True
         self.touch(connection)
         try:
@@ -202,7 +202,7 @@ class Switchboard:
         return None if deadline is None else max(deadline, self._core_rests_until)
 
     def handle_core_deadline(self, now: float) -> None:
-        """Lets the core do what time asks for, if its time has come."""
+        """Calls the core if its deadline has passed."""
         deadline = self.core_deadline
         if deadline is None or deadline > now:
             return
@@ -215,7 +215,7 @@ class Switchboard:
         self.carry_out(orders)
 
     def lose(self, connection: Connection, now: float) -> None:
-        """Takes a connection out and tells the core; its engine is not asked again."""
+        """Removes a connection and informs the core; its engine is not called again."""
         if self.connections.pop(connection.id, None) is None:
             return
         del self._by_engine[_innermost(connection.engine)]

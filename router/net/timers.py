@@ -62,7 +62,7 @@ class Timers(Generic[Item]):
             entry[2] = _HUSK
 
     def due(self, now: float) -> list[Item]:
-        """Takes out the items whose reminder has come, earliest first."""
+        """Removes and returns the items whose reminder is due, earliest first."""
         items: list[Item] = []
         while self._heap and self._heap[0][0] <= now:
             item = heapq.heappop(self._heap)[2]

@@ -39,7 +39,7 @@ _NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "U
 """What OpenSSL makes of octets that are no TLS."""
 
 _NOTHING: Final = memoryview(b"")
-_plain = memoryview(bytearray(256 * 1024))
+_cleartext = memoryview(bytearray(256 * 1024))
 """Where every TLS connection of this process decrypts to: engines read it before they return."""
 
 
@@ -83,7 +83,7 @@ class TlsSession:
 
         Args:
             sock: the non-blocking socket.
-            octets: what was read from it already.
+            octets: octets already read from it.
             turns: held during each step; steps cost milliseconds, and all handshakes of a worker
                 that take turns leave the data plane its share.
 
@@ -160,7 +160,7 @@ class TlsSession:
 
 @attrs.define(eq=False)
 class TlsEngine:
-    """Shows the face of an engine; speaks TLS outside and lets ``inner`` speak its protocol.
+    """Has the interface of an engine; speaks TLS outside, and ``inner`` speaks its protocol.
 
     Attributes:
         session: its handshake is done.
@@ -207,7 +207,7 @@ class TlsEngine:
         """Nothing: what the inner engine shows is not what goes over the socket."""
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Decrypts whole records and lets the inner engine read them."""
+        """Decrypts whole records and passes them to the inner engine."""
         self.session.incoming.write(octets)
         if not self.read_ahead:
             return self._read(now)
@@ -252,8 +252,8 @@ class TlsEngine:
             filled = 0
             is_over = False
             try:
-                while filled <= len(_plain) - _RECORD_OCTETS:
-                    count: Any = read(_RECORD_OCTETS, _plain[filled:])
+                while filled <= len(_cleartext) - _RECORD_OCTETS:
+                    count: Any = read(_RECORD_OCTETS, _cleartext[filled:])
                     if not count:
                         is_over = True  # close_notify
                         break
@@ -265,13 +265,13 @@ class TlsEngine:
                 is_over = True
                 self._alert = describe_error(error) if is_alert(error) else None
             if filled:
-                events += self.inner.receive_data(_plain[:filled], now)
+                events += self.inner.receive_data(_cleartext[:filled], now)
             if is_over and not self.finished:
                 events += self._break(now)
         return events
 
     def _break(self, now: float) -> list[Event]:
-        """Nothing more can come; what is to be sent still can, unless TLS itself failed."""
+        """Ends the input; pending output can still be sent, unless TLS itself failed."""
         events = self.inner.receive_eof(now)
         if not self.inner.finished:
             self._is_broken = True

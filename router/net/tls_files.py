@@ -194,7 +194,7 @@ class TlsContext:
         return self._replaced.get(context)
 
     def succeed(self, other: "TlsContext") -> None:
-        """Takes the place of another, made for the same purpose before a reload."""
+        """Replaces another one, made for the same purpose before a reload."""
         self._replaced.update(other._replaced)
         is_same = attrs.evolve(other.files, option=self.files.option) == self.files
         if is_same and other._signature == self._signature:
@@ -203,7 +203,7 @@ class TlsContext:
             self._replaced[other._context] = self.clock()
 
     def _sign(self) -> Signature:
-        """Tells the files' states apart without reading them."""
+        """Returns a signature of the files' states, without reading them."""
         signatures: list[tuple[int, int, int] | None] = []
         for path in (self.files.certificate, self.files.key, self.files.authorities):
             try:

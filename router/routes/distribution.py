@@ -24,7 +24,7 @@ A link to another worker represents all receivers of that worker: ``receivers`` 
 (``core.loads``). For any other link these are 1 and 0, and its load is its number of unsettled
 deliveries.
 
-Queues of several senders are served in rotation. The share of each queue is the room of all
+Queues of several senders are served in rotation. The share of each queue is the credit of all
 receivers, divided by the number of waiting queues, but at least ``LEAST_SHARE``: each turn of a
 sender costs one disposition and one write at both ends, too much for only a few deliveries.
 """
@@ -38,14 +38,14 @@ LEAST_SHARE: Final = 128
 """Deliveries; at two million a second a hundred senders still take turns every 7 ms."""
 
 
-def share(room: int, waiting: int) -> int:
+def share(credit: int, waiting: int) -> int:
     """Returns how many deliveries a queue may send before the next one's turn.
 
     Args:
-        room: how many deliveries the receivers can take together.
+        credit: how many deliveries the receivers can take together.
         waiting: queues in rotation, 1 or more.
     """
-    return max(LEAST_SHARE, room // waiting)
+    return max(LEAST_SHARE, credit // waiting)
 
 
 def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:

@@ -41,7 +41,7 @@ class Crew(Interface):
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Takes over a socket that the listener of that name has accepted."""
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Returns when this process has time to accept connections."""
 
     async def prepare(self, config: RouterConfig) -> None:
@@ -106,9 +106,9 @@ class Soloist:
         """As ``Crew`` says."""
         self.worker.admit(sock, listener)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """As ``Crew`` says."""
-        await self.worker.plane.wait_for_room()
+        await self.worker.plane.wait_for_capacity()
 
     async def prepare(self, config: RouterConfig) -> None:
         """As ``Crew`` says."""

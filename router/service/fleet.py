@@ -257,9 +257,9 @@ class RouterControl:
         """
 
         async def some(
-            control: Control, room: int, after: tuple[int]
+            control: Control, count: int, after: tuple[int]
         ) -> tuple[Sequence[ConnectionEntry], tuple[int] | None]:
-            page = await control.connections(wanted, room, *after)
+            page = await control.connections(wanted, count, *after)
             return page.entries, None if page.next is None else (page.next,)
 
         first, after = decode(cursor, read_number, (0,))
@@ -273,9 +273,9 @@ class RouterControl:
         """
 
         async def some(
-            control: Control, room: int, after: LinkPosition
+            control: Control, count: int, after: LinkPosition
         ) -> tuple[Sequence[LinkRecord], LinkPosition | None]:
-            page = await control.links(wanted, room, after)
+            page = await control.links(wanted, count, after)
             return page.links, page.next
 
         first, after = decode(cursor, read_link_position, LinkPosition())

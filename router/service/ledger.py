@@ -36,8 +36,8 @@ PATIENCE_SECONDS: Final = 5.0
 _NANOSECONDS: Final = 1_000_000_000
 
 _EFFECT: Final = (
-    "what may have been sent is in doubt, and not sent again; deliveries that only the missing part"
-    " told of are not known any more"
+    "deliveries that may have been sent are in doubt, and are not sent again; deliveries that only"
+    " the missing part records are no longer known"
 )
 
 

@@ -52,8 +52,8 @@ class LoginKey:
 
     def derive(self, purpose: str, user: str, mechanism: str) -> bytes:
         """Returns 64 octets that cannot be guessed and are the same for the same arguments."""
-        told = "\0".join((purpose, mechanism, user)).encode("utf-8", "surrogatepass")
-        return hmac.digest(self.octets, told, "sha512")
+        text = "\0".join((purpose, mechanism, user)).encode("utf-8", "surrogatepass")
+        return hmac.digest(self.octets, text, "sha512")
 
 
 def random_key() -> LoginKey:

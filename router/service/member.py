@@ -191,7 +191,9 @@ class Member:
         for each in (ours, self._doors):
             each.setblocking(False)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        self.channel = Channel(stream=stream, hears={errands.REPORT: (WorkerReport, self._heard)})
+        self.channel = Channel(
+            stream=stream, hears={errands.REPORT: (WorkerReport, self._keep_report)}
+        )
         with theirs, their_doors:
             command = [sys.executable, "-m", "router.service.worker_process"]
             for name, sock in (("--channel", theirs), ("--doors", their_doors)):
@@ -221,7 +223,7 @@ class Member:
             return
         self.kill()
 
-    def _heard(self, report: WorkerReport) -> None:
+    def _keep_report(self, report: WorkerReport) -> None:
         for _ in range(min(report.taken - self.report.taken, len(self._underway))):
             self._underway.popleft()
         self.report = report

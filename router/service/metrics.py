@@ -102,7 +102,7 @@ def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "router_payload_bytes",
-        "Payload kept until outcomes are known.",
+        "Payload of deliveries without an outcome.",
         (),
         [((), core.payload_octets)],
     )
@@ -173,7 +173,7 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
     ),
     (
         "queued_deliveries",
-        "Deliveries that wait to be forwarded.",
+        "Deliveries queued for forwarding.",
         lambda route: route.queued,
     ),
     (
@@ -183,7 +183,7 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
     ),
     (
         "payload_bytes",
-        "Payload kept until outcomes are known.",
+        "Payload of deliveries without an outcome.",
         lambda route: route.payload_octets,
     ),
     (
@@ -191,7 +191,7 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
         "Age of the oldest unsettled delivery; 0 if there is none.",
         lambda route: route.oldest_seconds or 0.0,
     ),
-    ("paused", "Whether a person wants nothing to move.", lambda route: route.is_paused),
+    ("paused", "1 if an operator has paused the route.", lambda route: route.is_paused),
     (
         "stalled",
         "1 if something waits and nothing has moved for stall_seconds.",
@@ -276,11 +276,15 @@ _PEER_GAUGES: Final[tuple[tuple[str, str, Callable[[PeerRecord], float]], ...]] 
     ("open", "Connections to a container.", lambda peer: peer.connections),
     (
         "payload_bytes",
-        "Payload from the peer, kept until outcomes are known.",
+        "Payload of the peer's deliveries without an outcome.",
         lambda peer: peer.payload_octets,
     ),
-    ("congested", "Connections whose output has piled up.", lambda peer: peer.congested),
-    ("held", "Connections whose octet budget is spent.", lambda peer: peer.held),
+    (
+        "congested",
+        "Connections whose unsent output exceeds the limit.",
+        lambda peer: peer.congested,
+    ),
+    ("held", "Connections whose octet budget is used up.", lambda peer: peer.held),
 )
 _PEER_PAIRS: Final[tuple[tuple[str, str, Callable[[PeerRecord], tuple[int, int]]], ...]] = (
     (

@@ -111,7 +111,7 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
             kept = life.take_kept()
             if kept is None:
                 return code
-            log.warning("handover.deserted", reason="the process that waited for this one is gone")
+            log.warning("handover.deserted", reason="the process that was taking over has ended")
             crew = _make_crew(life.config, is_json)
             life = _Steering(crew, life.config, load, gate, wait_for, notifier, kept)
     except Exception:
@@ -162,7 +162,7 @@ class _Steering:
     _is_serving: bool = attrs.field(default=False, init=False)
     _is_stale: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
-    _is_told_to_end: bool = attrs.field(default=False, init=False)
+    _is_ending: bool = attrs.field(default=False, init=False)
     _kept: _Kept | None = attrs.field(default=None, init=False)
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -189,7 +189,7 @@ class _Steering:
                     self.crew.admit,
                     nursery,
                     inherited=self.inherited.listeners,
-                    room=self.crew.wait_for_room,
+                    ready=self.crew.wait_for_capacity,
                 )
                 control = RouterControl(self, self.crew.controls)
                 self._admin = AdminKeeper(config.router, control, nursery, self.inherited.admin)
@@ -216,8 +216,8 @@ class _Steering:
             self._is_stale = not self._is_serving  # reload as soon as the router serves
             if self._is_serving:
                 await self.reload()
-        elif self._is_told_to_end:
-            self._log.warning("router.ended", reason="told twice to end")
+        elif self._is_ending:
+            self._log.warning("router.ended", reason="second signal to end")
             self._nursery.cancel_scope.cancel()
         else:
             self.drain()
@@ -235,7 +235,7 @@ class _Steering:
         if self.config.router.management:
             self._nursery.start_soon(ManagementAgent(control, self.crew.admit).run)
         self._nursery.start_soon(self._tell_ready)
-        if self._is_told_to_end:
+        if self._is_ending:
             self._drain_once()
         elif self._is_stale:
             await self.reload()
@@ -418,11 +418,11 @@ class _Steering:
 
     def drain(self) -> None:
         """Starts to drain the router; further calls have no effect."""
-        self._is_told_to_end = True
+        self._is_ending = True
         if self._is_serving:
             self._drain_once()
         elif not self._is_starting:  # otherwise once it serves: there may be something to finish
-            self._log.warning("router.ended", reason="told to end before it served")
+            self._log.warning("router.ended", reason="signal to end before it served")
             self.exit_code = DONE
             self._admin.leave()  # another process may have the same sockets, and go on
             self._nursery.cancel_scope.cancel()
@@ -443,7 +443,7 @@ class _Steering:
         if not self._handover.is_waited_for:
             await self._compact()
         self._log.info("router.drained", unfinished=not is_done)
-        if self._is_told_to_end or not self._handover.is_deserted:
+        if self._is_ending or not self._handover.is_deserted:
             self._kept = None
         self.exit_code = DONE
         everything.cancel()

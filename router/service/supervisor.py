@@ -140,7 +140,7 @@ class Supervisor:
         """As ``Crew`` says."""
         return [_Remembering(member.channel, member.number, self._paused) for member in self._up]
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Returns at once: each worker waits by itself."""
 
     def admit(self, sock: socket.socket, listener: str) -> None:

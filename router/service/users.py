@@ -141,14 +141,14 @@ class Remembered:
 
     def is_right(self, user: str, password: str, secret: ScramSecret) -> bool:
         """Returns whether a password matches a secret."""
-        told = hmac.digest(self._key, password.encode(), "sha256")
+        digest = hmac.digest(self._key, password.encode(), "sha256")
         known = self._right.get(user)
         if known is not None and known[0] is secret:
-            if hmac.compare_digest(known[1], told):
+            if hmac.compare_digest(known[1], digest):
                 return True
         if not is_password_of(secret, password):
             return False
-        self._right[user] = (secret, told)
+        self._right[user] = (secret, digest)
         return True
 
 

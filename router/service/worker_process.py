@@ -124,7 +124,7 @@ class WorkerProcess:
                 case {"listener": str(listener), "elsewhere": [int(count), int(from_source)]}:
                     self._taken += 1
                     self._worker.admit(sock, listener, Elsewhere(count, from_source))
-                    await self._worker.plane.wait_for_room()
+                    await self._worker.plane.wait_for_capacity()
                 case {"sibling": int(number), "serves": bool(serves)}:
                     self._worker.join(number, sock, serves=serves)
                 case _:

@@ -249,7 +249,7 @@ async def test_trace_shows_frames_and_decisions_and_no_payload(tmp_path: Path) -
 
 def test_a_trace_of_nothing_says_so(tmp_path: Path) -> None:
     with setup(tmp_path) as made:
-        assert "no delivery came to prices" in made.ok("trace", "prices", "--seconds", "0.2")
+        assert "no delivery arrived at prices" in made.ok("trace", "prices", "--seconds", "0.2")
 
 
 # Finding the router
@@ -323,4 +323,4 @@ def test_a_trace_ends_quietly_with_ctrl_c(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert told == "no delivery came to prices within 30 s\n"
+        assert told == "no delivery arrived at prices within 30 s\n"

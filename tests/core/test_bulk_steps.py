@@ -231,15 +231,15 @@ class Answered(Told):
             return
         state = REJECTED if flaw == "other outcome" else self.plan.state or ACCEPTED
         life.answer(pairing, state)
-        life.tell(pairing, state)
+        life.report(pairing, state)
         entry.outcome = True
-        entry.told = RELEASED if flaw == "told otherwise" else state
+        entry.recorded = RELEASED if flaw == "told otherwise" else state
 
 
 def _described(pairing: Pairing) -> object:
     link = pairing.outgoing
     return (
-        pairing.number, pairing.is_settled, pairing.is_unusual, pairing.heard, pairing.told,
+        pairing.number, pairing.is_settled, pairing.is_unusual, pairing.outcome, pairing.reported,
         None if link is None else link.link, pairing.outgoing_number, pairing.outgoing_tag,
         pairing.delivery,
     )  # fmt: skip
@@ -252,7 +252,7 @@ def _numbers(unsettled: dict[DeliveryNumber, Pairing]) -> list[tuple[int, int]]:
 def _entries(entries: dict[Any, Entry]) -> object:
     return [
         (
-            where, entry.key, entry.source, entry.tag, entry.waits, entry.outcome, entry.told,
+            where, entry.key, entry.source, entry.tag, entry.waits, entry.outcome, entry.recorded,
             entry.sent_on, entry.answered_at, entry.followers,
             None if entry.pairing is None else entry.pairing.sequence,
         )
@@ -274,7 +274,7 @@ def _send(plan: Plan) -> World:
     return world
 
 
-def _hear(plan: Plan) -> World:
+def _record_outcome(plan: Plan) -> World:
     world = Told(plan, is_sent=True)
     event = world.event(world.targets[0].link, SENT_FROM, settled=plan.settled)
     world.ledger.receiver_updated(world.targets[0], event)
@@ -291,15 +291,15 @@ def _answer(plan: Plan) -> World:
     return world
 
 
-def _tell_sender(plan: Plan) -> World:
+def _update_sender(plan: Plan) -> World:
     world = Answered(plan, is_sent=True)
-    world.ledger.telling(world.sources[0], world.numbers(0), plan.state, False)
+    world.ledger.updating(world.sources[0], world.numbers(0), plan.state, False)
     return world
 
 
-def _tell_receiver(plan: Plan) -> World:
+def _update_receiver(plan: Plan) -> World:
     world = Answered(plan, is_sent=True)
-    world.ledger.telling(world.targets[0], world.numbers(SENT_FROM), plan.state, True)
+    world.ledger.updating(world.targets[0], world.numbers(SENT_FROM), plan.state, True)
     return world
 
 
@@ -320,10 +320,10 @@ def _settle(plan: Plan) -> World:
 STEPS: dict[str, Callable[[Plan], World]] = {
     "enter": _enter,
     "sending": _send,
-    "heard": _hear,
+    "record_outcome": _record_outcome,
     "answered": _answer,
-    "is_told": _tell_sender,
-    "settle_with_receiver": _tell_receiver,
+    "is_recorded": _update_sender,
+    "settle_with_receiver": _update_receiver,
     "settle_with_sender": _forget,
     "settled_by_sender": _settle,
 }

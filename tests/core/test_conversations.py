@@ -329,7 +329,7 @@ class Conversations(RuleBasedStateMachine):
         for end, link in self.ends():
             assert list(link.unsettled) == list(end.unsettled), "the same are unsettled, in order"
             assert link.credit == max(0, end.credit)
-            assert not link.told
+            assert not link.update_numbers
             if isinstance(link, OutgoingLink):
                 assert isinstance(end, ReceiverEnd)
                 assert not link.run

@@ -162,7 +162,7 @@ def test_a_sender_that_is_heard_has_settled_what_its_map_lacks() -> None:
     silent.speak(back)
     assert there.told_last(there.last.number) == (ACCEPTED, True)
     assert there.told_last(there.received[0].number) is None
-    assert not any(link.unheard for link in play.core._registry.attached.values())
+    assert not any(link.unconfirmed for link in play.core._registry.attached.values())
 
 
 def test_a_sender_without_state_begins_anew_when_it_is_heard_and_not_before() -> None:

@@ -18,16 +18,16 @@ CHANGING = frozenset({
 
 LIFE = {
     "unsettled", "adrift", "outgoing_number", "outgoing_tag", "is_settled", "is_unusual",
-    "heard", "tried", "barred", "attempts", "failure",
+    "outcome", "tried", "barred", "attempts", "failure",
 }  # fmt: skip
 """Fields of links and pairings that ``links/life.py`` writes."""
-OF_PAIRINGS = {"incoming", "outgoing", "number", "told"}
+OF_PAIRINGS = {"incoming", "outgoing", "number", "reported"}
 """The same, of pairings; other records have fields of these names."""
 CREDIT = {
     "credit", "ahead", "width", "is_draining", "is_emptying", "next_number", "lane_unsettled",
 }  # fmt: skip
 """Fields of links that only their own methods write."""
-GATHERED = {"run", "told_state", "told_settled"}
+GATHERED = {"run", "update_numbers", "update_state", "update_settled"}
 """Fields of links that the turn writes."""
 PAIRINGS = {"pairing", "branch", "sink", "trunk", "found"}
 OTHERS = {
@@ -164,8 +164,8 @@ def test_nobody_but_the_life_of_deliveries_writes_where_they_stand() -> None:
         "del link.adrift[tag]",
         "link.unsettled.pop(number, None)",
         "pairing.outgoing = link",
-        "for branch in fan: branch.heard = state",
-        "pairing.heard = pairing.told = outcome",
+        "for branch in fan: branch.outcome = state",
+        "pairing.outcome = pairing.reported = outcome",
         "def f():\n    sent, unsettled = link.unsettled, incoming.unsettled\n    del sent[number]",
         "pairing.attempts += 1",
     ],

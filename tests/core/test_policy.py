@@ -26,7 +26,7 @@ def test_everything_is_denied_if_no_rule_fits() -> None:
     policy = Policy([PolicyRule(name="apps", users=("app-*",), send=("#",))])
     assert policy.permissions("app-7", None).denial(Operation.SEND, "orders") is None
     denial = policy.permissions("bob", "east").denial(Operation.SEND, "orders")
-    assert denial == "no rule of the policy fits 'bob' at the virtual host 'east'"
+    assert denial == "no rule of the policy matches 'bob' at the virtual host 'east'"
 
 
 def test_the_first_rule_that_fits_decides() -> None:

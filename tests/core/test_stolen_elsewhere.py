@@ -143,7 +143,7 @@ def test_nothing_is_kept_of_links_that_are_gone() -> None:
     fleet.settle()
     network = fleet[1].core._network
     assert not network._links
-    assert all(not joint.untold for joint in network._joints.values())
+    assert all(not joint.pending for joint in network._joints.values())
 
 
 @ROLES

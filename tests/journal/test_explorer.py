@@ -318,7 +318,7 @@ def test_believing_a_late_outcome_loses_the_delivery_that_has_the_tag_now() -> N
         (Sending, "lacking", lambda *_: [], {}),
         (Sending, "resume", lambda *_: SendAnew(), {}),
         (Receiving, "is_late", lambda *_: False, {"forgets": AT_ONCE}),
-        (Receiving, "may_be_done_unheard", lambda *_: True, {}),
+        (Receiving, "may_be_done_unconfirmed", lambda *_: True, {}),
         (Receiving, "resume", lambda *_: SendAnew(), {}),
     ],
 )

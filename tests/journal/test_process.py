@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from router.journal.block import Origin, seal_block
 from router.journal.client import ClientState
-from router.journal.process import tell_of_another_name
+from router.journal.process import warn_of_another_name
 from router.journal.protocol import REFUSED, REPLY, Health, Refusal, hello_block
 from router.journal.record import ROW
 from router.journal.replay import replay
@@ -405,7 +405,7 @@ def test_files_that_may_not_grow_far_are_many(journal: JournalUnderTest) -> None
 def test_a_router_that_has_another_name_than_its_journal_is_told_what_that_means() -> None:
     with capture_logs() as told:
         for written_by in (None, "dc1", "dc2"):
-            tell_of_another_name(written_by, "dc1")
+            warn_of_another_name(written_by, "dc1")
     assert [(line["event"], line["written_by"]) for line in told] == [("journal.renamed", "dc2")]
 
 

@@ -8,7 +8,7 @@ from router.links.attaches import (
     LifeCount,
     is_late,
     lacking,
-    may_be_done_unheard,
+    may_be_done_unconfirmed,
     next_epoch,
     properties_of,
     read_number,
@@ -76,7 +76,7 @@ STATES = [None, PART, ACCEPTED]
 
 @pytest.mark.parametrize("theirs", [ABSENT, None, Received(0, 4), PART, ACCEPTED, REJECTED])
 @pytest.mark.parametrize("ours", STATES)
-def test_nothing_is_done_unheard_that_ends_a_delivery(
+def test_nothing_is_done_unconfirmed_that_ends_a_delivery(
     ours: DeliveryState | None, theirs: DeliveryState | Absent | None
 ) -> None:
     """By the number of the table's rows (``recovery``): 1 5 4 2 6 12 13 send, the others end."""
@@ -91,5 +91,5 @@ def test_nothing_is_done_unheard_that_ends_a_delivery(
         (ACCEPTED, ACCEPTED): 12,
         (ACCEPTED, REJECTED): 13,
     }
-    assert may_be_done_unheard(ours, action) is ((ours, theirs) in rows)
+    assert may_be_done_unconfirmed(ours, action) is ((ours, theirs) in rows)
     assert isinstance(action, SendAnew) is (rows.get((ours, theirs)) in (1, 5))

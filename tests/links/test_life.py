@@ -8,7 +8,7 @@ import pytest
 
 from router.links import life
 from router.links.life import CLAIMS, STAGES, Claim, ClaimInput, Input, Stage, claim_of, stage_of
-from router.links.link import IncomingLink, LinkKey, OutgoingLink, Unheard
+from router.links.link import IncomingLink, LinkKey, OutgoingLink, Unconfirmed
 from router.links.pairing import UNNUMBERED, Pairing, Queue
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, LinkId, LinkName
@@ -54,7 +54,7 @@ def staged(stage: Stage) -> Scene:
         Stage.ANSWERED_LOOSE,
         Stage.DECIDED,
     }:
-        pairing.heard = ACCEPTED
+        pairing.outcome = ACCEPTED
     if stage in {Stage.WAITING, Stage.DECIDED}:
         return made
     pairing.outgoing, pairing.outgoing_number, pairing.outgoing_tag = link, NUMBER, TAG
@@ -165,15 +165,15 @@ def test_a_run_that_ends_on_both_sides_is_on_neither() -> None:
     assert not made.outgoing.unsettled
 
 
-def test_what_a_sender_s_map_lacks_is_adrift_again_if_the_sender_was_not_heard() -> None:
+def test_what_a_sender_s_map_lacks_is_adrift_again_if_the_attach_was_not_confirmed() -> None:
     made = claimed(Claim.AWAY)
-    made.incoming.unheard = Unheard(
+    made.incoming.unconfirmed = Unconfirmed(
         absent=life.take_absent(made.incoming, [DeliveryTag(b"theirs")])
     )
     assert claim_of(made.pairing) is Claim.UNCLAIMED
     life.keep_absent(made.incoming)
     assert claim_of(made.pairing) is Claim.AWAY
-    assert made.incoming.unheard is None
+    assert made.incoming.unconfirmed is None
 
 
 def test_what_was_resumed_by_another_delivery_of_its_tag_is_not_taken_up() -> None:

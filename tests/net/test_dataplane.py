@@ -25,8 +25,8 @@ from router.net.dataplane import (
     OUTPUT_STOP_OCTETS,
     DataPlane,
 )
-from router.net.hearing import SLICE_OCTETS
 from router.net.poller import EpollPoller, Poller, TaskPoller
+from router.net.slicing import SLICE_OCTETS
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
 from router.wire.v1_0.express import make_express
 from tests.support.kernel import MODES
@@ -703,5 +703,5 @@ async def test_a_connection_that_ends_leaves_nothing_of_its_flood(make_poller: M
         await flood.send_all(bytes(20_000) + b"!" + bytes(100_000))
         while connection.stage is Stage.OPEN:
             await trio.sleep(0)
-        assert not on.plane.hearing.is_behind(connection)
+        assert not on.plane.slicer.is_behind(connection)
         assert flooded.finished

@@ -89,10 +89,12 @@ def test_what_it_has_been_given_counts_until_it_reports() -> None:
     member.give(parcel(listener=None))  # leads to a sibling
     assert (member.load.connections, member.load.handed) == (3, 3)
     assert member.count_from("10.0.0.1") == 2
-    member._heard(WorkerReport(taken=2, connections=2, sources={"10.0.0.1": 1, "10.0.0.2": 1}))
+    member._keep_report(
+        WorkerReport(taken=2, connections=2, sources={"10.0.0.1": 1, "10.0.0.2": 1})
+    )
     assert (member.load.connections, told.fared) == (3, 1)
     assert member.count_from("10.0.0.1") == 2
-    member._heard(WorkerReport(taken=3, connections=1))
+    member._keep_report(WorkerReport(taken=3, connections=1))
     assert (member.load.connections, member.load.handed) == (1, 3)
     assert member.count_from("10.0.0.1") == member.count_from(None) == 0
 

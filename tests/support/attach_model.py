@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from router.links.attaches import AttachNumber, is_late, lacking, may_be_done_unheard
+from router.links.attaches import AttachNumber, is_late, lacking, may_be_done_unconfirmed
 from router.links.recovery import (
     ABSENT,
     Abort,
@@ -609,7 +609,7 @@ class Receiving(World):
             waits = self.rules.forgets is not Forgets.AT_ONCE
             if not waits:
                 state = self._decide(state, tag, action)
-            elif isinstance(action, SendAnew) or not may_be_done_unheard(ours, action):
+            elif isinstance(action, SendAnew) or not may_be_done_unconfirmed(ours, action):
                 told = state.told
                 if not isinstance(found, Absent):
                     told = with_entry(told, tag, found)

@@ -30,7 +30,7 @@ CLAIM_MOVES: dict[str, ClaimInput] = {
     "arrive": ClaimInput.ARRIVE,
     "leave": ClaimInput.LEAVE,
     "abandon": ClaimInput.LEAVE,
-    "tell_settled": ClaimInput.LEAVE,
+    "report_settled": ClaimInput.LEAVE,
     "settle_run": ClaimInput.LEAVE,
     "settled_by_sender": ClaimInput.LEAVE,
     "set_adrift": ClaimInput.SUSPEND,
@@ -88,8 +88,8 @@ def _concerned(name: str, arguments: tuple[Any, ...]) -> Iterator[Pairing]:
         case "take_absent":
             yield from [first.adrift[tag] for tag in arguments[1]]
         case "keep_absent":
-            if first.unheard is not None:
-                yield from first.unheard.absent.values()
+            if first.unconfirmed is not None:
+                yield from first.unconfirmed.absent.values()
         case _:
             for argument in arguments:
                 if isinstance(argument, Pairing):

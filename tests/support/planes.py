@@ -83,7 +83,7 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
         listeners = Listeners(
             lambda sock, name: reception.admit(sock, listener_settings[name]),
             nursery,
-            room=plane.wait_for_room,
+            ready=plane.wait_for_capacity,
         )
         yield House(core, plane, reception, listeners, listener_settings)
         listeners.close()
@@ -94,7 +94,7 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
 
 def set_clock(plane: DataPlane, clock: Callable[[], float]) -> None:
     """Has a data plane live by another clock."""
-    plane.clock = plane.hearing.clock = clock
+    plane.clock = plane.slicer.clock = clock
 
 
 async def dial(address: str) -> trio.SocketStream:

@@ -88,7 +88,7 @@ class Dialing:
         make_engine: makes the client engine of one connection, which takes its link ids from
             what it is given.
         patience_seconds: how long to dial without success before ``UnreachableError``.
-        on_lost: told each time that a connection was lost or not had, with the reason.
+        on_lost: called with the reason each time that a connection was lost or failed.
     """
 
     dial: Callable[[], Awaitable[trio.abc.Stream]]
@@ -152,7 +152,7 @@ class Conversation:
                 await trio.sleep(min(pause, left))
 
     def finish(self) -> None:
-        """Ends the conversation in good order, soon; what is unsettled by then stays unsettled."""
+        """Ends the conversation properly, soon; deliveries unsettled by then stay unsettled."""
         self.is_finishing = True
         if self._current is None or not self.is_opened:
             self._scope.cancel()
@@ -165,7 +165,7 @@ class Conversation:
         self._opened_at = trio.current_time()
 
     def wake(self) -> None:
-        """Lets the machine be asked for more to send: something outside has given it work."""
+        """Makes the machine look for more to send, after a change outside of it."""
         if self._current is not None:
             self._current.wake()
 
@@ -219,7 +219,7 @@ class _Connection:
         return self.conversation.machine.interruption or self._reason
 
     def wake(self) -> None:
-        """Lets the writer look for work."""
+        """Wakes the writer."""
         self._more.set()
         self._patience.deadline = self._deadline()
 
@@ -248,7 +248,7 @@ class _Connection:
             self._more.set()
 
     def _lose(self, reason: str) -> None:
-        """Records that the stream has ended; what was never sent is given back."""
+        """Records that the stream has ended; deliveries never sent are taken back."""
         if not self.engine.finished:
             self._handle(self.engine.receive_eof(trio.current_time()))
             self._reason = reason

@@ -61,7 +61,7 @@ class UnfitValueError(RouterError):
     """JSON that stands for no value.
 
     Attributes:
-        rule: what is wrong, in one phrase.
+        rule: the error, in one phrase.
     """
 
     rule: str

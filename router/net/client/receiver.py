@@ -57,7 +57,7 @@ from router.routes.route import Guarantee
 from router.wire.v1_0.fitting import with_map
 
 Take = Callable[[ReceivedDelivery], DeliveryState]
-"""Takes a whole delivery, once, and says its outcome."""
+"""Handles a whole delivery, once, and returns its outcome."""
 
 
 @attrs.define(eq=False)
@@ -108,7 +108,7 @@ class ReceivingLink:
     _is_leaving: bool = attrs.field(default=False, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
     _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
-    _told_map: bool = attrs.field(default=False, init=False)
+    _sent_map: bool = attrs.field(default=False, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _is_reducing: bool = attrs.field(default=False, init=False)
     _outcomes: dict[DeliveryTag, DeliveryState] = attrs.field(factory=dict, init=False)
@@ -126,7 +126,7 @@ class ReceivingLink:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was wanted has come and is settled, or nothing more can come."""
+        """Whether all wanted messages were received and are settled, or no more can arrive."""
         if self.failure is not None:
             return True
         return self.count is not None and self._wanted() <= 0 and not self._outcomes
@@ -167,7 +167,7 @@ class ReceivingLink:
         self._expected.clear()
         self._partial = None
         self.is_attached = self._is_cut = self._is_reducing = False
-        self._told_map = self._was_attached and not self._peer_keeps_nothing
+        self._sent_map = self._was_attached and not self._peer_keeps_nothing
         command = AttachLink(
             link=self._link,
             name=self.name,
@@ -178,10 +178,10 @@ class ReceivingLink:
             receiver_settle_mode=self._terms.receiver_mode,
             properties=properties_of(self.draw_number()),
         )
-        return [self._with_map(command) if self._told_map else command]
+        return [self._with_map(command) if self._sent_map else command]
 
     def _with_map(self, command: AttachLink) -> AttachLink:
-        """Returns what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
+        """Returns the attach with as much of the unsettled map as fits a frame (§2.6.13)."""
         outcomes = self._outcomes
         command = with_map(command, outcomes.items(), self.frame_octets, is_answer=False)
         self._is_cut = command.incomplete_unsettled
@@ -206,7 +206,7 @@ class ReceivingLink:
 
     def _detached(self, event: LinkDetached) -> list[Command]:
         self.is_attached = False
-        if self._told_map and not self._peer_keeps_nothing and keeps_no_state(event):
+        if self._sent_map and not self._peer_keeps_nothing and keeps_no_state(event):
             self._peer_keeps_nothing = True
             return self._attach()
         if self._is_reducing and event.condition is None and not event.closed:

@@ -8,12 +8,12 @@ import attrs
 import trio
 
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER of zero: closing resets the connection, and what was under way is gone."""
+"""SO_LINGER of zero: closing resets the connection and drops pending octets."""
 
 
 @attrs.define(eq=False)
 class Relay:
-    """Relays a port of this machine to another until told otherwise.
+    """Relays a port of this machine to another until stopped.
 
     Attributes:
         target_port: on 127.0.0.1.

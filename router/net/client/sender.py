@@ -157,7 +157,7 @@ class SendingLink:
     _settling: list[Command] = attrs.field(factory=list, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
     _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
-    _told: frozenset[DeliveryTag] | None = attrs.field(default=None, init=False)
+    _listed: frozenset[DeliveryTag] | None = attrs.field(default=None, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _idle_rounds: int = attrs.field(default=0, init=False)
 
@@ -174,7 +174,7 @@ class SendingLink:
         if self._credit == 0:
             return (
                 f"it has no credit: nobody receives from '{self.address}',"
-                " or those who do have no room"
+                " or its receivers have no credit"
             )
         return None
 
@@ -284,7 +284,7 @@ class SendingLink:
         is_orderly = event.condition is None and not event.closed
         if phase is SenderPhase.SUSPENDING or (phase is SenderPhase.REDUCING and is_orderly):
             return self._attach_once_more()
-        if self._told is not None and not self._peer_keeps_nothing and keeps_no_state(event):
+        if self._listed is not None and not self._peer_keeps_nothing and keeps_no_state(event):
             self._peer_keeps_nothing = True
             return self._attach()
         if self._was_attached and is_passing(event):
@@ -314,13 +314,13 @@ class SendingLink:
         return [self._with_map(command)]
 
     def _with_map(self, command: AttachLink) -> AttachLink:
-        """Returns what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
-        self._told, self._is_cut = None, False
+        """Returns the attach with as much of the unsettled map as fits a frame (§2.6.13)."""
+        self._listed, self._is_cut = None, False
         if not self._was_attached or self._peer_keeps_nothing:
             return command
         sent = ((entry.tag, None) for entry in self._unsettled.values() if entry.is_sent)
         command = with_map(command, sent, self.frame_octets, is_answer=False)
-        self._told = frozenset(command.unsettled or ())
+        self._listed = frozenset(command.unsettled or ())
         self._is_cut = command.incomplete_unsettled
         return command
 
@@ -341,7 +341,7 @@ class SendingLink:
         is_whole = not (self._is_cut or is_incomplete)
         self.phase = SenderPhase.ATTACHED if is_whole else SenderPhase.REDUCING
         self._was_attached = True
-        theirs = event.unsettled if self._told is not None else None
+        theirs = event.unsettled if self._listed is not None else None
         left = sum(entry.is_sent for entry in self._unsettled.values())
         for entry in tuple(self._unsettled.values()):
             self._judge(entry, theirs, is_incomplete)

@@ -56,7 +56,7 @@ class Terms:
 
     @property
     def receiver_mode(self) -> ReceiverSettleMode:
-        """Second where a delivery must not arrive twice: the receiver remembers until told."""
+        """Second where a delivery must not arrive twice: the sender settles first."""
         if self.guarantee is Guarantee.EXACTLY_ONCE:
             return ReceiverSettleMode.SECOND
         return ReceiverSettleMode.FIRST

@@ -82,12 +82,12 @@ class ResolveBody:
     """A decision about a delivery in doubt."""
 
     decision: Decision = bounded(
-        description="resend: send it again; discard: tell its sender that it was rejected;"
-        " accept: tell its sender that it was accepted"
+        description="resend: send it again; discard: settle it as rejected with its sender;"
+        " accept: settle it as accepted with its sender"
     )
     link: str | None = bounded(
         default=None,
-        description="name of the link that it came by; left out: whichever",
+        description="name of the link on which it was received; default: any",
         maxLength=TEXT_MOST,
     )
 
@@ -104,7 +104,7 @@ class TraceBody:
     )
     count: int = bounded(default=10, description="deliveries to follow", minimum=1, maximum=100)
     seconds: float = bounded(
-        default=30.0, description="the trace ends after that", minimum=0.1, maximum=600
+        default=30.0, description="duration after which the trace ends", minimum=0.1, maximum=600
     )
 
 

@@ -67,8 +67,8 @@ class Request:
 
 
 @attrs.frozen
-class Room:
-    """Limits of the number of connections.
+class Crowd:
+    """Limits on the number of open connections.
 
     Attributes:
         most: connections at a time.

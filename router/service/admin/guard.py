@@ -82,7 +82,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
         if not self._is_own_site(headers):
-            return problem(403, "this request comes from another site")
+            return problem(403, "the request is from another site")
         path = scope["path"]
         if not _is_open(path) and not self._has_token(headers):
             answer = problem(401, "this needs the token of router.admin.token")

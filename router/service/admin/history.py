@@ -147,8 +147,8 @@ def _sample(snapshot: RouterSnapshot, rates: Rates, unsettled: int) -> Sample:
 
 def outcomes(totals: Totals) -> int:
     """Counts the deliveries of one direction whose outcome is known."""
-    told = totals.accepted + totals.rejected + totals.released + totals.modified
-    return told + totals.settled
+    unsettled = totals.accepted + totals.rejected + totals.released + totals.modified
+    return unsettled + totals.settled
 
 
 def _count(route: RouteRecord) -> _Counts:

@@ -34,16 +34,16 @@ METRICS_TYPE: Final = "text/plain"
 LINES_TYPE: Final = "application/x-ndjson"
 ROOT: Final = "/api/v1"
 
-_ROUTE = Parameter(name="route", description="only those of the route of this name")
+_ROUTE = Parameter(name="route", description="only items of the route with this name")
 _CONTAINER = Parameter(
     name="container",
-    description="only those of this container: its container-id, or its name in the configuration",
+    description="only items of this container: its container-id, or its name in the configuration",
 )
 _NAME = Parameter(name="name", description="name of the route", in_path=True)
 _PAGE = (
     Parameter(
         name="limit",
-        description="items of a page",
+        description="items on a page",
         kind=int,
         bounds={"minimum": 1, "maximum": PAGE_MOST},
         default=PAGE_USUAL,
@@ -55,7 +55,7 @@ _PAGE = (
     ),
 )
 _NO_ROUTE = {404: "there is no route of that name"}
-_NO_PAGE = {404: "the cursor is none of this list"}
+_NO_PAGE = {404: "the cursor does not belong to this list"}
 
 OPERATIONS: Final = (
     Operation(
@@ -85,14 +85,14 @@ OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{ROOT}/status",
-        summary="The router in short, with what is wrong.",
+        summary="The router's status in short, and its problems.",
         handler=Api.status,
         answer=StatusView,
     ),
     Operation(
         method="GET",
         path=f"{ROOT}/overview",
-        summary="What a screen shows: status, routes, containers and peers, the worst first.",
+        summary="Overview: status, routes, containers and peers, the worst first.",
         handler=Api.overview,
         answer=OverviewView,
         parameters=(
@@ -108,7 +108,7 @@ OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{ROOT}/history",
-        summary="How the router fared during the last hour.",
+        summary="The router's history of the last hour.",
         handler=Api.history,
         answer=HistoryView,
         parameters=(
@@ -142,7 +142,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/routes/{{name}}/pause",
-        summary="Let nothing move on a route any more; what came waits, what went is answered.",
+        summary="Pause a route: received deliveries wait; outcomes of sent ones are still handled.",
         handler=Api.pause,
         answer=RouteView,
         parameters=(_NAME,),
@@ -151,7 +151,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/routes/{{name}}/resume",
-        summary="Let a paused route go on.",
+        summary="Resume a paused route.",
         handler=Api.resume,
         answer=RouteView,
         parameters=(_NAME,),
@@ -169,14 +169,14 @@ OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{ROOT}/peers",
-        summary="Containers by what they hold and move, configured or not.",
+        summary="Containers by their unsettled deliveries and traffic, configured or not.",
         handler=Api.peers,
         answer=PeersView,
     ),
     Operation(
         method="GET",
         path=f"{ROOT}/connections",
-        summary="Connections that have opened, in the order of their coming.",
+        summary="Open connections, in the order in which they opened.",
         handler=Api.connections,
         answer=ConnectionsView,
         parameters=(_CONTAINER, *_PAGE),
@@ -185,7 +185,7 @@ OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{ROOT}/links",
-        summary="Links, in the order of their attaching; suspended ones last.",
+        summary="Links, in the order of their attach; suspended links last.",
         handler=Api.links,
         answer=LinksView,
         parameters=(_ROUTE, _CONTAINER, *_PAGE),
@@ -214,7 +214,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/deliveries/{{tag}}/resolve",
-        summary="Decide about a delivery in doubt.",
+        summary="Resolve a delivery in doubt.",
         handler=Api.resolve,
         answer=ResolvedView,
         parameters=(
@@ -231,7 +231,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/trace",
-        summary="Follow the next deliveries of an address: one JSON object a line.",
+        summary="Trace the next deliveries of an address: one JSON object per line.",
         handler=Api.trace,
         answer=LINES_TYPE,
         body=TraceBody,
@@ -239,7 +239,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/drain",
-        summary="Finish what is under way, take nothing new, and end.",
+        summary="Drain: finish open deliveries, accept no new ones, and end.",
         handler=Api.drain,
         answer=StatusView,
         status=202,
@@ -247,7 +247,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path=f"{ROOT}/reload",
-        summary="Read the configuration file anew, and apply it if it is good.",
+        summary="Read the configuration file again, and apply it if it is valid.",
         handler=Api.reload,
         answer=ReloadView,
         parameters=(

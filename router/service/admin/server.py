@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from router.model.place import BindAddress, UnixAddress
 from router.net.reception import source_of
 from router.net.sockets import close_listening, describe, open_listening
-from router.service.admin.crowd import VISIT, Room, Visit
+from router.service.admin.crowd import VISIT, Crowd, Visit
 
-ROOM: Final = Room(most=64, most_of_source=32)
+CROWD: Final = Crowd(most=64, most_of_source=32)
 """Most connections at a time; a further one replaces another."""
 
 SEND_SECONDS: Final = 10.0
@@ -51,12 +51,12 @@ class Server:
 
     Attributes:
         tls: returns the context for a new connection; None: plain HTTP.
-        room: the limits of connections.
+        crowd: the limits of connections.
     """
 
     app: ASGIApp
     tls: Callable[[], ssl.SSLContext] | None = None
-    room: Room = ROOM
+    crowd: Crowd = CROWD
     _sockets: list[socket.socket] = attrs.field(factory=list, init=False)
     _streams: "set[_Stream]" = attrs.field(factory=set, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -135,8 +135,8 @@ class Server:
             return None  # the peer has already disconnected
         now = trio.current_time()
         visits = {stream.visit: stream for stream in self._streams}
-        if not self.room.is_free(visits, source):
-            victim = self.room.find_victim(visits, source, now)
+        if not self.crowd.is_free(visits, source):
+            victim = self.crowd.find_victim(visits, source, now)
             self._log.warning(
                 "admin.crowded",
                 address=source,

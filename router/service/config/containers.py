@@ -44,18 +44,18 @@ class ContainerTls(Placed):
     ca: Path | None = option(
         FilePath(),
         default=None,
-        default_text="those of the system",
+        default_text="the system's authorities",
         help="authorities (PEM) that the container's certificate must come from",
     )
     cert: Path | None = option(
-        FilePath(), default=None, help="our certificate chain (PEM), for SASL EXTERNAL"
+        FilePath(), default=None, help="the router's certificate chain (PEM), for SASL EXTERNAL"
     )
-    key: Path | None = option(FilePath(), default=None, help="our private key (PEM)")
+    key: Path | None = option(FilePath(), default=None, help="the router's private key (PEM)")
     server_name: str | None = option(
         Text(),
         default=None,
         default_text="the host of the URL",
-        help="name that is asked for (SNI) and that the certificate must bear",
+        help="server name that is sent (SNI) and that the certificate must have",
     )
     verify: bool = option(
         Flag(), default=True, help="check the container's certificate and its name"
@@ -78,10 +78,10 @@ class ContainerSasl(Placed):
     mechanisms: tuple[ClientMechanism, ...] = option(
         ListOf(OneOf(ClientMechanism), "mechanism", may_be_empty=False),
         default=tuple(ClientMechanism),
-        default_text="all that user, password, token or certificate allow",
+        default_text="all that are possible with user, password, token or certificate",
         help="mechanisms that may be used, best first; the first that the container offers is used",
     )
-    user: str | None = option(Text(), default=None, help="identity, if the URL has none")
+    user: str | None = option(Text(), default=None, help="user name, if the URL has none")
     password: Secret | None = option(
         SecretText(), default=None, help="for SCRAM and PLAIN, if the URL has none"
     )
@@ -100,18 +100,18 @@ class ContainerCbs(Placed):
     )
     sas_key: Secret | None = option(SecretText(), default=None, help="the shared access key")
     token_file: Path | None = option(
-        FilePath(), default=None, help="or a file with a token, read anew for each renewal"
+        FilePath(), default=None, help="or a file with a token, read again for each renewal"
     )
     type: str | None = option(
         Text(),
         default=None,
         default_text="servicebus.windows.net:sastoken with sas_key, jwt with token_file",
-        help="type of the token, in the container's words",
+        help="token type, as the container names it",
     )
     renew_seconds: float = option(
         Seconds(1, 86400),
         default=1200.0,
-        help="interval after which a new token is put; those made from sas_key are valid"
+        help="interval at which a new token is sent; tokens made from sas_key are valid"
         " twice as long",
     )
 
@@ -126,7 +126,7 @@ class Container(Placed):
         " are tried in turn",
     )
     protocol: Protocol = option(
-        OneOf(PROTOCOLS), default=Protocol.AMQP_1_0, help="what is spoken to it"
+        OneOf(PROTOCOLS), default=Protocol.AMQP_1_0, help="protocol of the container"
     )
     vhost: str | None = option(
         Text(),
@@ -186,12 +186,13 @@ class Container(Placed):
         help="largest credit that the container is granted on a link",
     )
     connect_seconds: float = option(
-        Seconds(0.1, 3600), default=10.0, help="patience with one attempt to reach it, TLS included"
+        Seconds(0.1, 3600), default=10.0, help="time limit of one attempt to connect, TLS included"
     )
     retry_seconds: float = option(
         Seconds(0.01, 3600),
         default=0.5,
-        help="pause before the first new attempt; doubles each time, with jitter, for ever",
+        help="pause before the first new attempt; doubles after each attempt, with jitter;"
+        " attempts never stop",
     )
     retry_limit_seconds: float = option(
         Seconds(0.01, 86400), default=30.0, help="longest pause between attempts"

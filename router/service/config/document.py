@@ -102,9 +102,9 @@ def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
     line = next(iter(text.splitlines()[mark.line : mark.line + 1]), "")
     begun = "" if error.context_mark is None else f" in line {error.context_mark.line + 1}"
     for is_it, way_out in (
-        ("alias" in said, "a text that begins with '*' wants quotes"),
-        ("\t" in line[: mark.column + 1], "there is a tab: YAML is indented with blanks"),
-        ("flow" in said and "${" in line, "between { and } a text with '${' wants quotes"),
+        ("alias" in said, "a text that begins with '*' needs quotes"),
+        ("\t" in line[: mark.column + 1], "there is a tab: YAML is indented with spaces"),
+        ("flow" in said and "${" in line, "between { and } a text with '${' needs quotes"),
         (
             "mapping values" in said,
             "is it indented too far, or does a text with ': ' in it want quotes?",

@@ -36,7 +36,7 @@ class ConfigFile(Placed):
         help="name: AMQP container that the router dials",
     )
     routes: tuple[RouteEntry, ...] = option(
-        ListOf(Section(RouteEntry), "route"), default=(), help="which addresses go where"
+        ListOf(Section(RouteEntry), "route"), default=(), help="which addresses are routed where"
     )
     limits: Limits = option(
         Section(Limits),

@@ -105,10 +105,11 @@ class Limits(Placed):
     connection_octets: int = option(
         Octets(64 << 10),
         default=64 << 20,
-        help="payload without a known outcome that one connection may send; credit stops there",
+        help="payload of deliveries without an outcome that one connection may send; beyond"
+        " it no credit is granted",
     )
     process_octets: int = option(
-        Octets(1 << 20), default=256 << 20, help="the same for all connections of one worker"
+        Octets(1 << 20), default=256 << 20, help="the same limit for all connections of one worker"
     )
     output_octets: int = option(
         Octets(64 << 10),
@@ -119,7 +120,8 @@ class Limits(Placed):
         Whole(1, 1000),
         default=10,
         unit="attempts",
-        help="attempts to forward one delivery before its sender is told that it failed",
+        help="attempts to forward one delivery before its sender gets the outcome"
+        " modified, delivery-failed",
     )
     hop_limit: int = option(
         Whole(1, 255), default=16, unit="routers", help="routers that a delivery may pass"

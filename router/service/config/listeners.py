@@ -65,7 +65,7 @@ class ListenerTls(Placed):
     ca: Path | None = option(
         FilePath(),
         default=None,
-        default_text="those of the system",
+        default_text="the system's authorities",
         help="authorities (PEM) that client certificates must come from",
     )
     required: bool = option(
@@ -146,7 +146,7 @@ class Listener(Placed):
         ListOf(OneOf(PROTOCOLS), "protocol", may_be_empty=False),
         default=tuple(PROTOCOLS),
         default_text="all",
-        help="protocols that are served, told apart by their first octets",
+        help="protocols that are served, distinguished by their first octets",
     )
     header_1_1_9_1: AmbiguousHeader = option(
         OneOf(AmbiguousHeader),
@@ -160,7 +160,7 @@ class Listener(Placed):
     sasl: ListenerSasl | None = option(
         Section(ListenerSasl),
         default=None,
-        default_text="anybody may come in, as identity anonymous",
+        default_text="anybody may connect, as identity anonymous",
         help="who may log in",
     )
 

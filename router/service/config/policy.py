@@ -97,7 +97,7 @@ class RuleLimits(Placed):
         Octets(64 << 10),
         default=None,
         default_text="that of limits",
-        help="payload without a known outcome that one connection may send",
+        help="payload of deliveries without an outcome that one connection may send",
     )
     messages_per_second: int | None = option(
         Whole(1),
@@ -163,5 +163,5 @@ class Policy(Placed):
         ListOf(Section(Rule), "rule"),
         default=(),
         default_text="none: everything is allowed",
-        help="the first that fits a connection's identity and virtual host decides",
+        help="the first rule that matches a connection's identity and virtual host decides",
     )

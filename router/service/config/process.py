@@ -70,7 +70,7 @@ class Admin(Placed):
     token: Secret | None = option(
         SecretText(),
         default=None,
-        help="bearer token that requests must carry; needed unless only this machine can connect",
+        help="bearer token that requests must have; required unless only this machine can connect",
     )
     tls_cert: Path | None = option(
         FilePath(), default=None, help="certificate chain (PEM); without one it speaks plain HTTP"

@@ -102,7 +102,7 @@ class RouteEntry(Placed):
 
     address: str = option(
         AddressPattern(),
-        help="pattern of the addresses that take the route; the most specific wins",
+        help="pattern of the route's addresses; the most specific pattern wins",
     )
     name: str | None = option(
         Text(),
@@ -113,7 +113,7 @@ class RouteEntry(Placed):
     vhost: str | None = option(
         Text(),
         default=None,
-        default_text="all that no route names",
+        default_text="all virtual hosts that no route names",
         help="virtual host whose addresses take it; one that is named here shares none with others."
         " Whoever asks for another than these and / is refused, but over AMQP 1.0",
     )
@@ -143,9 +143,9 @@ class RouteEntry(Placed):
     in_doubt: InDoubt | None = option(
         OneOf(InDoubt),
         default=None,
-        default_text="resend for at-least-once; exactly-once holds, towards targets if told",
-        help="deliveries that were sent and whose outcome was lost: resend, or hold"
-        " until a person decides",
+        default_text="resend for at-least-once; hold for exactly-once, towards targets only if set",
+        help="deliveries in doubt (sent, connection lost before the outcome): resend, or hold"
+        " until an operator decides",
     )
     dedup: Dedup | None = option(
         Section(Dedup, shorthand="property"),

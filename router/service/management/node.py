@@ -120,18 +120,18 @@ class ManagementNode:
         asked = dict(_items(request.application_properties))
         try:
             body, more = await self._carry_out(asked, request.value)
-            told: dict[str, Any] = {"statusCode": Int(200), "statusDescription": "OK", **more}
+            status: dict[str, Any] = {"statusCode": Int(200), "statusDescription": "OK", **more}
         except RefusedError as error:
-            body, told = {}, {"statusCode": Int(error.status), "statusDescription": str(error)}
+            body, status = {}, {"statusCode": Int(error.status), "statusDescription": str(error)}
         except RouterError as error:
-            body, told = {}, {"statusCode": Int(503), "statusDescription": str(error)}
+            body, status = {}, {"statusCode": Int(503), "statusDescription": str(error)}
         correlation = properties.correlation_id
         answer = AnnotatedMessage(
             properties=Properties(
                 to=properties.reply_to,
                 correlation_id=properties.message_id if correlation is None else correlation,
             ),
-            application_properties=told,
+            application_properties=status,
             value=body,
         )
         return properties.reply_to, encode_message(answer)

@@ -150,7 +150,7 @@ class ServerHandshake(Machine):
                 user=self.user,
                 capabilities=Capabilities(
                     protocol=Protocol.AMQP_FAST,
-                    tells_outcomes=False,
+                    reports_outcomes=False,
                     credit=Credit.PREFETCH,
                     sends_ahead=True,
                     names_itself=bool(name),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.service.admin.crowd import OPEN_SECONDS, Room, Visit
+from router.service.admin.crowd import OPEN_SECONDS, Crowd, Visit
 
-ROOM = Room(most=4, most_of_source=2)
+CROWD = Crowd(most=4, most_of_source=2)
 NOW = 100.0
 
 
@@ -18,24 +18,24 @@ def asking(source: str | None, seconds: float, *, admitted: bool = False) -> Vis
 
 def test_nobody_leaves_while_there_is_room() -> None:
     visits = [waiting("a", 9), waiting("b", 9), waiting("c", 9)]
-    assert ROOM.is_free(visits, "a")
-    assert not ROOM.is_free([*visits, waiting("d", 9)], "e")
+    assert CROWD.is_free(visits, "a")
+    assert not CROWD.is_free([*visits, waiting("d", 9)], "e")
 
 
 def test_whoever_has_waited_longest_makes_room() -> None:
     visits = [waiting("a", 1), waiting("b", 3), asking("c", 60), waiting("d", 2)]
-    assert ROOM.find_victim(visits, "e", NOW) is visits[1]
+    assert CROWD.find_victim(visits, "e", NOW) is visits[1]
 
 
 def test_a_source_that_has_too_many_makes_room_itself() -> None:
     visits = [waiting("a", 1), waiting("b", 30), waiting("a", 2)]
-    assert not ROOM.is_free(visits, "a")
-    assert ROOM.is_free(visits, "b")
-    assert ROOM.find_victim(visits, "a", NOW) is visits[2]
+    assert not CROWD.is_free(visits, "a")
+    assert CROWD.is_free(visits, "b")
+    assert CROWD.find_victim(visits, "a", NOW) is visits[2]
 
 
 def test_connections_of_a_unix_socket_count_together_with_all_others_only() -> None:
-    assert ROOM.is_free([waiting(None, 1)] * 3, None)
+    assert CROWD.is_free([waiting(None, 1)] * 3, None)
 
 
 def test_a_long_request_that_is_open_to_anybody_goes_if_nobody_waits() -> None:
@@ -45,12 +45,12 @@ def test_a_long_request_that_is_open_to_anybody_goes_if_nobody_waits() -> None:
         asking("c", 3),
         asking("d", 2),
     ]
-    assert ROOM.find_victim(visits, "e", NOW) is visits[2]
+    assert CROWD.find_victim(visits, "e", NOW) is visits[2]
 
 
 def test_who_was_admitted_or_has_just_asked_keeps_its_place() -> None:
     visits = [asking("a", 60, admitted=True)] * 2 + [asking("b", OPEN_SECONDS / 2)] * 2
-    assert ROOM.find_victim(visits, "e", NOW) is None
+    assert CROWD.find_victim(visits, "e", NOW) is None
 
 
 def test_a_visit_knows_its_requests_and_which_were_admitted() -> None:

@@ -95,7 +95,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(text: str, problem: str) 
 
 
 def test_pattern_without_quotes_gets_a_hint() -> None:
-    assert failure("a: *.x").endswith("a text that begins with '*' wants quotes")
+    assert failure("a: *.x").endswith("a text that begins with '*' needs quotes")
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
@@ -106,10 +106,10 @@ def test_nesting_is_bounded(opening: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("a:\n\t- b\n", "there is a tab: YAML is indented with blanks"),
-        ("a:\n  - b: c\n\td: e\n", "there is a tab: YAML is indented with blanks"),
-        ("a: *.x", "a text that begins with '*' wants quotes"),
-        ("a: {url: amqp://u:${X}@h}\n", "between { and } a text with '${' wants quotes"),
+        ("a:\n\t- b\n", "there is a tab: YAML is indented with spaces"),
+        ("a:\n  - b: c\n\td: e\n", "there is a tab: YAML is indented with spaces"),
+        ("a: *.x", "a text that begins with '*' needs quotes"),
+        ("a: {url: amqp://u:${X}@h}\n", "between { and } a text with '${' needs quotes"),
         ("a:\n  - b: c\n   d: e\n", "is it indented like its neighbors, which begin in line 2?"),
         (
             "a:\n  b: c\n   d: e\n",

@@ -163,7 +163,7 @@ def test_an_outcome_reaches_the_sender_as_far_as_the_protocol_tells_it(
     numbers = meeting.send(sender, out, b"a", b"b", b"c")
     theirs = [each.number for each in receiver.received[into]]
     meeting.order(receiver, UpdateDeliveries(into, theirs, state, True))
-    can_tell = sender.capabilities.tells_outcomes and receiver.capabilities.learns_outcomes
+    can_tell = sender.capabilities.reports_outcomes and receiver.capabilities.learns_outcomes
     for number in numbers:
         seen, settled = sender.updates[out][number]
         assert settled

@@ -18,7 +18,7 @@ from router.net.connection import Connection, Stage
 from router.net.switchboard import Switchboard
 
 SLICE_OCTETS: Final = 4 * 1024
-"""Of one connection's input, worked through before the time is looked at, to begin with."""
+"""Octets of one connection's input that are handled before the first look at the clock."""
 
 SHARE_SECONDS: Final = 0.004
 """What one connection may take of a turn: payload seldom takes so long, floods of control frames
@@ -35,8 +35,8 @@ takes 300 ns per octet, a flow 80."""
 
 
 @attrs.define(eq=False)
-class Hearing:
-    """Lets engines read what came, and keeps what they had no time for.
+class Slicer:
+    """Passes received octets to engines, and keeps those that exceed a connection's share.
 
     Attributes:
         switchboard: hands octets to engines, and what they say to the core.
@@ -59,8 +59,8 @@ class Hearing:
         """Whether some wait for their share."""
         return bool(self._talkers)
 
-    def hear(self, connection: Connection, octets: bytes | memoryview) -> None:
-        """Lets the engine read octets; what takes longer than its share waits for the next turn."""
+    def receive(self, connection: Connection, octets: bytes | memoryview) -> None:
+        """Passes octets to the engine; those beyond its share wait for the next turn."""
         now = self.clock()
         until = now + SHARE_SECONDS
         begin, slice_octets = 0, SLICE_OCTETS
@@ -82,7 +82,7 @@ class Hearing:
                 slice_octets *= 2  # payload is cheapest in long runs
 
     def read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:
-        """Lets the engine read octets, and pays for what was talk; returns the time after that."""
+        """Passes octets to the engine, and charges control input; returns the time after that."""
         length = len(octets)
         moved = self.switchboard.receive(connection, octets, now)
         later = self.clock()
@@ -103,16 +103,16 @@ class Hearing:
             backlog, self._backlog = self._backlog, {}
             for connection, octets in backlog.items():
                 if connection.stage is Stage.OPEN:
-                    self.hear(connection, octets)
+                    self.receive(connection, octets)
                     self.switchboard.touch(connection)
         return (bool(self._talkers) and self._let_talk()) or was_behind
 
     def _let_talk(self) -> bool:
-        """Lets talkers go on, in their order, while time and account last; false: none did."""
+        """Serves talkers in their order while time and account last; False: none was served."""
         now = self.clock()
         self.allowance.settle(now)
         until = now + TALK_SECONDS
-        was_heard = False
+        has_talked = False
         while self._talkers and now < until and not self.allowance.is_empty:
             connection = next(iter(self._talkers))
             octets = self._talkers.pop(connection)
@@ -122,14 +122,14 @@ class Hearing:
                 is_over = connection.failure is not None or connection.engine.finished
                 if len(octets) > SLICE_OCTETS and not is_over:
                     self._talkers[connection] = octets[SLICE_OCTETS:]
-            was_heard = True
-        return was_heard
+            has_talked = True
+        return has_talked
 
     def is_behind(self, connection: Connection) -> bool:
         """Whether input of a connection has been received and not been read."""
         return connection in self._backlog or connection in self._talkers
 
     def forget(self, connection: Connection) -> None:
-        """Drops what was received and will not be read any more."""
+        """Drops received octets that will not be read any more."""
         self._backlog.pop(connection, None)
         self._talkers.pop(connection, None)
