@@ -40,6 +40,9 @@ from router.service.worker import Worker
 FRESH_SECONDS: Final = 0.5
 """Greatest age of a snapshot that is reused."""
 
+SAME_MOMENT_SECONDS: Final = 0.02
+"""Greatest age of a worker's survey that is added to surveys of other workers."""
+
 WATCH_SECONDS: Final = (0.5, 5.0)
 """Bounds of the interval between stall checks: a quarter of the shortest ``stall_seconds``."""
 
@@ -179,8 +182,12 @@ class Control(Interface):
     def number(self) -> int:
         """The worker's number."""
 
-    async def snapshot(self) -> WorkerSnapshot:
-        """Returns the worker's state."""
+    async def snapshot(self, most_seconds: float) -> WorkerSnapshot:
+        """Returns the worker's state.
+
+        Args:
+            most_seconds: greatest age of a survey that is reused.
+        """
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
         """Lists connections after a number, like ``Lister.connections``."""
@@ -261,10 +268,12 @@ class LocalControl:
             self._pause = max(least, min(most, shortest / 4))
         return self._pause
 
-    async def snapshot(self) -> WorkerSnapshot:
-        """Returns a survey of the worker; a recent one is reused."""
+    async def snapshot(self, most_seconds: float = FRESH_SECONDS) -> WorkerSnapshot:
+        """Returns a survey of the worker, as ``Control`` says."""
+        since = trio.current_time() - most_seconds
         async with self._survey:
-            if self._last is None or not self._is_fresh:
+            if self._last is None or not self._is_fresh(since):
+                began = trio.current_time()
                 core = await self._survey_core()
                 express = self.worker.shared.express
                 self._note_stalls(core)
@@ -279,7 +288,7 @@ class LocalControl:
                     journal=self._journal(),
                     logins=self._logins(),
                 )
-                self._taken_at = trio.current_time()
+                self._taken_at = began
                 self._taken_of = self.worker.assembly
             return self._last
 
@@ -299,11 +308,9 @@ class LocalControl:
         failed, sources = self.worker.failed_logins(SOURCES_MOST)
         return LoginRecord(failed=failed, sources=tuple(sources))
 
-    @property
-    def _is_fresh(self) -> bool:
-        """Whether the last snapshot may be reused."""
-        is_young = trio.current_time() - self._taken_at <= FRESH_SECONDS
-        return is_young and self._taken_of is self.worker.assembly
+    def _is_fresh(self, since: float) -> bool:
+        """Returns whether the last survey began after a time, with the routes of now."""
+        return self._taken_at >= since and self._taken_of is self.worker.assembly
 
     async def _survey_core(self) -> Snapshot:
         steps = self.worker.core.surveyor.steps(self.worker.plane.clock())

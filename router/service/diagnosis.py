@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from router.core.reach import is_sibling_name
 from router.core.snapshot import Rejection, RouteRecord
 from router.routes.route import Guarantee, InDoubt, Route
 from router.service.advice import (
@@ -273,11 +274,14 @@ def _budget(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for peer in snapshot.core.peers:
+        is_worker = is_sibling_name(peer.container)
+        subject = "worker" if is_worker else "peer"
+        name = peer.container.removeprefix("/") if is_worker else peer.container
         if peer.held:
             yield Problem(
                 severity=Severity.WARNING,
-                subject="peer",
-                name=peer.container,
+                subject=subject,
+                name=name,
                 text=f"has {peer.payload_octets} octets here whose outcome is not known;"
                 " it gets no credit until some are",
                 advice="limits.connection_octets is the budget",
@@ -285,8 +289,8 @@ def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
         if peer.congested:
             yield Problem(
                 severity=Severity.WARNING,
-                subject="peer",
-                name=peer.container,
+                subject=subject,
+                name=name,
                 text="reads slower than it is sent to; what is for it waits",
                 advice="look whether it, or the network to it, is overloaded",
             )

@@ -77,7 +77,7 @@ DRAIN: Final = Question[bool]("drain", (), bool)
 
 SET_LOG_LEVEL: Final = Question[None]("set_log_level", (str,), type(None))
 
-SNAPSHOT: Final = Question[WorkerSnapshot]("snapshot", (), WorkerSnapshot)
+SNAPSHOT: Final = Question[WorkerSnapshot]("snapshot", (float,), WorkerSnapshot)
 CONNECTIONS: Final = Question[ConnectionEntries](
     "connections", (Filter, int, int), ConnectionEntries
 )

@@ -4,6 +4,10 @@
 ``Control``, and the process as a whole (``Steering``, implemented by ``run``) about listeners,
 drain, reload and the log. A worker that does not answer within ``ANSWER_SECONDS`` is left out and
 listed as silent; it does not delay the others.
+
+All workers are surveyed at the same moment, so that their counts can be added up. The merged survey
+is reused for ``FRESH_SECONDS``, whoever asks for it: a worker's own recent survey would be of
+another moment than the others'.
 """
 
 import heapq
@@ -38,6 +42,8 @@ from router.routes.match import PatternError
 from router.routes.table import RoutingTable
 from router.service.config.process import LogLevel
 from router.service.control import (
+    FRESH_SECONDS,
+    SAME_MOMENT_SECONDS,
     ConnectionEntry,
     ContainerRecord,
     Control,
@@ -198,6 +204,24 @@ class FleetFeed(Interface):
         """Waits for lines and returns them; none: the trace has ended."""
 
 
+@attrs.frozen(kw_only=True)
+class _Survey:
+    """What the workers have answered at one moment.
+
+    Attributes:
+        taken_at: when the last one answered, on Trio's clock.
+        asked: numbers of the workers that were asked.
+        table: the routing table that was in force.
+    """
+
+    taken_at: float
+    asked: tuple[int, ...]
+    table: RoutingTable
+    answers: tuple[WorkerSnapshot, ...]
+    core: Snapshot
+    containers: tuple[ContainerRecord, ...]
+
+
 @attrs.define(eq=False)
 class RouterControl:
     """One router, as the admin endpoint sees it.
@@ -205,10 +229,15 @@ class RouterControl:
     Attributes:
         steering: the process as a whole.
         workers: returns the workers that are up, in the order of their numbers.
+        fresh_seconds: greatest age of a survey that is reused.
     """
 
     steering: Steering
     workers: Callable[[], Sequence[Control]]
+    fresh_seconds: float = FRESH_SECONDS
+    _surveying: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _last: _Survey | None = attrs.field(default=None, init=False)
+    _silent_at: float = attrs.field(default=float("-inf"), init=False)
 
     async def snapshot(self) -> RouterSnapshot:
         """Asks every worker for its state and merges the answers.
@@ -216,24 +245,50 @@ class RouterControl:
         Raises:
             SilentError: no worker answers.
         """
-        answers = await self._ask(lambda control: control.snapshot())
-        if not answers:
-            raise SilentError
+        asked_at = trio.current_time()
+        async with self._surveying:
+            if self._silent_at >= asked_at:  # the survey that this request has waited for
+                raise SilentError
+            survey = self._last
+            if survey is None or not self._is_fresh(survey):
+                survey = self._last = await self._survey()
         steering = self.steering
-        core = merge_cores([answer.core for answer in answers.values()])
+        answered = {answer.worker for answer in survey.answers}
         return RouterSnapshot(
             id=steering.id,
             version=__version__,
-            at=max(answer.at for answer in answers.values()),
+            at=max(answer.at for answer in survey.answers),
             started_at=steering.started_at,
             is_draining=steering.is_draining,
             required_containers=tuple(steering.required_containers),
             listeners=steering.listeners(),
-            workers=tuple(answers.values()),
-            silent=tuple(each.number for each in self.workers() if each.number not in answers),
-            core=core,
-            routes=RouteList.of(steering.table, core.routes),
-            containers=merge_containers(answer.containers for answer in answers.values()),
+            workers=survey.answers,
+            silent=tuple(number for number in survey.asked if number not in answered),
+            core=survey.core,
+            routes=RouteList.of(steering.table, survey.core.routes),
+            containers=survey.containers,
+        )
+
+    def _is_fresh(self, survey: _Survey) -> bool:
+        is_young = trio.current_time() - survey.taken_at <= self.fresh_seconds
+        asked = tuple(control.number for control in self.workers())
+        return is_young and survey.asked == asked and survey.table is self.steering.table
+
+    async def _survey(self) -> _Survey:
+        table = self.steering.table
+        asked = tuple(control.number for control in self.workers())
+        found = await self._ask(lambda control: control.snapshot(SAME_MOMENT_SECONDS))
+        if not found:
+            self._silent_at = trio.current_time()
+            raise SilentError
+        answers = tuple(found.values())
+        return _Survey(
+            taken_at=trio.current_time(),
+            asked=asked,
+            table=table,
+            answers=answers,
+            core=merge_cores([answer.core for answer in answers]),
+            containers=merge_containers(answer.containers for answer in answers),
         )
 
     async def rehearse(self) -> ReloadReport:
@@ -345,7 +400,7 @@ class RouterControl:
         Raises:
             UnknownRouteError: there is no route of that name.
         """
-        await self._ask(lambda control: control.pause(route))
+        await self._order(lambda control: control.pause(route))
 
     async def resume(self, route: str) -> None:
         """Resumes a paused route.
@@ -353,12 +408,19 @@ class RouterControl:
         Raises:
             UnknownRouteError: there is no route of that name.
         """
-        await self._ask(lambda control: control.resume(route))
+        await self._order(lambda control: control.resume(route))
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
         """Resolves the deliveries in doubt that have a tag; returns how many there were."""
-        counts = await self._ask(lambda control: control.resolve(tag, link, decision))
+        counts = await self._order(lambda control: control.resolve(tag, link, decision))
         return sum(counts.values())
+
+    async def _order(self, order: Callable[[Control], Awaitable[Answer]]) -> dict[int, Answer]:
+        """Has all workers do something, after which the last survey is out of date."""
+        try:
+            return await self._ask(order)
+        finally:
+            self._last = None
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[FleetFeed]:

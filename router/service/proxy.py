@@ -29,9 +29,9 @@ class RemoteControl:
     channel: Channel
     number: int
 
-    async def snapshot(self) -> WorkerSnapshot:
-        """Returns the worker's state."""
-        return await self.channel.ask(errands.SNAPSHOT)
+    async def snapshot(self, most_seconds: float) -> WorkerSnapshot:
+        """Returns the worker's state, as ``Control`` says."""
+        return await self.channel.ask(errands.SNAPSHOT, most_seconds)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
         """Lists connections, as ``Control`` says."""

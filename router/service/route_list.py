@@ -4,7 +4,7 @@ A configuration may have a hundred thousand routes. Workers report only the rout
 used; the empty record of an unused route is made here when it is read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import overload
 
@@ -85,3 +85,10 @@ class RouteList(Sequence[RouteRecord]):
             return list(self)
         kept = [self._record(route) for route in routes if route.name in names]
         return [*kept, *self.others]
+
+    def unused(self, most: int, is_wanted: Callable[[Route], bool]) -> list[RouteRecord]:
+        """Returns the first routes that nothing has used and that are wanted, in order."""
+        rest = (
+            route for route in self.table.routes if route.name not in self.used and is_wanted(route)
+        )
+        return [idle_record(route) for route in islice(rest, most)]

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
+from router.core.reach import sibling_name
 from router.core.snapshot import PeerRecord
 from router.routes.route import Guarantee, InDoubt, Route
 from router.routes.table import RoutingTable
@@ -217,6 +218,13 @@ def test_a_peer_that_does_not_read_is_named() -> None:
     peer = PeerRecord(container="slow", is_configured=False, congested=1)
     problem = only(with_core(router_snapshot(), peers=(peer,)))
     assert problem.text.startswith("reads slower")
+    assert (problem.subject, problem.name) == ("peer", "slow")
+
+
+def test_a_worker_that_does_not_read_is_named_by_its_number() -> None:
+    peer = PeerRecord(container=sibling_name(2), is_configured=True, congested=1)
+    problem = only(with_core(router_snapshot(), peers=(peer,)))
+    assert (problem.subject, problem.name) == ("worker", "2")
 
 
 def test_a_loop_that_was_late_is_told() -> None:

@@ -1,14 +1,16 @@
 """Asking all workers at once, and what comes of it."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
 from router.core.trace import TraceLine
-from router.service.control import UnknownRouteError
+from router.routes.table import RoutingTable
+from router.service.control import SAME_MOMENT_SECONDS, UnknownRouteError
 from router.service.cursor import CursorError
-from router.service.fleet import SilentError
+from router.service.fleet import ANSWER_SECONDS, RouterControl, SilentError
 from tests.support.fleets import (
     FakeControl,
     container,
@@ -73,6 +75,53 @@ async def test_a_router_without_workers_yet_says_so() -> None:
 async def test_a_router_none_of_whose_workers_answers_says_so(autojump_clock: MockClock) -> None:
     with pytest.raises(SilentError):
         await fleet(FakeControl(is_silent=True)).control.snapshot()
+
+
+async def test_workers_are_asked_for_the_same_moment_and_the_answer_is_reused() -> None:
+    made = fleet(FakeControl(0), FakeControl(1))
+    control = RouterControl(made.steering, lambda: made.workers)
+    first = await control.snapshot()
+    again = await control.snapshot()
+    assert again.core is first.core
+    assert again.workers is first.workers
+    for worker in made.workers:
+        assert worker.surveyed == [SAME_MOMENT_SECONDS]
+
+
+async def test_whoever_asks_while_no_worker_answers_waits_for_one_survey_at_most(
+    autojump_clock: MockClock,
+) -> None:
+    control = fleet(FakeControl(is_silent=True)).control
+    waited = []
+
+    async def ask() -> None:
+        began = trio.current_time()
+        with pytest.raises(SilentError):
+            await control.snapshot()
+        waited.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(ask)
+    assert len(waited) == 16
+    assert max(waited) <= ANSWER_SECONDS
+
+
+async def test_a_survey_is_not_reused_after_an_order_a_reload_or_with_another_worker() -> None:
+    made = fleet(FakeControl(0))
+    control = RouterControl(made.steering, lambda: made.workers)
+    surveyed = made.workers[0].surveyed
+    await control.snapshot()
+    await control.pause("orders")
+    await control.snapshot()
+    assert len(surveyed) == 2
+    made.steering.table = RoutingTable()
+    await control.snapshot()
+    assert len(surveyed) == 3
+    made.workers.append(FakeControl(1))
+    await control.snapshot()
+    await control.snapshot()
+    assert len(surveyed) == 4
 
 
 # Lists

@@ -48,3 +48,9 @@ def test_some_of_them_are_all_that_were_used_and_the_first_others() -> None:
     assert names(routes.some(unused=2)) == "abcfx"
     assert names(routes.some(unused=0)) == "bfx"
     assert names(routes.some(unused=9)) == "abcdefx"
+
+
+def test_the_first_that_were_not_used_are_found_by_what_is_wanted() -> None:
+    routes = listing(route("x"), route("b"))
+    assert names(routes.unused(3, lambda each: each.name != "c")) == "ade"
+    assert routes.unused(3, lambda each: False) == []

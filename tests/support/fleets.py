@@ -28,7 +28,7 @@ from router.model.place import BindAddress, TcpAddress
 from router.model.terminus import Role
 from router.routes.table import RoutingTable
 from router.service.admin.app import make_app
-from router.service.admin.history import History
+from router.service.admin.history import History, Moment, Rates
 from router.service.config.process import LogLevel
 from router.service.control import (
     ConnectionEntries,
@@ -236,6 +236,7 @@ class FakeControl:
     Attributes:
         is_silent: it never answers.
         is_gone: it is being started anew.
+        surveyed: the greatest age that was asked for, of each snapshot.
     """
 
     number: int = 0
@@ -248,10 +249,12 @@ class FakeControl:
     is_silent: bool = False
     is_gone: bool = False
     asked: list[tuple[Any, ...]] = attrs.field(factory=list)
+    surveyed: list[float] = attrs.field(factory=list)
     routes: set[str] = attrs.field(factory=lambda: {"orders", "a/b c.#"})
 
-    async def snapshot(self) -> WorkerSnapshot:
+    async def snapshot(self, most_seconds: float = 0.0) -> WorkerSnapshot:
         await self._answer()
+        self.surveyed.append(most_seconds)
         return attrs.evolve(self.fares, worker=self.number)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
@@ -345,11 +348,21 @@ class Fleet:
     control: RouterControl = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.control = RouterControl(self.steering, lambda: self.workers)
+        self.control = RouterControl(self.steering, lambda: self.workers, fresh_seconds=-1)
 
 
 def fleet(*workers: FakeControl) -> Fleet:
     return Fleet(list(workers) or [FakeControl()])
+
+
+@attrs.define(eq=False)
+class KnownHistory(History):
+    """A history with the rates of routes that it is told."""
+
+    rates: Mapping[str, Rates] = attrs.field(factory=dict, kw_only=True)
+
+    async def moment(self, snapshot: RouterSnapshot) -> Moment:
+        return Moment(routes=self.rates)
 
 
 # Requests

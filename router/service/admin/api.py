@@ -1,5 +1,6 @@
 """The handlers of the API: one method for each row of the table of operations."""
 
+import heapq
 import re
 import time
 from collections import Counter
@@ -12,14 +13,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from router.core.listing import Filter
+from router.core.reach import is_sibling_name
 from router.core.snapshot import PeerRecord
 from router.errors import RouterError
 from router.routes.match import parse_pattern
-from router.service.admin.history import SAMPLE_SECONDS, History
+from router.service.admin.history import SAMPLE_SECONDS, History, Moment, Sample
+from router.service.admin.ranking import RouteWish, survey_routes, weight
 from router.service.admin.showing import (
     connection_view,
     located,
     page_of,
+    peer_view,
     route_view,
     worker_views,
 )
@@ -37,6 +41,7 @@ from router.service.admin.views import (
     LogLevelView,
     OverviewView,
     PeersView,
+    ProblemCounts,
     ReadyView,
     ReloadView,
     ResolvedView,
@@ -47,18 +52,18 @@ from router.service.admin.views import (
 )
 from router.service.control import UnknownRouteError
 from router.service.cursor import decode, encode
-from router.service.diagnosis import broken, diagnose, reasons_not_ready, stalls, still_ready
+from router.service.diagnosis import (
+    Problem,
+    broken,
+    diagnose,
+    reasons_not_ready,
+    stalls,
+    still_ready,
+)
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
-_TROUBLE: Final = (
-    RouteState.STALLED,
-    RouteState.BROKEN,
-    RouteState.REJECTING,
-    RouteState.PAUSED,
-    RouteState.AWAY,
-)
 
 
 @attrs.frozen
@@ -153,13 +158,19 @@ class Api:
 
     async def status(self, asked: Asked) -> StatusView:
         """Returns a summary of the router's state."""
-        return self._status(await self.control.snapshot())
+        snapshot = await self.control.snapshot()
+        moment = await self.history_kept.moment(snapshot)
+        return self._status(snapshot, moment, diagnose(snapshot))
 
-    def _status(self, snapshot: RouterSnapshot) -> StatusView:
+    def _status(
+        self,
+        snapshot: RouterSnapshot,
+        moment: Moment,
+        problems: tuple[Problem, ...],
+        most: int | None = None,
+    ) -> StatusView:
         core = snapshot.core
-        samples = self.history_kept.samples
         reasons = reasons_not_ready(snapshot)
-        problems = diagnose(snapshot)
         oldest = [each.oldest_seconds for each in core.routes if each.oldest_seconds is not None]
         return StatusView(
             id=snapshot.id,
@@ -170,7 +181,7 @@ class Api:
             is_draining=snapshot.is_draining,
             reasons=reasons,
             is_broken=bool(reasons or broken(problems)),
-            problems=problems,
+            problems=problems[:most],
             listeners=snapshot.listeners,
             workers=worker_views(snapshot),
             connections=core.connections,
@@ -181,46 +192,55 @@ class Api:
             oldest_seconds=max(oldest, default=None),
             payload_octets=core.payload_octets,
             payload_limit_octets=core.payload_limit_octets,
-            rates=samples[-1].rates if samples else None,
+            rates=moment.total,
         )
 
     async def overview(self, asked: Asked) -> OverviewView:
-        """Returns the state of the router, limited to what fits a screen."""
+        """Returns the state of the router at one moment, limited to what fits a screen."""
         most: int = asked.query["most"]
         snapshot = await self.control.snapshot()
-        core = snapshot.core
+        moment = await self.history_kept.moment(snapshot)
+        problems = diagnose(snapshot)
+        wish = RouteWish(most=most, idle_most=asked.query["idle"], match=asked.query["match"])
         away = _away(snapshot)
-        leading_away = snapshot.routes.leading_to(away)
-        shown = snapshot.routes.some(unused=most, first=leading_away)
-        rates = self.history_kept.rates
-        routes = sorted((route_view(route, rates, away) for route in shown), key=_urgency)
-        hidden = Counter(route.state for route in routes[most:])
-        known = {record.name for record in shown}
-        hidden[RouteState.AWAY] += sum(name not in known for name in leading_away)
-        hidden[RouteState.IDLE] += len(snapshot.routes) - len(routes[:most]) - hidden.total()
+        counts, routes = await survey_routes(snapshot.routes, moment, away, wish)
+        views = tuple(route_view(each, moment.routes, away) for each in routes)
+        hidden = Counter(counts)
+        hidden.subtract(each.state for each in views)
         containers = sorted(snapshot.containers, key=lambda each: each.is_connected)
-        peers = sorted(core.peers, key=_weight, reverse=True)
+        outside = _outside(snapshot)
+        peers = heapq.nsmallest(most, outside, key=weight)
         return OverviewView(
-            status=self._status(snapshot),
-            routes=tuple(routes[:most]),
-            hidden_routes=max(0, len(snapshot.routes) - most),
+            status=self._status(snapshot, moment, problems, most),
+            hidden_problems=max(0, len(problems) - most),
+            problem_counts=_count_problems(problems),
+            routes=views,
+            hidden_routes=len(snapshot.routes) - len(views),
             hidden_states={state: hidden[state] for state in RouteState if hidden[state]},
+            route_counts=counts,
             containers=tuple(containers[:most]),
             hidden_containers=max(0, len(containers) - most),
-            peers=tuple(peers[:most]),
-            hidden_peers=max(0, len(peers) - most),
+            peers=tuple(peer_view(each, moment) for each in peers),
+            hidden_peers=max(0, len(outside) - most),
+            samples=self._samples(asked.query["since"]),
         )
+
+    def _samples(self, since: float | None) -> tuple[Sample, ...]:
+        if since is None:
+            return ()
+        return tuple(sample for sample in self.history_kept.samples if sample.at > since)
 
     async def history(self, asked: Asked) -> HistoryView:
         """Returns the samples of the last hour."""
         since = time.time() - asked.query["seconds"]
-        samples = tuple(sample for sample in self.history_kept.samples if sample.at >= since)
-        return HistoryView(sample_seconds=SAMPLE_SECONDS, samples=samples)
+        return HistoryView(sample_seconds=SAMPLE_SECONDS, samples=self._samples(since))
 
     async def drain(self, asked: Asked) -> Statused:
         """Starts to drain the router after the answer, because the drain may end at once."""
         snapshot = attrs.evolve(await self.control.snapshot(), is_draining=True)
-        return Statused(202, self._status(snapshot), self.control.steering.drain)
+        moment = await self.history_kept.moment(snapshot)
+        status = self._status(snapshot, moment, diagnose(snapshot))
+        return Statused(202, status, self.control.steering.drain)
 
     async def reload(self, asked: Asked) -> ReloadView:
         """Reloads the configuration file, or tells what that would change."""
@@ -258,7 +278,7 @@ class Api:
         """Lists routes."""
         snapshot = await self.control.snapshot()
         some, go_on = _slice(snapshot.routes, asked)
-        rates, away = self.history_kept.rates, _away(snapshot)
+        rates, away = (await self.history_kept.moment(snapshot)).routes, _away(snapshot)
         views = tuple(route_view(each, rates, away) for each in some)
         return RoutesView(routes=views, next=go_on)
 
@@ -269,7 +289,8 @@ class Api:
         found = snapshot.routes.find(name)
         if found is None:
             raise UnknownRouteError(name)
-        return route_view(found, self.history_kept.rates, _away(snapshot))
+        rates = (await self.history_kept.moment(snapshot)).routes
+        return route_view(found, rates, _away(snapshot))
 
     async def pause(self, asked: Asked) -> RouteView:
         """Pauses a route."""
@@ -292,7 +313,7 @@ class Api:
     async def peers(self, asked: Asked) -> PeersView:
         """Lists containers by the payload and deliveries that they hold."""
         snapshot = await self.control.snapshot()
-        return PeersView(peers=snapshot.core.peers)
+        return PeersView(peers=_outside(snapshot))
 
     async def connections(self, asked: Asked) -> ConnectionsView:
         """Lists connections."""
@@ -365,17 +386,13 @@ def _slice(items: Sequence[Item], asked: Asked) -> tuple[tuple[Item, ...], str |
     return tuple(items[begin:end]), encode(0, end) if end < len(items) else None
 
 
-def _urgency(route: RouteView) -> tuple[int, float, int, bool]:
-    """Sort key of routes: those in trouble by severity, then the busiest, then those with links.
-
-    Those that hold most come first among those that move the same.
-    """
-    rank = _TROUBLE.index(route.state) if route.state in _TROUBLE else len(_TROUBLE)
-    moved = 0.0 if route.rates is None else route.rates.received + route.rates.sent
-    return rank, -moved, -route.incoming_unsettled, not (route.senders or route.receivers)
+def _outside(snapshot: RouterSnapshot) -> tuple[PeerRecord, ...]:
+    """Returns the peers without the router's own workers."""
+    return tuple(each for each in snapshot.core.peers if not is_sibling_name(each.container))
 
 
-def _weight(peer: PeerRecord) -> tuple[bool, int, int]:
-    """Sort key of peers: those in trouble first, then those that hold most."""
-    unsettled = peer.incoming_unsettled + peer.outgoing_unsettled
-    return bool(peer.congested or peer.held), unsettled, peer.senders + peer.receivers
+def _count_problems(problems: Sequence[Problem]) -> ProblemCounts:
+    counts = {"error": 0, "warning": 0, "note": 0}
+    for each in problems:
+        counts[each.severity] += 1
+    return ProblemCounts(**counts)

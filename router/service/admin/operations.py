@@ -98,10 +98,28 @@ OPERATIONS: Final = (
         parameters=(
             Parameter(
                 name="most",
-                description="routes, containers and peers that are shown",
+                description="problems, routes, containers and peers that are shown",
                 kind=int,
                 bounds={"minimum": 1, "maximum": PAGE_MOST},
                 default=50,
+            ),
+            Parameter(
+                name="idle",
+                description="if there are more idle routes than that, none of them is shown; left"
+                " out: they are shown after the others",
+                kind=int,
+                bounds={"minimum": 0},
+            ),
+            Parameter(
+                name="match",
+                description="only routes with this text in their name, address, from or to",
+            ),
+            Parameter(
+                name="since",
+                description="samples of the history that are later, in seconds since 1970; left"
+                " out: none",
+                kind=int,
+                bounds={"minimum": 0},
             ),
         ),
     ),

@@ -7,9 +7,15 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
-from router.core.snapshot import RouteRecord
-from router.service.admin.history import Rates
-from router.service.admin.views import ConnectionView, RouteState, RouteView, WorkerView
+from router.core.snapshot import PeerRecord, RouteRecord
+from router.service.admin.history import Moment, Rates, key_of
+from router.service.admin.views import (
+    ConnectionView,
+    PeerView,
+    RouteState,
+    RouteView,
+    WorkerView,
+)
 from router.service.control import ConnectionEntry
 from router.service.diagnosis import is_rejecting
 from router.service.fleet import Page, RouterSnapshot
@@ -28,6 +34,12 @@ def route_view(
     fields = _shared_fields(record, RouteView)
     own = rates.get(record.name)
     return RouteView(**fields, state=route_state(record, own, away), rates=own)
+
+
+def peer_view(record: PeerRecord, moment: Moment) -> PeerView:
+    """Returns the view of a peer."""
+    fields = _shared_fields(record, PeerView)
+    return PeerView(**fields, rates=moment.peers.get(key_of(record)))
 
 
 def route_state(record: RouteRecord, rates: Rates | None, away: Collection[str] = ()) -> RouteState:

@@ -11,7 +11,7 @@ import attrs
 
 from router.core.snapshot import PeerRecord, Rejection, Stall, Totals, UplinkRecord
 from router.model.terminus import Role
-from router.service.admin.history import Rates, Sample
+from router.service.admin.history import PeerRates, Rates, Sample
 from router.service.control import ContainerRecord
 from router.service.diagnosis import Problem
 from router.service.difference import Change
@@ -336,27 +336,68 @@ class HistoryView:
 
 
 @attrs.frozen(kw_only=True)
-class OverviewView:
-    """Overview of the router, limited to what fits a screen.
+class ProblemCounts:
+    """Number of problems by severity."""
+
+    error: int
+    warning: int
+    note: int
+
+
+@attrs.frozen(kw_only=True)
+class PeerView:
+    """One container by what it holds and moves, configured or not.
 
     Attributes:
-        routes: those in trouble first, then those with the most traffic, those at rest last.
-        hidden_routes: number of routes left out.
+        container: its name in the configuration if the router dials it, else its container-id.
+        routes: those that its links belong to, each with the role of the router's end.
+        congested: connections whose peer reads more slowly than the router sends.
+        held: connections whose octet budget is spent.
+        rates: over the last seconds; null: not known yet.
+    """
+
+    container: str
+    is_configured: bool
+    connections: int
+    routes: tuple[tuple[str, Role], ...]
+    incoming_unsettled: int
+    outgoing_unsettled: int
+    congested: int
+    held: int
+    rates: PeerRates | None
+
+
+@attrs.frozen(kw_only=True)
+class OverviewView:
+    """Overview of the router at one moment, limited to what fits a screen.
+
+    Attributes:
+        status: of its problems only the worst are listed.
+        hidden_problems: number of problems left out.
+        problem_counts: all problems.
+        routes: those in trouble first, then those with the most traffic.
+        hidden_routes: number of routes left out; idle ones are, if that was asked for.
         hidden_states: how many of these are in each state.
+        route_counts: all routes, by state.
         containers: those in trouble first.
         hidden_containers: number of containers left out.
-        peers: those that hold most first.
+        peers: those in trouble first, then those that hold most; workers are not among them.
         hidden_peers: number of peers left out.
+        samples: of the history, those that are later than what was asked for.
     """
 
     status: StatusView
+    hidden_problems: int
+    problem_counts: ProblemCounts
     routes: tuple[RouteView, ...]
     hidden_routes: int
     hidden_states: Mapping[RouteState, int]
+    route_counts: Mapping[RouteState, int]
     containers: tuple[ContainerRecord, ...]
     hidden_containers: int
-    peers: tuple[PeerRecord, ...]
+    peers: tuple[PeerView, ...]
     hidden_peers: int
+    samples: tuple[Sample, ...]
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.resolve import Decision
-from router.core.snapshot import PeerRecord, RouteRecord
+from router.core.snapshot import PeerRecord, RouteRecord, Totals
 from router.core.trace import TraceLine
 from router.routes.route import Endpoint, Route
 from router.routes.table import RoutingTable
@@ -24,6 +24,7 @@ from router.service.fleet import ReloadReport
 from router.service.metrics import UNUSED_ROUTES_MOST
 from tests.support.fleets import (
     FakeControl,
+    KnownHistory,
     Site,
     container,
     core,
@@ -32,6 +33,7 @@ from tests.support.fleets import (
     listener,
     rejecting,
     route,
+    router_snapshot,
     stalled,
     uplink,
     worker_snapshot,
@@ -187,10 +189,8 @@ async def test_overview_shows_the_worst_routes_first_then_the_busiest() -> None:
         route("busier"),
     )
     site = site_of(*routes)
-    site.history.rates = {
-        "busy": RATES,
-        "busier": attrs.evolve(RATES, received=1000.0),
-    }
+    rates = {"busy": RATES, "busier": attrs.evolve(RATES, received=1000.0)}
+    site = Site(site.fleet, history=KnownHistory(rates=rates))
     overview = (await site.get("/api/v1/overview")).json
     assert [each["name"] for each in overview["routes"]] == [
         "stuck", "broken", "paused", "busier", "busy", "idle",
@@ -226,7 +226,7 @@ async def test_routes_that_lead_to_a_container_that_is_away_are_not_idle() -> No
 
 async def test_a_route_of_which_a_delivery_was_rejected_lately_says_so() -> None:
     site = site_of(route("busy", senders=1), rejecting("lately"), rejecting("once", seconds=301.0))
-    site.history.rates = {"busy": RATES}
+    site = Site(site.fleet, history=KnownHistory(rates={"busy": RATES}))
     overview = (await site.get("/api/v1/overview")).json
     found = [(each["name"], each["state"]) for each in overview["routes"]]
     assert found == [("lately", "rejecting"), ("busy", "flowing"), ("once", "idle")]
@@ -253,6 +253,91 @@ async def test_of_5000_routes_nobody_has_used_those_that_lead_nowhere_come_first
     assert [each["name"] for each in overview["routes"]] == ["gone0", "gone1", "gone2"]
     assert overview["hidden_routes"] == 5001
     assert overview["hidden_states"] == {"away": 1, "idle": 5000}
+
+
+async def test_overview_leaves_idle_routes_out_and_counts_every_state() -> None:
+    used = (
+        route("waits", queued=1, senders=1, blocked_senders=1),
+        stalled("stuck"),
+        route("quiet", senders=1),
+        route("in doubt", in_doubt=1),
+    )
+    site = huge(*used, count=5000)
+    overview = (await site.get("/api/v1/overview?idle=5001")).json
+    assert [each["name"] for each in overview["routes"]] == ["stuck", "in doubt", "waits"]
+    assert overview["route_counts"] == {"stalled": 1, "waiting": 1, "idle": 5002}
+    assert overview["hidden_states"] == {"idle": 5001}
+    assert overview["hidden_routes"] == 5001
+    overview = (await site.get("/api/v1/overview?idle=5002&most=5")).json
+    assert [each["name"] for each in overview["routes"][3:]] == ["quiet", "r0"]
+
+
+async def test_overview_finds_routes_by_a_text_in_their_names_and_endpoints() -> None:
+    used = (route("orders", to=("east/Orders",)), route("prices", from_="west/prices"))
+    site = huge(*used, count=50)
+    found = (await site.get("/api/v1/overview?match=west")).json["routes"]
+    assert [each["name"] for each in found] == ["prices"]
+    found = (await site.get("/api/v1/overview?match=east/ORDERS")).json["routes"]
+    assert [each["name"] for each in found] == ["orders"]
+    found = (await site.get("/api/v1/overview?match=r1&most=3")).json["routes"]
+    assert [each["name"] for each in found] == ["r1", "r10", "r11"]
+
+
+async def test_overview_lists_the_worst_problems_and_counts_all() -> None:
+    paused = (route(f"p{number}", is_paused=True) for number in range(300))
+    overview = (await site_of(*paused, stalled("stuck")).get("/api/v1/overview?most=2")).json
+    assert [each["severity"] for each in overview["status"]["problems"]] == ["error", "note"]
+    assert overview["problem_counts"] == {"error": 1, "warning": 0, "note": 300}
+    assert overview["hidden_problems"] == 299
+
+
+async def test_overview_leaves_links_between_workers_out_and_puts_peers_in_trouble_first() -> None:
+    peers = (
+        PeerRecord(container="/1", is_configured=True, incoming_unsettled=900),
+        PeerRecord(container="busy", is_configured=False, incoming_unsettled=500),
+        PeerRecord(container="slow", is_configured=False, congested=1),
+    )
+    site = Site(fleet(FakeControl(fares=worker_snapshot(core=core(peers=peers)))))
+    overview = (await site.get("/api/v1/overview")).json
+    assert [each["container"] for each in overview["peers"]] == ["slow", "busy"]
+    assert overview["hidden_peers"] == 0
+
+
+async def test_rates_of_an_overview_are_of_one_interval_and_add_up() -> None:
+    def worker(number: int, at: float, moved: int) -> FakeControl:
+        records = (
+            route("orders", received=Totals(deliveries=moved)),
+            route("prices", received=Totals(deliveries=3 * moved)),
+        )
+        peer = PeerRecord(
+            container="east", is_configured=True, received=Totals(deliveries=4 * moved)
+        )
+        return FakeControl(number, worker_snapshot(core=core(*records, at=at, peers=(peer,))))
+
+    made = fleet(worker(0, 100.0, 1000), worker(1, 70_000.0, 0))
+    site = Site(made)
+    site.history.add(await made.control.snapshot())
+    made.workers[:] = [worker(0, 104.0, 1400), worker(1, 70_004.0, 40)]
+    overview = (await site.get("/api/v1/overview")).json
+    rates = {each["name"]: each["rates"]["received"] for each in overview["routes"]}
+    assert rates == {"orders": 110.0, "prices": 330.0}
+    assert overview["status"]["rates"]["received"] == 440.0
+    assert overview["peers"][0]["rates"] == {"received": 440.0, "sent": 0.0}
+
+
+async def test_overview_brings_the_samples_that_are_later() -> None:
+    site = site_of(route())
+    for number in range(3):
+        site.history.add(
+            attrs.evolve(
+                router_snapshot(),
+                at=1000.0 + number,
+                workers=(worker_snapshot(core=core(at=float(number))),),
+            )
+        )
+    assert (await site.get("/api/v1/overview")).json["samples"] == []
+    samples = (await site.get("/api/v1/overview?since=1001")).json["samples"]
+    assert [each["at"] for each in samples] == [1002.0]
 
 
 async def test_a_huge_table_is_counted_and_listed_whole_and_its_used_routes_come_first() -> None:
@@ -633,7 +718,7 @@ async def test_the_openapi_document_names_every_path_and_its_answers_fit() -> No
         stalled(uplinks=(uplink("paused", "refused"),), oldest_seconds=5.0),
         containers=(container(),),
     )
-    site.history.rates = {"orders": RATES}
+    site = Site(site.fleet, history=KnownHistory(rates={"orders": RATES}))
     document = (await site.get("/openapi.json")).json
     assert document["openapi"].startswith("3.1")
     checked = 0

@@ -85,7 +85,7 @@ class LivingControl(FakeControl):
 
     began: float = attrs.field(factory=time.monotonic)
 
-    async def snapshot(self) -> WorkerSnapshot:
+    async def snapshot(self, most_seconds: float = 0.0) -> WorkerSnapshot:
         now = time.monotonic() - self.began
         known = self.fares.core
         totals = Totals(deliveries=int(12_000 * now), octets=int(1.2e6 * now))
