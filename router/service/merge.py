@@ -1,7 +1,8 @@
 """Merges the snapshots of several workers: counts are added, ages and lags take the worst."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -28,8 +29,8 @@ def merge_cores(cores: Sequence[Snapshot]) -> Snapshot:
         lambda peer: (peer.container, peer.is_configured),
         (peer for core in cores for peer in core.peers),
     )
-    return attrs.evolve(
-        _add(cores),
+    return _add(
+        cores,
         at=max(core.at for core in cores),
         is_draining=any(core.is_draining for core in cores),
         routes=tuple(map(_merge_routes, routes)),
@@ -61,8 +62,8 @@ def _merge_routes(records: list[RouteRecord]) -> RouteRecord:
         (uplink for record in records for uplink in record.uplinks),
         key=lambda uplink: uplink.step in ("attached", "idle"),
     )
-    return attrs.evolve(
-        _add(records),
+    return _add(
+        records,
         is_paused=any(record.is_paused for record in records),
         oldest_seconds=max(oldest, default=None),
         ages=tuple(map(sum, zip(*(record.ages for record in records), strict=True))),
@@ -84,24 +85,29 @@ def _merge_rejections(rejections: list[Rejection]) -> Rejection | None:
 def _merge_peers(records: list[PeerRecord]) -> PeerRecord:
     if len(records) == 1:
         return records[0]
-    return attrs.evolve(
-        _add(records),
+    return _add(
+        records,
         routes=tuple(dict.fromkeys(route for record in records for route in record.routes)),
         received=_add([record.received for record in records]),
         sent=_add([record.sent for record in records]),
     )
 
 
-def _add(records: Sequence[Record]) -> Record:
-    """Adds the counts of records; other fields are those of the first record."""
-    first = records[0]
-    counts = [
-        field.name
-        for field in attrs.fields(type(first))
-        if type(getattr(first, field.name)) is int  # not bool
-    ]
-    sums = {name: sum(getattr(record, name) for record in records) for name in counts}
-    return attrs.evolve(first, **sums)
+def _add(records: Sequence[Record], **others: Any) -> Record:
+    """Adds the counts of records; other fields are those given, or of the first record."""
+    names, counts_of = _COUNTS[type(records[0])]
+    sums = map(sum, zip(*map(counts_of, records), strict=True))
+    changes: dict[str, Any] = {**dict(zip(names, sums, strict=True)), **others}
+    return attrs.evolve(records[0], **changes)
+
+
+def _counts(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[int, ...]]]:
+    """Returns the names of a record's counts, and what reads them."""
+    names = tuple(field.name for field in attrs.fields(kind) if field.type is int)
+    return names, operator.attrgetter(*names)
+
+
+_COUNTS: Final = {kind: _counts(kind) for kind in (Totals, RouteRecord, PeerRecord, Snapshot)}
 
 
 Item = TypeVar("Item")
