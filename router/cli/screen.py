@@ -102,13 +102,15 @@ def overview(
     wrong, rows, boxes = len(status["problems"]), len(some_routes), len(some_containers)
     if not show_all:
         wrong = min(wrong, PROBLEMS_SHOWN)
-    parts = [heading(status), Text()]
+    unlisted = shown["hidden_problems"]
+    parts = [heading(status, unlisted), Text()]
     if height is not None:
         boxes = min(boxes, _CONTAINERS_SHOWN)
         lines = height - len(console.render_lines(parts[0])) - boxes - _SPARE_LINES
-        wrong = _fitting(console, status, lines - _ROUTES_LEAST)
-        rows = max(_ROUTES_LEAST, lines - len(console.render_lines(problems(status, wrong))))
-    parts += [problems(status, wrong), Text()]
+        wrong = _fitting(console, status, unlisted, lines - _ROUTES_LEAST)
+        used = len(console.render_lines(problems(status, wrong, unlisted)))
+        rows = max(_ROUTES_LEAST, lines - used)
+    parts += [problems(status, wrong, unlisted), Text()]
     rest = Counter(shown["hidden_states"])
     rest.update(each["state"] for each in all_routes)
     rest.subtract(each["state"] for each in some_routes[:rows])
@@ -123,16 +125,21 @@ _SPARE_LINES: Final = 8
 """Lines for blank lines, headings of tables, notes of omissions, and the prompt."""
 
 
-def _fitting(console: Console, status: Any, lines: int) -> int:
+def _fitting(console: Console, status: Any, unlisted: int, lines: int) -> int:
     """Returns how many problems fit into this many lines; at least one is shown."""
     most = max(1, min(len(status["problems"]), lines))  # one takes a line at least
-    while most > 1 and len(console.render_lines(problems(status, most))) > lines:
+    while most > 1 and len(console.render_lines(problems(status, most, unlisted))) > lines:
         most -= 1
     return most
 
 
-def heading(status: Any) -> RenderableType:
-    """Renders the first line: the router and its state."""
+def heading(status: Any, unlisted: int = 0) -> RenderableType:
+    """Renders the first line: the router, its state and the number of its problems.
+
+    Args:
+        status: of the router.
+        unlisted: problems that it does not list.
+    """
     line = Text()
     line.append_text(told(status["id"], "bold"))
     if status["is_draining"]:
@@ -141,7 +148,7 @@ def heading(status: Any) -> RenderableType:
         line.append("  ready", "green")
     else:
         line.append("  not ready", "bold red")
-    if count := len(status["problems"]):
+    if count := len(status["problems"]) + unlisted:
         style = "bold red" if status["is_broken"] else "yellow"
         line.append(f", {count:,} problem{'' if count == 1 else 's'}", style)
     if not status["is_ready"] and not status["is_draining"]:
@@ -163,8 +170,14 @@ def heading(status: Any) -> RenderableType:
     return line
 
 
-def problems(status: Any, most: int) -> RenderableType:
-    """Renders the problems, worst first."""
+def problems(status: Any, most: int, unlisted: int = 0) -> RenderableType:
+    """Renders the problems, worst first.
+
+    Args:
+        status: of the router.
+        most: problems that are shown.
+        unlisted: problems that the status does not list.
+    """
     found = status["problems"]
     if not found:
         return Text("nothing is wrong", "green")
@@ -179,8 +192,9 @@ def problems(status: Any, most: int) -> RenderableType:
             told(each["advice"], "dim", _SENTENCE_MOST),
         )
         table.add_row(severity, text)
-    if len(found) > most:
-        return Group(table, Text(f"and {len(found) - most:,} more problems", "dim"))
+    rest = max(0, len(found) - most) + unlisted
+    if rest:
+        return Group(table, Text(f"and {rest:,} more problems", "dim"))
     return table
 
 

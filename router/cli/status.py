@@ -47,7 +47,7 @@ def command(
     if as_json:
         tell_json(overview, indent=2)
     elif check:
-        show_problems(overview["status"], show_all=show_all)
+        show_problems(overview, show_all=show_all)
     else:
         show(overview, show_all=show_all)
     if check and overview["status"]["is_broken"]:
@@ -55,7 +55,10 @@ def command(
 
 
 def add_rest(client: AdminClient, overview: Any) -> None:
-    """Adds to an overview the routes, and the containers, that it has left out."""
+    """Adds to an overview the problems, routes and containers that it has left out."""
+    if overview["hidden_problems"]:
+        overview["status"] = client.get("status")
+        overview["hidden_problems"] = 0
     for kind in ("routes", "containers"):
         if not overview[f"hidden_{kind}"]:
             continue
@@ -71,13 +74,15 @@ def add_rest(client: AdminClient, overview: Any) -> None:
     overview["hidden_states"] = {}
 
 
-def show_problems(status: Any, *, show_all: bool) -> None:
+def show_problems(overview: Any, *, show_all: bool) -> None:
     """Prints the heading and the problems alone."""
     from router.cli import screen  # noqa: PLC0415  as below
 
     console = make_console(WIDTH_ELSEWHERE)
-    console.print(screen.heading(status))
-    console.print(screen.problems(status, len(status["problems"]) if show_all else PROBLEMS_SHOWN))
+    status, unlisted = overview["status"], overview["hidden_problems"]
+    most = len(status["problems"]) if show_all else PROBLEMS_SHOWN
+    console.print(screen.heading(status, unlisted))
+    console.print(screen.problems(status, most, unlisted))
 
 
 def show(overview: Any, *, show_all: bool) -> None:

@@ -1,5 +1,6 @@
 """`router status` of a router of two workers: what is broken, rejected, away, or one of 5,000."""
 
+import io
 import json
 import os
 import re
@@ -15,8 +16,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from rich.console import Console
 
+from router.cli import screen
 from tests.support.clients import receiving, sending
+from tests.support.fleets import FakeControl, Site, core, fleet, route, worker_snapshot
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
@@ -218,3 +222,20 @@ def test_long_names_leave_every_column_its_width_on_80_columns(huge: House) -> N
     row = next(line for line in lines if "end.17" in line and "rejecting" in line)
     assert re.match(r"very\S+…\S+end\.17 +rejecting +\S+ +\S+ +0 +- +0 +3$", row)
     assert len(row) <= 80
+
+
+def test_problems_that_the_answer_does_not_list_are_counted() -> None:
+    paused = (route(f"p{number}", is_paused=True) for number in range(300))
+    fares = worker_snapshot(core=core(*paused))
+
+    async def ask() -> Any:
+        site = Site(fleet(FakeControl(fares=fares)))
+        return (await site.get("/api/v1/overview?most=20")).json
+
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(screen.overview(console, trio.run(ask), 40))
+    told = console.export_text()
+    assert "ready, 300 problems" in told
+    shown = told.count(" is paused")
+    assert 0 < shown <= 20
+    assert f"and {300 - shown} more problems" in told

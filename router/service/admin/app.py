@@ -1,8 +1,10 @@
 """The web application: the table of operations, the OpenAPI document and the console's files."""
 
+import gzip
 import hashlib
 import importlib.resources
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -41,6 +43,14 @@ from router.service.fleet import RouterControl
 BODY_SECONDS: Final = 10.0
 """Time in which a body has to arrive."""
 
+GZIP_OCTETS: Final = 1400
+"""Shorter answers fit a packet, and are not compressed."""
+
+GZIP_LEVEL: Final = 1
+"""The console's answers shrink to a tenth, at 8 us per KiB."""
+
+_WANTED: Final = re.compile(r"gzip;q=(1(\.0*)?|0?\.[0-9]*[1-9][0-9]*)")
+
 _STATUSES: Final[Mapping[type[RouterError], int]] = {
     BadRequestError: 400,
     PatternError: 400,
@@ -56,7 +66,8 @@ _FILES: Final = {
     "index.html": "text/html",
     "style.css": "text/css",
     **dict.fromkeys(
-        ("api.js", "app.js", "dom.js", "plots.js", "tables.js", "topology.js"), "text/javascript"
+        ("api.js", "app.js", "dom.js", "plots.js", "summary.js", "tables.js", "topology.js"),
+        "text/javascript",
     ),
     "icon.svg": "image/svg+xml",
 }
@@ -133,15 +144,26 @@ async def _answer(api: Api, operation: Operation, request: Request) -> ASGIApp:
     if isinstance(answer, Statused):
         status, after, answer = answer.status, answer.after, answer.view
     if attrs.has(type(answer)) and not callable(answer):
+        octets = json.dumps(as_json(answer), separators=(",", ":")).encode()
+        headers = {"cache-control": "no-store", "vary": "accept-encoding"}
+        if len(octets) >= GZIP_OCTETS and _accepts_gzip(request):
+            octets = gzip.compress(octets, GZIP_LEVEL, mtime=0)
+            headers["content-encoding"] = "gzip"
         return Response(
-            json.dumps(as_json(answer)),
+            octets,
             status,
-            headers={"cache-control": "no-store"},
+            headers=headers,
             media_type="application/json",
             background=None if after is None else _Afterwards(after),
         )
     done: ASGIApp = answer
     return done
+
+
+def _accepts_gzip(request: Request) -> bool:
+    """Returns whether an answer may be compressed (RFC 9110, 12.5.3)."""
+    given = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
+    return any(each == "gzip" or _WANTED.fullmatch(each) for each in given)
 
 
 class _Afterwards(BackgroundTask):

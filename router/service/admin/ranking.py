@@ -19,6 +19,9 @@ from router.service.route_list import RouteList
 STEP_ROUTES: Final = 100
 """Routes that are looked at without a pause: less than a millisecond."""
 
+BUSY_SHARE: Final = 1 / 3
+"""Share of the places that routes in trouble leave to those with traffic."""
+
 _TROUBLE: Final = (
     RouteState.STALLED,
     RouteState.BROKEN,
@@ -54,6 +57,7 @@ class RouteWish:
 
 
 _Urgency = tuple[bool, int, float, int, bool]
+_Ranked = tuple[_Urgency, RouteRecord]
 
 
 async def survey_routes(
@@ -61,7 +65,8 @@ async def survey_routes(
 ) -> tuple[Mapping[RouteState, int], list[RouteRecord]]:
     """Counts all routes by state, and chooses those that are shown, the most urgent first.
 
-    What it costs depends on the routes that were used, or lead to a container that is away.
+    However many are in trouble, a third of the places is for the busiest of the others. What it
+    costs depends on the routes that were used, or lead to a container that is away.
 
     Args:
         routes: all routes.
@@ -70,8 +75,9 @@ async def survey_routes(
         wish: which of them are shown.
     """
     counts = dict.fromkeys(RouteState, 0)
-    quiet: list[tuple[_Urgency, RouteRecord]] = []
-    others: list[tuple[_Urgency, RouteRecord]] = []
+    troubled: list[_Ranked] = []
+    busy: list[_Ranked] = []
+    quiet: list[_Ranked] = []
     unused = (routes.table.by_name[name] for name in routes.leading_to(away))
     leading_away = (idle_record(route) for route in unused if route.name not in routes.used)
     for number, route in enumerate(chain(routes.used.values(), leading_away), 1):
@@ -79,20 +85,28 @@ async def survey_routes(
         state = route_state(route, rates, away)
         counts[state] += 1
         if wish.matches(route):
-            is_quiet = state is RouteState.IDLE and not route.in_doubt
-            (quiet if is_quiet else others).append((urgency(route, state, rates), route))
+            ranked = (urgency(route, state, rates), route)
+            if state in _TROUBLE or route.in_doubt:
+                troubled.append(ranked)
+            else:
+                (quiet if state is RouteState.IDLE else busy).append(ranked)
         if number % STEP_ROUTES == 0:
             await trio.lowlevel.checkpoint()
     counts[RouteState.IDLE] += len(routes) - sum(counts.values())
     has_idle = wish.idle_most is None or counts[RouteState.IDLE] <= wish.idle_most
-    found = others + quiet if has_idle else others
-    shown = [route for _, route in heapq.nsmallest(wish.most, found, key=lambda each: each[0])]
+    most_troubled = max(wish.most - len(busy), wish.most - int(BUSY_SHARE * wish.most))
+    shown = _first(most_troubled, troubled)
+    shown += _first(wish.most - len(shown), busy + quiet if has_idle else busy)
     if has_idle and len(shown) < wish.most:
         names = routes.leading_to(away)  # are no idle ones
         shown += routes.unused(
             wish.most - len(shown), lambda each: each.name not in names and wish.matches(each)
         )
     return {state: count for state, count in counts.items() if count}, shown
+
+
+def _first(most: int, ranked: list[_Ranked]) -> list[RouteRecord]:
+    return [route for _, route in heapq.nsmallest(most, ranked, key=lambda each: each[0])]
 
 
 def urgency(route: RouteRecord, state: RouteState, rates: Rates | None) -> _Urgency:

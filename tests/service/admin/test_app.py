@@ -1,5 +1,6 @@
 """What the API answers."""
 
+import gzip
 import json
 import re
 import time
@@ -272,6 +273,19 @@ async def test_overview_leaves_idle_routes_out_and_counts_every_state() -> None:
     assert [each["name"] for each in overview["routes"][3:]] == ["quiet", "r0"]
 
 
+async def test_many_routes_in_trouble_leave_a_third_of_the_places_to_the_busiest() -> None:
+    broken = (stalled(f"stuck.{number}") for number in range(9))
+    busy = [route(f"busy.{number}") for number in range(9)]
+    rates = {each.name: attrs.evolve(RATES, sent=float(place)) for place, each in enumerate(busy)}
+    site = Site(site_of(*broken, *busy).fleet, history=KnownHistory(rates=rates))
+    overview = (await site.get("/api/v1/overview?most=6")).json
+    assert [each["name"] for each in overview["routes"]] == [
+        "stuck.0", "stuck.1", "stuck.2", "stuck.3", "busy.8", "busy.7",
+    ]  # fmt: skip
+    overview = (await site.get("/api/v1/overview?most=6&match=stuck")).json
+    assert len(overview["routes"]) == 6
+
+
 async def test_overview_finds_routes_by_a_text_in_their_names_and_endpoints() -> None:
     used = (route("orders", to=("east/Orders",)), route("prices", from_="west/prices"))
     site = huge(*used, count=50)
@@ -323,6 +337,22 @@ async def test_rates_of_an_overview_are_of_one_interval_and_add_up() -> None:
     assert rates == {"orders": 110.0, "prices": 330.0}
     assert overview["status"]["rates"]["received"] == 440.0
     assert overview["peers"][0]["rates"] == {"received": 440.0, "sent": 0.0}
+
+
+async def test_long_answers_are_compressed_for_those_who_accept_that() -> None:
+    site = huge(count=5000)
+    plain = await site.get("/api/v1/overview?most=100")
+    assert "content-encoding" not in plain.headers
+    for accepted in ("gzip", "br, gzip", "gzip;q=0.5"):
+        answer = await site.get("/api/v1/overview?most=100", accept_encoding=accepted)
+        assert answer.headers["content-encoding"] == "gzip"
+        assert len(answer.body) < len(plain.body) / 10
+        assert json.loads(gzip.decompress(answer.body))["routes"] == plain.json["routes"]
+    for accepted in ("br", "gzip;q=0", "gzip;q=0.0", ""):
+        answer = await site.get("/api/v1/overview?most=100", accept_encoding=accepted)
+        assert "content-encoding" not in answer.headers
+    short = await site.get("/livez", accept_encoding="gzip")
+    assert "content-encoding" not in short.headers
 
 
 async def test_overview_brings_the_samples_that_are_later() -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.support.fleets import (
     core,
     delivery,
     fleet,
+    rejecting,
     route,
     stalled,
     uplink,
@@ -81,14 +82,20 @@ def records() -> Snapshot:
 
 @attrs.define(eq=False)
 class LivingControl(FakeControl):
-    """A worker whose totals grow, and that does as it is told."""
+    """A worker whose totals grow, and that does as it is told.
+
+    Attributes:
+        speed: the mean of deliveries per second after some seconds.
+    """
 
     began: float = attrs.field(factory=time.monotonic)
+    speed: Callable[[float], float] = lambda seconds: 12_000
 
     async def snapshot(self, most_seconds: float = 0.0) -> WorkerSnapshot:
         now = time.monotonic() - self.began
         known = self.fares.core
-        totals = Totals(deliveries=int(12_000 * now), octets=int(1.2e6 * now))
+        count = int(self.speed(now) * now)
+        totals = Totals(deliveries=count, octets=100 * count)
         moving = {"orders": totals, "prices.*": totals}
         routes = tuple(
             attrs.evolve(each, received=moving[each.name], sent=moving[each.name])
@@ -229,13 +236,19 @@ def looking(browser: Any, up: Served) -> Iterator[Page]:
 def test_everything_is_shown_and_the_worst_comes_first(browser: Any) -> None:
     with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.find("#state").text == "ready", "the state")
+        assert page.find("#verdict").text == "Ready, 4 problems (2 errors, 1 warning, 1 note)"
+        page.find("#problems-all").click()
+        page.wait_for(lambda: len(page.texts("#problems li")) == 4, "all problems")
         problems = page.texts("#problems li")
+        page.find("#problems-all").click()
         assert [each.split("\n")[0] for each in problems] == ["ERROR", "ERROR", "WARNING", "NOTE"]
         assert "container west is not connected" in problems[0]
         assert "nothing listens at amqp://west.example:5672" in problems[0]
         assert "invoices.eu is stalled" in problems[1]
         assert "replies is paused" in problems[3]
-        assert "invoices.eu" in page.texts("#routes tbody tr")[0]
+        names = [each.split("\n")[0] for each in page.texts("#routes tbody th")]
+        assert names[:3] == ["invoices.eu", "to the west", "replies"]
+        assert set(names[3:]) == {"orders", "prices.*"}
         assert "Connection refused" in page.row("containers", WEST).text
         tiles = dict(each.split("\n") for each in page.texts("#tiles > div"))
         assert tiles["In doubt"] == "1"
@@ -328,31 +341,299 @@ def test_nothing_is_loaded_from_elsewhere(browser: Any) -> None:
         assert [name for name in loaded if not name.startswith(up.url)] == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 420])
-def test_it_fits_screens_large_and_small_in_both_themes(
-    browser: Any, width: int, theme: str
-) -> None:
+WIDTHS = (1400, 420)
+
+
+@contextmanager
+def screen(browser: Any, width: int, theme: str = "light") -> Iterator[None]:
+    """A screen of that width, 900 pixels high, for the length of the block."""
     feature = {"name": "prefers-color-scheme", "value": theme}
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
-        with serving() as up, looking(browser, up) as page:
-            page.wait_for(lambda: page.find("#state").text == "ready", "the state")
-            over = browser.execute_script(
-                "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert over <= 0
-            folder = os.environ.get("ROUTER_PICTURES")
-            if folder:
-                whole = {"captureBeyondViewport": True, "format": "png"}
-                shot = browser.execute_cdp_cmd("Page.captureScreenshot", whole)
-                picture = base64.b64decode(shot["data"])
-                (Path(folder) / f"{theme}-{width}.png").write_bytes(picture)
+        yield
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_screens_large_and_small_in_both_themes(
+    browser: Any, width: int, theme: str
+) -> None:
+    with screen(browser, width, theme), serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.find("#state").text == "ready", "the state")
+        over = browser.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert over <= 0
+        folder = os.environ.get("ROUTER_PICTURES")
+        if folder:
+            whole = {"captureBeyondViewport": True, "format": "png"}
+            shot = browser.execute_cdp_cmd("Page.captureScreenshot", whole)
+            picture = base64.b64decode(shot["data"])
+            (Path(folder) / f"{theme}-{width}.png").write_bytes(picture)
+
+
+BOXES = """
+const box = (each) => { const { left, top, right, bottom } = each.getBoundingClientRect();
+                        return { left, top, right, bottom }; };
+const some = {};
+for (const [name, selector] of Object.entries(arguments[0]))
+  some[name] = [...document.querySelectorAll(selector)].map(box);
+return some;
+"""
+
+
+@pytest.mark.parametrize("wrong", [0, 300])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_first_screen_holds_verdict_problems_numbers_and_plots(
+    browser: Any, width: int, wrong: int
+) -> None:
+    reason = "connection refused by a host whose name takes a lot of room on a small screen" * 3
+    away = tuple(container(f"site-{number}.example", error=reason) for number in range(wrong))
+    fares = worker_snapshot(core=records() if wrong else core(route()), containers=away)
+    up = served.serving(fleet(FakeControl(fares=fares)), history())
+    with screen(browser, width), up as made, looking(browser, made) as page:
+        page.wait_for(lambda: page.texts(".plot .curve"), "the plots")
+        shown_first = {
+            "verdict": "#verdict",
+            "problems": "#problems li",
+            "numbers": "#tiles > div",
+            "plots": ".plot svg",
+        }
+        boxes = browser.execute_script(BOXES, shown_first)
+        assert [len(boxes[name]) for name in ("verdict", "numbers", "plots")] == [1, 10, 4]
+        assert len(boxes["problems"]) == (0 if not wrong else 3 if width > 1000 else 2)
+        for name, some in boxes.items():
+            for box in some:
+                assert box["left"] >= 0, name
+                assert box["right"] <= width, name
+                assert 0 < box["top"] < box["bottom"] <= 900, name
+        tops = [max(box["top"] for box in boxes[name]) for name in shown_first if boxes[name]]
+        assert tops == sorted(tops), "the order of the page"
+        cut = browser.execute_script(
+            "return [...document.querySelectorAll('#tiles dt, #tiles dd, .plot h2, .plot .legend')]"
+            ".filter(each => each.scrollWidth > each.clientWidth).map(each => each.textContent)"
+        )
+        assert cut == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_senders_routes_and_receivers_are_on_the_screen_together(browser: Any, width: int) -> None:
+    with screen(browser, width), serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.texts("#topology g"), "the picture")
+        boxes = browser.execute_script(BOXES, {"all": "#topology rect", "card": "#topology-card"})
+        (card,) = boxes["card"]
+        lefts = sorted({round(box["left"]) for box in boxes["all"]})
+        assert len(lefts) == 3
+        for box in boxes["all"]:
+            assert card["left"] <= box["left"] < box["right"] <= card["right"] <= width
+        right_of = {round(box["left"]): box["right"] for box in boxes["all"]}
+        assert right_of[lefts[0]] + 15 < lefts[1]
+        assert right_of[lefts[1]] + 15 < lefts[2]
+
+
+def test_incoming_and_outgoing_are_drawn_on_two_sides_of_one_axis(browser: Any) -> None:
+    with serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: len(page.texts(".plot .curve")) == 6, "six curves")
+        first = ".plot:first-child "
+        boxes = browser.execute_script(
+            BOXES, {"in": f"{first}.curve:not(.second)", "out": f"{first}.curve.second"}
+        )
+        assert boxes["in"][0]["bottom"] <= boxes["out"][0]["top"]
+
+
+NUMBERS = """
+const texts = (selector) =>
+  [...document.querySelectorAll(selector)].map((each) => each.textContent);
+const cells = (row) => [...row.cells].map((cell) => cell.textContent);
+return {
+  tiles: Object.fromEntries([...document.querySelectorAll("#tiles > div")]
+    .map((tile) => [...tile.children].map((each) => each.textContent))),
+  legends: texts(".plot .legend span"),
+  routes: Object.fromEntries([...document.querySelectorAll("#routes tbody tr")]
+    .map((row) => [row.dataset.key, cells(row)])),
+  boxes: Object.fromEntries([...document.querySelectorAll("#topology g")]
+    .map((each) => [...each.querySelectorAll("text")].map((text) => text.textContent))),
+};
+"""
+
+
+def number_of(text: str) -> float:
+    """Reads a number as the page writes it."""
+    bare = text.partition("/")[0].replace(",", "")
+    unit = {"k": 1e3, "M": 1e6}.get(bare[-1], 1.0)
+    return float(bare.rstrip("kM")) * unit
+
+
+def test_the_numbers_of_one_screen_agree(browser: Any) -> None:
+    swelling = attrs.evolve(worker(), speed=lambda seconds: 4000 * seconds)
+    with served.serving(fleet(swelling), history()) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.texts("#topology path.live"), "traffic")
+        for _ in range(3):  # polls
+            told = browser.execute_script(NUMBERS)
+            routes = told["routes"]
+            incoming = sum(number_of(cells[2]) for cells in routes.values())
+            outgoing = sum(number_of(cells[3]) for cells in routes.values())
+            tiles = told["tiles"]
+            assert number_of(tiles["Incoming"]) == pytest.approx(incoming, rel=0.01)
+            assert number_of(tiles["Outgoing"]) == pytest.approx(outgoing, rel=0.01)
+            legend = dict(each.rsplit(" ", 1) for each in told["legends"][:2])
+            assert f"{legend['in']}/s" == tiles["Incoming"]
+            assert f"{legend['out']}/s" == tiles["Outgoing"]
+            unsettled = sum(number_of(cells[4]) for cells in routes.values())
+            assert number_of(tiles["Unsettled"]) == unsettled
+            assert number_of(tiles["In doubt"]) == sum(
+                number_of(cells[7]) for cells in routes.values()
+            )
+            orders = f"{routes['orders'][2]}/s in, {routes['orders'][3]}/s out"
+            assert told["boxes"]["orders"] == orders
+            assert told["boxes"]["shop-frontend"] == f"{routes['orders'][2]}/s"
+            before = page.find("#tiles").text
+            page.wait_for(lambda seen=before: page.find("#tiles").text != seen, "the next poll")
+
+
+def many(count: int, wrong: int) -> FakeControl:
+    """A router with many routes; some lead to a container that is away."""
+    broken = (
+        route(f"orders.{number}", to=(WEST,), senders=1, uplinks=(uplink("away", name=WEST),))
+        for number in range(wrong)
+    )
+    linked = (route(f"linked.{number}", senders=1, receivers=1) for number in range(20))
+    idle = (route(f"site.{number}") for number in range(count - wrong - 20))
+    peer = PeerRecord(
+        container="/2", is_configured=True, routes=(("linked.1", Role.SENDER),), congested=1
+    )
+    client = PeerRecord(
+        container="Python Client#e986fc66.9",
+        is_configured=False,
+        routes=(("orders.1", Role.RECEIVER),),
+    )
+    made = core(*idle, *linked, *broken, peers=(peer, client))
+    return FakeControl(fares=worker_snapshot(core=made, containers=(container(WEST),)))
+
+
+def test_of_5000_routes_the_broken_ones_come_first_and_idle_ones_are_folded(browser: Any) -> None:
+    with served.serving(fleet(many(5000, 100))) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("routes", "orders.0"), "the routes")
+        assert page.find("#routes-states").text == "5,000: 100 broken, 4,900 idle"
+        assert len(page.texts("#routes tbody tr")) == 30
+        octets = browser.execute_script(
+            "return performance.getEntriesByType('resource')"
+            ".filter(each => each.name.includes('/overview')).map(each => each.transferSize)"
+        )
+        assert 0 < max(octets) < 8000
+        assert browser.execute_script("return document.querySelectorAll('*').length") < 1000
+        more = page.find("#routes-all")
+        assert more.text == "Show 70 more"
+        more.send_keys("\n")
+        page.wait_for(lambda: len(page.texts("#routes tbody th")) == 100, "all broken ones")
+        assert page.find("#routes-more").text == ""
+        more.send_keys("\n")
+        page.wait_for(lambda: len(page.texts("#routes tbody th")) == 30, "the worst ones")
+        fold = page.find("#routes-idle")
+        assert fold.text == "Show 4,900 idle routes"
+        assert fold.get_attribute("aria-expanded") == "false"
+        fold.send_keys("\n")
+        page.wait_for(lambda: len(page.texts("#routes tbody th")) == 500, "the idle ones")
+        names = browser.execute_script(
+            "return [...document.querySelectorAll('#routes tbody tr')].map(row => row.dataset.key)"
+        )
+        assert [name.startswith("orders") for name in names] == [True] * 100 + [False] * 400
+        assert [name.startswith("linked") for name in names[100:120]] == [True] * 20
+        assert "and 4,500 more" in page.find("#routes-more").text
+        assert page.find("#routes-idle").get_attribute("aria-expanded") == "true"
+        page.find("#routes-idle").click()
+        page.wait_for(lambda: len(page.texts("#routes tbody th")) == 30, "the fold")
+        page.find("#routes-match").send_keys("SITE.4321")
+        page.wait_for(lambda: page.texts("#routes tbody th") == ["site.4321"], "the one found")
+        page.find("#routes-match").clear()
+
+
+def test_a_rejection_is_shown_with_count_peer_and_reason(browser: Any) -> None:
+    rejected = rejecting("invoices.eu")
+    away = route("orders", to=(WEST,))
+    made = worker_snapshot(core=core(rejected, away), containers=(container(WEST),))
+    up = served.serving(fleet(FakeControl(fares=made)))
+    with up as endpoint, looking(browser, endpoint) as page:
+        page.wait_for(lambda: page.row("routes", "invoices.eu"), "the route")
+        text = page.row("routes", "invoices.eu").text
+        assert "12 rejected; the last one 4.0 s ago by west: amqp:not-found: no such queue" in text
+        assert [each.split()[0] for each in page.texts("#routes .pill")] == ["rejecting", "away"]
+        assert page.find("#routes-states").text == "2: 1 rejecting, 1 away"
+        assert "invoices.eu" in page.find("#problems").text
+
+
+def test_the_picture_has_names_of_the_file_and_none_of_workers(browser: Any) -> None:
+    with served.serving(fleet(many(100, 12))) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.texts("#topology g"), "the picture")
+        names = browser.execute_script(
+            "return [...document.querySelectorAll('#topology .name')].map(each => each.textContent)"
+        )
+        assert WEST in names
+        assert {name.split(".")[0] for name in names} == {"orders", WEST, "Python Client #9"}
+        assert page.find("#topology-more").text.startswith("10 of 12 routes that are not idle")
+        assert "worker 2 reads slower" in page.find("#problems").text
+
+
+CONTRASTS = """
+const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+const back = (each) => {
+  for (let at = each; at; at = at.parentElement) {
+    const [red, green, blue, alpha = 1] = channels(getComputedStyle(at).backgroundColor);
+    if (alpha === 1) return [red, green, blue];
+  }
+  return [255, 255, 255];
+};
+const light = (color) => {
+  const [red, green, blue] = color.slice(0, 3).map((each) => each / 255)
+    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const poor = [];
+for (const each of document.querySelectorAll("body *:not(svg *)")) {
+  const isText = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!isText || !each.checkVisibility()) continue;
+  const style = getComputedStyle(each);
+  const [one, other] = [light(channels(style.color)), light(back(each))].sort((a, b) => b - a);
+  const contrast = (one + 0.05) / (other + 0.05);
+  if (contrast < 4.5) poor.push([each.textContent, each.className, contrast]);
+}
+return poor;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_stand_out_from_what_is_behind_them(browser: Any, theme: str) -> None:
+    with screen(browser, 1400, theme), serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("routes", "orders"), "the routes")
+        assert browser.execute_script(CONTRASTS) == []
+
+
+def test_it_is_used_with_the_keyboard_and_tells_readers_what_matters(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("routes", "orders"), "the routes")
+        assert page.find("[role=status]").get_attribute("id") == "verdict"
+        assert not page.find("#problems").get_attribute("aria-live")  # it counts seconds
+        reached = []
+        for _ in range(20):
+            browser.switch_to.active_element.send_keys(Keys.TAB)
+            focused = browser.switch_to.active_element
+            reached.append(focused.get_attribute("id") or focused.get_attribute("role"))
+        for name in ("reload", "drain", "problems-all", "routes-match", "region"):
+            assert name in reached, reached
+        names = browser.execute_script(
+            "return [...document.querySelectorAll('button, input, [role=region], [role=img]')]"
+            ".filter(each => each.checkVisibility())"
+            ".map(each => each.textContent.trim() || each.ariaLabel || each.title"
+            " || each.labels?.length || each.getAttribute('aria-labelledby'))"
+        )
+        assert all(names), names
 
 
 def test_a_router_that_is_gone_is_said_to_be(browser: Any) -> None:

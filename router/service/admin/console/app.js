@@ -1,37 +1,57 @@
-// The console: asks the router every other second while it is looked at, and shows what it says.
+// The console: asks the router every other second while it is looked at, and shows the answer.
+// One answer is of one moment: whatever the page shows at a time comes from the same overview.
 
 import { ask, Refused, setToken } from "./api.js";
-import { count, find, keep, make, octets, say, seconds, short, shown } from "./dom.js";
+import { count, find, make, say, seconds } from "./dom.js";
 import { Plots } from "./plots.js";
+import { showSilence, showSummary, toggleProblems } from "./summary.js";
 import { showContainers, showDeliveries, showRoutes } from "./tables.js";
 import { drawTopology } from "./topology.js";
 
 const POLL_SECONDS = 2;
 const SPAN_SECONDS = 900;
-const SAMPLE_SECONDS = 5;
+const ROUTES_MOST = 30;
+const ROUTES_MOST_UNFOLDED = 500;
+const IDLE_MOST = 12; // more idle routes than this are folded
+const ANY_NUMBER = 1000000;
+const LEAST_WIDTH = 300; // pixels; while the page is laid out there may be none
 
 const plots = new Plots(find("plots"));
 let last = null;
-let lastPeers = new Map();
-let sampledAt = 0;
 let answeredAt = 0;
 let isAsking = false;
+let mustAskAgain = false;
+let isIdleShown = false;
+let isAllShown = false;
 
 async function poll() {
-  if (isAsking || document.hidden) return;
+  if (document.hidden) return;
+  mustAskAgain = isAsking;
+  if (isAsking) return;
   isAsking = true;
   try {
-    if (!last) plots.load((await ask(`/api/v1/history?seconds=${SPAN_SECONDS}`)).samples);
-    const overview = await ask("/api/v1/overview?most=100");
-    answeredAt = Date.now();
-    show(overview);
+    show(await ask(`/api/v1/overview?${wanted()}`));
     await pollDeliveries();
   } catch (error) {
     await fail(error);
   } finally {
     isAsking = false;
     showFreshness();
+    if (mustAskAgain) poll();
   }
+}
+
+/** What the overview should hold: by default what is not idle. */
+function wanted() {
+  const match = find("routes-match").value.trim();
+  const isUnfolded = isIdleShown || match !== "";
+  const query = new URLSearchParams({
+    most: isUnfolded || isAllShown ? ROUTES_MOST_UNFOLDED : ROUTES_MOST,
+    idle: isUnfolded ? ANY_NUMBER : IDLE_MOST,
+    since: plots.since(Date.now() / 1000 - SPAN_SECONDS),
+  });
+  if (match) query.set("match", match);
+  return query;
 }
 
 async function pollDeliveries() {
@@ -46,114 +66,53 @@ async function fail(error) {
     if (token) setToken(token);
     return;
   }
-  say(find("state"), error instanceof Refused ? "refused" : "no answer", "pill error");
+  showSilence(error instanceof Refused ? "refused" : "no answer");
   if (error instanceof Refused) tell(error.message);
 }
 
-// What is shown
-
 function show(overview) {
   const { status } = overview;
-  document.title = `${status.problems.some((each) => each.severity === "error") ? "⚠ " : ""}${shown(status.id)} · router`;
-  say(find("router-id"), status.id);
-  const [state, kind] = stateOf(status);
-  say(find("state"), state, `pill ${kind}`);
-  say(find("facts"), describe(status));
-  showProblems(status);
-  showTiles(status);
-  const rates = peerRates(overview);
-  drawTopology(find("topology"), overview, rates);
-  showRoutes(overview.routes, overview.hidden_routes, toggle);
+  answeredAt = Date.now();
+  last = overview;
+  showSummary(overview);
+  plots.show(overview.samples, status, SPAN_SECONDS);
+  showTopology();
+  showRoutes(overview.routes, toggle);
+  showFold(overview);
   showContainers(overview.containers, overview.hidden_containers);
-  sample(status);
   find("drain").disabled = status.is_draining;
   find("reload").disabled = status.is_draining;
-  last = overview;
 }
 
-function stateOf(status) {
-  if (status.is_draining) return ["draining", "warning"];
-  return status.is_ready ? ["ready", "good"] : [`not ready: ${status.reasons.join("; ")}`, "error"];
+function showTopology() {
+  const card = find("topology-card");
+  const place = card.parentElement.clientWidth; // the card may be hidden
+  const width = Math.max(LEAST_WIDTH, place) - 2; // without its border
+  const { drawn, of } = drawTopology(find("topology"), last, width);
+  card.hidden = !drawn;
+  const nothing = of ? "" : "Nothing is under way: no route has traffic, links or trouble to show here.";
+  say(find("topology-more"), drawn < of ? `${drawn} of ${count(of)} routes that are not idle, the worst first` : nothing);
 }
 
-function describe(status) {
-  const workers = status.workers.length === 1 ? "1 worker" : `${status.workers.length} workers`;
-  return `version ${status.version} · up ${seconds(status.uptime_seconds)} · ${workers}`;
-}
-
-function showProblems(status) {
-  const create = () => {
-    const text = make("span", {}, make("span"), make("strong"), make("span"));
-    return make("li", {}, make("span", { class: "severity" }), text, make("span", { class: "advice" }));
-  };
-  const problems = status.problems.map((each, index) => ({ ...each, index }));
-  const key = (each) => `${each.subject} ${each.name} ${each.index}`;
-  keep(find("problems"), problems, key, create, (item, each) => {
-    item.className = each.severity;
-    const [severity, text, advice] = item.children;
-    say(severity, each.severity);
-    say(text.children[0], `${each.subject} `);
-    say(text.children[1], each.name);
-    say(text.children[2], ` ${each.text}`);
-    say(advice, each.advice);
-  });
-  if (!problems.length) {
-    const good = make("li", { class: "good" }, "Nothing is wrong.");
-    good.dataset.key = "good";
-    find("problems").replaceChildren(good);
-  }
-}
-
-function showTiles(status) {
-  const rates = status.rates;
-  const memory = status.workers.reduce((sum, worker) => sum + worker.resident_octets, 0);
-  const lag = Math.max(0, ...status.workers.map((worker) => worker.lag_seconds));
-  const tiles = [
-    ["In", rates ? `${short(rates.received)}/s` : "–"],
-    ["Out", rates ? `${short(rates.sent)}/s` : "–"],
-    ["To outcome", seconds(rates?.outcome_seconds)],
-    ["Unsettled", count(status.unsettled)],
-    ["Oldest", seconds(status.oldest_seconds)],
-    ["In doubt", count(status.in_doubt), status.in_doubt > 0],
-    ["Connections", count(status.connections)],
-    ["Memory", octets(memory)],
-    ["Loop lag", seconds(lag), lag > 0.1],
-  ];
-  const create = () => make("div", {}, make("dt"), make("dd"));
-  keep(find("tiles"), tiles, (tile) => tile[0], create, (tile, [name, value, isBad]) => {
-    say(tile.children[0], name);
-    say(tile.children[1], value, isBad ? "bad" : "");
-  });
-}
-
-/** Deliveries per second of each peer, from two answers in a row. */
-function peerRates(overview) {
-  const at = overview.status.at;
-  const rates = new Map();
-  const now = new Map();
-  for (const peer of overview.peers) {
-    const before = lastPeers.get(peer.container);
-    const counts = { at, received: peer.received.deliveries, sent: peer.sent.deliveries };
-    if (before && at - before.at < 0.9) {
-      now.set(peer.container, before);
-      rates.set(peer.container, before.rates ?? { received: 0, sent: 0 });
-      continue;
-    }
-    const passed = before ? at - before.at : 0;
-    const rate = (name) => (passed ? Math.max(0, counts[name] - before[name]) / passed : 0);
-    counts.rates = { received: rate("received"), sent: rate("sent") };
-    rates.set(peer.container, counts.rates);
-    now.set(peer.container, counts);
-  }
-  lastPeers = now;
-  return rates;
-}
-
-function sample(status) {
-  if (!status.rates || status.at - sampledAt < SAMPLE_SECONDS) return;
-  sampledAt = status.at;
-  const { at, rates, unsettled, queued, in_doubt, oldest_seconds } = status;
-  plots.add({ at, rates, unsettled, queued, in_doubt, oldest_seconds });
+/** Says which routes there are, and what is left out of the table. */
+function showFold({ status, route_counts: counts, routes, hidden_routes: hidden }) {
+  const texts = Object.entries(counts).map(([state, number]) => `${count(number)} ${state}`);
+  const total = texts.length > 1 ? `${count(status.routes)}: ` : "";
+  say(find("routes-states"), total + texts.join(", "));
+  const isSearch = find("routes-match").value.trim() !== "";
+  const fold = find("routes-idle");
+  const idle = counts.idle ?? 0;
+  fold.hidden = isSearch || idle <= IDLE_MOST;
+  fold.setAttribute("aria-expanded", String(isIdleShown));
+  say(fold, isIdleShown ? "Hide idle routes" : `Show ${count(idle)} idle routes`);
+  const rest = hidden - (fold.hidden || isIdleShown ? 0 : idle);
+  const isFull = isIdleShown || isAllShown;
+  const all = find("routes-all");
+  all.hidden = isSearch || !(isAllShown || (rest > 0 && !isFull));
+  all.setAttribute("aria-expanded", String(isAllShown));
+  say(all, isAllShown ? `Show ${ROUTES_MOST} only` : `Show ${count(rest)} more`);
+  const more = rest > 0 && isFull ? `and ${count(rest)} more; find them by name` : "";
+  say(find("routes-more"), isSearch ? `${count(routes.length)} found` : more);
 }
 
 function showFreshness() {
@@ -202,6 +161,20 @@ find("drain").addEventListener("click", async () => {
     await order("/api/v1/drain");
   }
 });
+
+find("problems-all").addEventListener("click", toggleProblems);
+
+find("routes-idle").addEventListener("click", () => {
+  isIdleShown = !isIdleShown;
+  poll();
+});
+
+find("routes-all").addEventListener("click", () => {
+  isAllShown = !isAllShown;
+  poll();
+});
+
+find("routes-match").addEventListener("input", poll);
 
 for (const choice of document.querySelectorAll("input[name=deliveries]")) {
   choice.addEventListener("change", () => pollDeliveries().catch(fail));
@@ -257,6 +230,11 @@ function tell(...lines) {
 }
 
 document.addEventListener("visibilitychange", poll);
+addEventListener("resize", () => {
+  if (!last) return;
+  plots.render();
+  showTopology();
+});
 setInterval(poll, POLL_SECONDS * 1000);
 setInterval(showFreshness, 1000);
 poll();

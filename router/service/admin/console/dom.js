@@ -88,10 +88,10 @@ export function short(number) {
   return String(number);
 }
 
-/** 0.8 ms, 12 ms, 1.5 s, 32 s, 5 min, 3.5 h, 2 d; nothing known: – */
+/** 80 µs, 1.2 ms, 12 ms, 1.5 s, 32 s, 5 min, 3.5 h, 2 d; nothing known: – */
 export function seconds(number) {
   if (number == null) return "–";
-  if (number < 0.001) return number === 0 ? "0 s" : "<1 ms";
+  if (number < 0.001) return number === 0 ? "0 s" : `${Math.max(1, Math.round(number * 1e6))} µs`;
   if (number < 1) return `${(number * 1000).toFixed(number < 0.01 ? 1 : 0)} ms`;
   if (number < 10) return `${number.toFixed(1)} s`;
   if (number < 120) return `${Math.round(number)} s`;
@@ -99,6 +99,9 @@ export function seconds(number) {
   if (number < 172800) return `${(number / 3600).toFixed(1)} h`;
   return `${Math.round(number / 86400)} d`;
 }
+
+/** The age of a delivery; the router does not look closer at those younger than 0.1 s. */
+export const age = (number) => (number === 0 ? "<0.1 s" : seconds(number));
 
 /** 512 B, 3.4 KiB, 12 MiB */
 export function octets(number) {

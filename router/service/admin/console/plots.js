@@ -1,9 +1,9 @@
-// Plots of the last minutes. Each is an SVG with at most two curves and a crosshair.
+// Plots of the last minutes. Each is an SVG with at most two curves and a crosshair. Incoming and
+// outgoing deliveries are mostly equal, so they are drawn on two sides of one axis.
 
-import { draw, make, say, seconds, short, count } from "./dom.js";
+import { age, count, draw, make, say, seconds, short } from "./dom.js";
 
-const HEIGHT = 150;
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 6, 6, 18];
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 6, 6, 16];
 const GAP_SECONDS = 30;
 const SPANS = [120, 300, 900];
 
@@ -11,27 +11,34 @@ const PLOTS = [
   {
     title: "Deliveries per second",
     show: short,
+    isMirrored: true,
     curves: [
-      { name: "in", of: (sample) => sample.rates.received },
-      { name: "out", of: (sample) => sample.rates.sent },
+      { name: "in", of: (sample) => sample.rates?.received },
+      { name: "out", of: (sample) => sample.rates?.sent },
     ],
   },
   {
     title: "Mean time to outcome",
     show: seconds,
-    curves: [{ name: "time to outcome", of: (sample) => sample.rates.outcome_seconds }],
+    curves: [{ name: "to outcome", of: (sample) => sample.rates?.outcome_seconds }],
   },
   {
-    title: "Oldest unsettled delivery",
-    show: seconds,
-    curves: [{ name: "oldest", of: (sample) => sample.oldest_seconds ?? 0 }],
-  },
-  {
-    title: "Unsettled and queued deliveries",
+    title: "Unsettled deliveries",
     show: count,
     curves: [
       { name: "unsettled", of: (sample) => sample.unsettled },
       { name: "queued", of: (sample) => sample.queued },
+    ],
+  },
+  {
+    title: "Oldest unsettled delivery",
+    show: seconds,
+    curves: [
+      {
+        name: "oldest",
+        of: (sample) => sample.oldest_seconds ?? 0,
+        tell: (sample) => age(sample.oldest_seconds),
+      },
     ],
   },
 ];
@@ -39,24 +46,30 @@ const PLOTS = [
 export class Plots {
   constructor(parent) {
     this.samples = [];
+    this.now = null;
     this.plots = PLOTS.map((plot) => new Plot(parent, plot));
   }
 
-  load(samples) {
-    this.samples = samples;
-    this.render();
+  /** The time of the last sample that is known, or another one; a whole number. */
+  since(otherwise) {
+    return Math.floor(this.samples.at(-1)?.at ?? otherwise);
   }
 
-  add(sample) {
-    this.samples.push(sample);
-    this.samples = this.samples.filter((each) => each.at > sample.at - SPANS.at(-1));
+  /** Adds samples, and shows them with the present state behind them. */
+  show(samples, status, spanSeconds) {
+    const last = this.samples.at(-1)?.at ?? 0;
+    this.samples.push(...samples.filter((each) => each.at > last));
+    this.samples = this.samples.filter((each) => each.at > status.at - spanSeconds);
+    this.now = status;
     this.render();
   }
 
   render() {
-    const known = this.samples.length ? this.samples.at(-1).at - this.samples[0].at : 0;
+    if (!this.now) return;
+    const samples = [...this.samples.filter((each) => each.at < this.now.at), this.now];
+    const known = this.now.at - samples[0].at;
     const span = SPANS.find((each) => each >= known) ?? SPANS.at(-1);
-    for (const plot of this.plots) plot.render(this.samples, span);
+    for (const plot of this.plots) plot.render(samples, span);
   }
 }
 
@@ -76,7 +89,7 @@ class Plot {
       onpointerleave: () => this.point(null),
     });
     parent.append(
-      make("div", { class: "card plot" }, make("h3", {}, this.title), this.legend, this.svg),
+      make("div", { class: "card plot" }, make("h2", {}, this.title), this.legend, this.svg),
     );
   }
 
@@ -99,27 +112,33 @@ class Plot {
     this.samples = samples;
     this.span = span;
     this.width = this.svg.clientWidth || 400;
-    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
+    this.height = this.svg.clientHeight || 110;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     const values = samples.flatMap((sample) => this.curves.map((curve) => curve.of(sample)));
     const top = niceTop(Math.max(0, ...values.filter((value) => value != null)));
-    const floor = HEIGHT - BOTTOM;
-    const y = (value) => floor - (value / top) * (floor - TOP);
-    const parts = this.axes(top, y, floor);
+    const floor = this.height - BOTTOM;
+    const zero = this.isMirrored ? (TOP + floor) / 2 : floor;
+    const parts = this.axes(top, zero, floor);
     for (const [index, curve] of this.curves.entries()) {
+      const isBelow = this.isMirrored && index > 0;
+      const end = isBelow ? floor : TOP;
+      const y = (value) => zero + (value / top) * (end - zero);
       for (const points of this.stretches(curve, y)) {
         const line = points.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join(" L");
-        if (!index) {
+        if (!index || isBelow) {
           const [first, last] = [points[0][0].toFixed(1), points.at(-1)[0].toFixed(1)];
-          parts.push(draw("path", { class: "area", d: `M${first} ${floor} L${line} L${last} ${floor}Z` }));
+          const d = `M${first} ${zero} L${line} L${last} ${zero}Z`;
+          parts.push(draw("path", { class: isBelow ? "area second" : "area", d }));
         }
-        parts.push(draw("path", { class: index ? "curve second" : "curve", d: `M${line}` }));
+        const kind = index ? `curve second${isBelow ? "" : " dashed"}` : "curve";
+        parts.push(draw("path", { class: kind, d: `M${line}` }));
       }
     }
     this.svg.replaceChildren(...parts);
     this.tell();
   }
 
-  axes(top, y, floor) {
+  axes(top, zero, floor) {
     const right = this.width - RIGHT;
     const parts = [];
     const label = (text, x, at, anchor) => {
@@ -127,13 +146,15 @@ class Plot {
       made.textContent = text;
       parts.push(made);
     };
-    for (const share of [0, 0.5, 1]) {
-      const at = y(top * share);
+    const lines = this.isMirrored
+      ? [[top, TOP], [0, zero], [top, floor]]
+      : [[0, zero], [top / 2, (zero + TOP) / 2], [top, TOP]];
+    for (const [value, at] of lines) {
       parts.push(draw("line", { class: "grid", x1: LEFT, x2: right, y1: at, y2: at }));
-      label(share ? this.show(top * share) : "0", LEFT - 6, at + 4, "end");
+      label(value ? this.show(value) : "0", LEFT - 6, at + 4, "end");
     }
-    label(`−${this.span / 60} min`, LEFT, HEIGHT - 4, "start");
-    label("now", right, HEIGHT - 4, "end");
+    label(`−${this.span / 60} min`, LEFT, this.height - 4, "start");
+    label("now", right, this.height - 4, "end");
     if (this.pointed) {
       const x = this.x(this.pointed);
       parts.push(draw("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: floor }));
@@ -159,6 +180,7 @@ class Plot {
   tell() {
     const sample = this.pointed ?? this.samples.at(-1);
     const told = this.curves.map((curve) => {
+      if (sample && curve.tell) return `${curve.name} ${curve.tell(sample)}`;
       const value = sample ? curve.of(sample) : null;
       return `${curve.name} ${value == null ? "–" : this.show(value)}`;
     });

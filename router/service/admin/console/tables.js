@@ -1,10 +1,12 @@
 // The tables of routes, containers and deliveries.
 
-import { count, find, keep, make, octets, say, seconds, short, shown } from "./dom.js";
+import { age, count, find, keep, make, octets, say, seconds, short, shown } from "./dom.js";
 
 const PILLS = {
   stalled: "pill error",
   broken: "pill error",
+  rejecting: "pill error",
+  away: "pill error",
   paused: "pill warning",
   waiting: "pill warning",
   flowing: "pill good",
@@ -32,39 +34,42 @@ function nothing(table, text) {
   rows.append(empty);
 }
 
-export function showRoutes(routes, hidden, act) {
+export function showRoutes(routes, act) {
   const create = () => {
-    const made = row(["", "", "number", "number", "number", "number", "number", "number", "number", "number", ""]);
-    made.cells[0].append(make("span"), make("span", { class: "path" }), make("span", { class: "reason" }));
+    const made = row(["", "", ...Array(9).fill("number"), ""]);
+    made.cells[0].append(make("span"), make("span", { class: "path" }), make("span", { class: "promise" }), make("span", { class: "reason" }));
     made.cells[1].append(make("span", { class: "pill" }));
     const button = make("button", { type: "button", class: "small", onclick: () => act(made.dataset.key) });
-    made.cells[10].append(make("div", { class: "actions" }, button));
+    made.cells[11].append(make("div", { class: "actions" }, button));
     return made;
   };
   keep(body("routes"), routes, (route) => route.name, create, updateRoute);
-  nothing("routes", "No routes are configured.");
-  say(find("routes-more"), hidden ? `and ${hidden} more routes; router status --all lists them` : "");
+  nothing("routes", "No routes to show.");
 }
 
 function updateRoute(made, route) {
-  const [name, path, reason] = made.cells[0].children;
+  const [name, path, promise, reason] = made.cells[0].children;
   say(name, route.name);
   say(path, describePath(route));
+  say(promise, [route.distribution, route.guarantee].filter(Boolean).join(" · "));
   say(reason, troubleOf(route));
   say(made.cells[1].firstChild, route.state, PILLS[route.state]);
+  const isHeldUp = route.blocked_senders && ["waiting", "stalled"].includes(route.state);
   const values = [
     route.rates ? short(route.rates.received) : "–",
     route.rates ? short(route.rates.sent) : "–",
-    route.blocked_senders ? `${count(route.senders)} (${count(route.blocked_senders)} wait)` : count(route.senders),
-    count(route.receivers),
-    count(route.queued),
     count(route.incoming_unsettled),
-    seconds(route.oldest_seconds),
+    count(route.queued),
+    age(route.oldest_seconds),
     count(route.in_doubt),
+    count(route.rejection?.count ?? 0),
+    isHeldUp ? `${count(route.senders)} (${count(route.blocked_senders)} wait)` : count(route.senders),
+    count(route.receivers),
   ];
   for (const [index, value] of values.entries()) say(made.cells[index + 2], value);
-  made.cells[9].className = route.in_doubt ? "number bad" : "number";
-  const button = made.cells[10].querySelector("button");
+  made.cells[7].className = route.in_doubt ? "number bad" : "number";
+  made.cells[8].className = route.state === "rejecting" ? "number bad" : "number";
+  const button = made.cells[11].querySelector("button");
   say(button, route.state === "paused" ? "Resume" : "Pause");
   button.setAttribute("aria-label", shown(`${button.textContent} route ${route.name}`));
 }
@@ -74,13 +79,18 @@ function describePath(route) {
   const from = route.from ? `${route.from} → ` : "";
   const to = route.to.length ? `→ ${route.to.join(", ")}` : "";
   const path = route.from && route.to.length ? `${route.from} → ${route.to.join(", ")}` : from + to;
-  return [address.trim(), path.trim(), route.distribution, route.guarantee].filter(Boolean).join(" · ");
+  return [address.trim(), path.trim()].filter(Boolean).join(" · ");
 }
 
 function troubleOf(route) {
   if (route.stall) {
     const where = route.stall.address === route.address ? "" : ` at ${route.stall.address}`;
     return `${route.stall.reason}${where}; nothing has moved for ${seconds(route.stall.seconds)}`;
+  }
+  if (route.state === "rejecting") {
+    const { count: number, reason, peer, seconds: ago, by_router: isOurs } = route.rejection;
+    const who = isOurs ? `the router, from ${peer}` : peer;
+    return `${count(number)} rejected; the last one ${seconds(ago)} ago by ${who}: ${reason}`;
   }
   const uplink = route.uplinks.find((each) => each.step === "paused" || each.step === "away");
   if (!uplink || route.state !== "broken") return "";
@@ -91,7 +101,7 @@ function troubleOf(route) {
 
 export function showContainers(containers, hidden) {
   const create = () => {
-    const made = row(["", "", "", "code", "number", "number", "wrap"]);
+    const made = row(["", "", "", "wrap", "code", "number", "number"]);
     made.cells[1].append(make("span", { class: "pill" }));
     return made;
   };
@@ -100,10 +110,11 @@ export function showContainers(containers, hidden) {
     const state = each.is_connected ? "connected" : "not connected";
     say(made.cells[1].firstChild, state, each.is_connected ? "pill good" : "pill error");
     say(made.cells[2], seconds(each.seconds));
-    say(made.cells[3], each.address ?? each.urls.join(", "));
-    say(made.cells[4], count(each.opened));
-    say(made.cells[5], count(each.failed));
-    say(made.cells[6], each.error ?? "");
+    const error = each.error ?? "";
+    say(made.cells[3], each.is_connected && error ? `earlier: ${error}` : error, each.is_connected ? "wrap quiet" : "wrap");
+    say(made.cells[4], each.address ?? each.urls.join(", "));
+    say(made.cells[5], count(each.opened));
+    say(made.cells[6], count(each.failed));
   });
   nothing("containers", "No containers are configured.");
   say(find("containers-more"), hidden ? `and ${hidden} more` : "");
