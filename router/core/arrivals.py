@@ -1,6 +1,6 @@
-"""What comes in at recorded nodes, and what its senders say of it, on its way to the journal.
+"""Records what recorded nodes receive: deliveries, their parts, and their senders' dispositions.
 
-One half of ``ledger``.
+The incoming half of ``ledger``.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 
 
 class Arrivals:
-    """Writes down what comes in."""
+    """Writes the records of incoming deliveries."""
 
     def __init__(self, ledgers: LinkLedgers, repeats: Repeats, archive: Archive) -> None:
         self._ledgers = ledgers
@@ -37,14 +37,14 @@ class Arrivals:
     def screen(
         self, feed: Feed, deliveries: Sequence[ReceivedDelivery]
     ) -> Sequence[ReceivedDelivery]:
-        """Assigns each delivery its key; answers repeats and leaves them out.
+        """Assigns each delivery its key; answers and drops repeats.
 
         Args:
             feed: of a recorded node.
-            deliveries: that have just come.
+            deliveries: just received.
 
         Returns:
-            Those that the core should take.
+            The deliveries that the core should handle.
         """
         if self._ledgers.is_stuck and not feed.node.is_exact:
             self._ledgers.missed(len(deliveries))
@@ -69,7 +69,7 @@ class Arrivals:
                 delivery.key = name
 
     def received(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
-        """Records deliveries that have come, named by ``screen`` and paired."""
+        """Records received deliveries that have their keys from ``screen``, and pairings."""
         incoming, node = feed.incoming, feed.node
         if self._ledgers.is_stuck and not node.is_exact:
             if node.route.archive:
@@ -199,7 +199,7 @@ class Arrivals:
             self._archive.continued(ledger.key, incoming, event)
         entry = None if ledger is None else ledger.numbered.get(event.number)
         if entry is not None and entry.waits:
-            payload = event.payload[incoming.skip_octets :]  # the rest is on record already
+            payload = event.payload[incoming.skip_octets :]  # what comes before is recorded
             self._ledgers.records.part(
                 self._ledgers.now_ns(), entry.key, entry.source, payload, more=event.more
             )
@@ -217,7 +217,7 @@ class Arrivals:
             )
 
     def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:
-        """Records that a sender has given a delivery up (§2.7.5)."""
+        """Records that a sender has aborted a delivery (§2.7.5)."""
         ledger = self._ledgers.of_incoming.get(incoming)
         entry = None if ledger is None else ledger.numbered.pop(number, None)
         if ledger is not None and entry is not None:
@@ -226,7 +226,7 @@ class Arrivals:
             self._ledgers.settled_with_sender(ledger, [entry])
 
     def _resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
-        """Records that a delivery is known by another number now (§2.6.13)."""
+        """Records the new number of a resumed delivery (§2.6.13)."""
         ledger = self._ledgers.of_incoming.get(incoming)
         pairing = incoming.adrift.get(delivery.tag)
         if ledger is None or pairing is None or pairing.delivery.key is None:
@@ -253,7 +253,7 @@ class Arrivals:
 
 
 def _own_address(incoming: IncomingLink, delivery: ReceivedDelivery) -> str:
-    """Returns the address of a delivery that came by the anonymous terminus; else it is empty."""
+    """Returns a delivery's address if its link is to the anonymous terminus; otherwise ``""``."""
     if incoming.address is not None or not delivery.address:
         return ""
     return inside(incoming.key.vhost, delivery.address)

@@ -1,6 +1,7 @@
-"""What goes out at recorded nodes, and what receivers say of it, on its way to the journal.
+"""Records what recorded nodes send: deliveries, their receivers' outcomes, and settlement.
 
-One half of ``ledger``. On exactly-once routes peers wait for what is written here.
+The outgoing half of ``ledger``. On exactly-once routes nothing is sent to peers before its record
+is durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ _FANNED_FLAG: Final = int(RecordFlag.FANNED)
 
 
 class Departures:
-    """Writes down what goes out."""
+    """Writes the records of outgoing deliveries."""
 
     def __init__(self, ledgers: LinkLedgers, repeats: Repeats, gate: Gate) -> None:
         self._ledgers = ledgers
@@ -41,12 +42,12 @@ class Departures:
         self._gate = gate
 
     def receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
-        """Records what a receiver says, before the core acts upon it."""
+        """Records a receiver's disposition before the core handles it."""
         ledger = self._ledgers.of_outgoing.get(link)
         if ledger is None or not (event.settled or is_outcome(event.state)):
             return
         state = _outcome_of(link, event)
-        if not isinstance(state, Accepted | None):  # settled without a word: it has been taken
+        if not isinstance(state, Accepted | None):  # settled without an outcome counts as accepted
             self._keep(ledger, event.numbers)
         if self._record_run(link, ledger, event):
             return
@@ -62,7 +63,7 @@ class Departures:
         self._repeats.outcomes_recorded(entries)
 
     def _keep(self, ledger: OutgoingLedger, numbers: Iterable[DeliveryNumber]) -> None:
-        """Keeps deliveries in custody that a receiver has not accepted, for the next receiver."""
+        """Keeps deliveries that a receiver has not accepted in custody for the next receiver."""
         find = ledger.numbered.get
         entries = [entry for number in numbers if (entry := find(number)) is not None]
         for entry in self._ledgers.in_custody(entries):
@@ -127,7 +128,7 @@ class Departures:
             outgoing.protocol, outgoing.payload = changed
 
     def sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> None:
-        """Records a run that is ordered; on exactly-once routes it waits for its record."""
+        """Records a run to be sent; on exactly-once routes it is sent once that is durable."""
         if self._sending(link, run):
             return
         unsettled, of_incoming, alone = (
@@ -152,7 +153,7 @@ class Departures:
                 source = of_incoming.get(incoming)
                 known = {} if source is None else source.entries
             entry = known.get(pairing.delivery.key) or alone.get(pairing.delivery.key)
-            if pairing.fan is None:  # else others may be sent it, too
+            if pairing.fan is None:  # otherwise other receivers may be sent it, too
                 alone.pop(pairing.delivery.key, None)
             if entry is None:
                 continue
@@ -212,7 +213,7 @@ class Departures:
             self._gate.wait(link, sequence)
 
     def sent_settled(self, link: OutgoingLink, run: Sequence[tuple[Pairing, DeliveryTag]]) -> None:
-        """Records deliveries that go out settled and come from one sender."""
+        """Records deliveries of one sender that are sent settled."""
         first, _ = run[0]
         source = self._ledgers.of_incoming.get(first.incoming)
         key = None if source is None else source.key
@@ -254,13 +255,13 @@ class Departures:
         records.settled(now_ns, key, from_)
 
     def fan_ended(self, trunk: Pairing) -> None:
-        """Forgets a multicast delivery whose sender has settled it and that all have answered."""
+        """Forgets a multicast delivery that its sender settled and all receivers answered."""
         key = trunk.delivery.key
         if key is not None:
             self._ledgers.alone.pop(key, None)
 
     def _sending_settled(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
-        """Records a resumed delivery that is settled with its receiver by this (§3.4.6)."""
+        """Records that a resumed delivery is settled with its receiver by being sent (§3.4.6)."""
         ledger = self._ledgers.of_outgoing.get(link)
         entry = None if ledger is None else ledger.adrift.pop(delivery.tag, None)
         if ledger is None or entry is None:
@@ -269,7 +270,7 @@ class Departures:
         self._gate.wait(link, ledger.sequence)
 
     def kept(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Records an outcome that a sender which is away will find in our map (§2.6.13)."""
+        """Records an outcome that a disconnected sender will find in our map (§2.6.13)."""
         ledger, key = self._ledgers.of_incoming.get(pairing.incoming), pairing.delivery.key
         entry = None if ledger is None or key is None else ledger.entries.get(key)
         if entry is not None and entry.waits:
@@ -287,9 +288,10 @@ class Departures:
         state: DeliveryState | None,
         settled: bool,
     ) -> None:
-        """Records updates about to be sent; outcomes wait until they are durable.
+        """Records updates about to be sent; outcomes are sent once they are durable.
 
-        Repeats of what is settled with its sender are added to ``numbers``.
+        If deliveries are settled with their sender, the numbers of their repeats are added to
+        ``numbers``.
         """
         if not settled and not is_outcome(state):
             return
@@ -349,7 +351,7 @@ class Departures:
         entries: Sequence[Entry],
         numbers: list[DeliveryNumber],
     ) -> None:
-        """Records that deliveries are settled with their sender, which may not receive that."""
+        """Records that deliveries are settled with their sender, which may miss the settlement."""
         keeps = redelivers(link)
         ended: list[Entry] = []
         for entry in entries:
@@ -367,7 +369,7 @@ class Departures:
 
 
 def _outcome_of(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
-    """Returns the outcome that a receiver means (§3.5.3, default-outcome)."""
+    """Returns a receiver's outcome, or the default if it states none (§3.5.3)."""
     if is_outcome(event.state):
         return event.state
     return None if link.source is None else link.source.default_outcome

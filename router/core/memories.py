@@ -6,19 +6,20 @@ whole; it is put into this worker's store before the engine is answered, so it i
 peer has disconnected meanwhile.
 
 Theory of operation. Between two workers each end attaches one link to the address ``ADDRESS`` and
-sends what it has to ask and to answer, settled, one message each. Our search of a key, a *search*:
+sends its questions and answers on it, settled, one message each. The states of a *search* for a
+key:
 
-    sought --> ASKING -- somebody gives it ---------------> found: it is kept here
+    sought --> ASKING -- a sibling gives it --------------> found: it is kept here
                       -- all have answered "nothing" -----> nothing: the peer begins anew
                       -- one has answered "busy",
                          or PATIENCE_SECONDS have passed -> busy: the peer may ask again
 
-A sibling that dies while it is asked has nothing any more. What is answered to another's question:
+A sibling that dies while it is asked has lost its state. A worker answers a sibling's question:
 
-    the store has it, nobody uses it               it is given
-    a connection uses it                           busy; with force that is given when it has left
-    the store has nothing, we ask for it, too      busy: at most one of the two may go on
-    it was given, and has not been taken so far    busy: it is on its way to somebody else
+    the store has it, no connection uses it        it is given
+    a connection uses it                           busy; with force it is given once released
+    the store has nothing, we ask for it, too      busy: at most one of the two may find it
+    it was given, and is not acknowledged yet      busy: it is on its way to another worker
     otherwise                                      nothing
 
 So no peer starts with empty state while a worker has its state or is about to have it. Links that
@@ -35,7 +36,7 @@ A message is an ``amqp-value`` section with a list::
     fence   [ 3, serial ulong ]
     passed  [ 4, serial ulong ]
 
-    verdict 0: nothing; 1: busy; 2: given, ``kept`` is what the store gave; this is answered "taken"
+    verdict 0: nothing; 1: busy; 2: given, ``kept`` is the state, which "taken" acknowledges
 """
 
 from collections import Counter, deque
@@ -69,10 +70,10 @@ from router.wire.memory import Moves, Refusal, Store
 from router.wire.v1_0.types import Ubyte, Ulong, decode_value, encode_value
 
 ADDRESS: Final = "$memory"
-"""Target of the links that carry questions and answers; no peer but a sibling can attach to it."""
+"""Target of the links that carry questions and answers; only siblings can attach to it."""
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long siblings may take to answer: far more than a busy one needs."""
+"""Time in which siblings must answer: far more than a busy one needs."""
 
 _ASK: Final = 0
 _ANSWER: Final = 1
@@ -92,7 +93,7 @@ class _Joint(Joint):
     """A connection to a sibling, and the exchange on it.
 
     Attributes:
-        unsaid: messages that wait for credit.
+        unsaid: messages that wait to be sent, for lack of credit.
         parts: received parts of an incomplete message.
         giving: state handed over that the sibling has not acknowledged.
     """
@@ -180,7 +181,7 @@ class Memories:
     # --- siblings ---------------------------------------------------------------------------------
 
     def joined(self, connection: Connection) -> None:
-        """Records a connection to a sibling that has opened."""
+        """Records an opened connection to a sibling."""
         assert connection.configured is not None
         joint = _Joint(connection, connection.configured, ADDRESS, self._turn)
         self._joints[joint.name] = joint
@@ -188,7 +189,7 @@ class Memories:
         joint.attach(next(self._link_ids), SenderSettleMode.SETTLED)
 
     def left(self, connection: Connection) -> None:
-        """Records that a connection is gone; a sibling that is gone has no state any more."""
+        """Records that a connection has ended; a sibling without connection has lost its state."""
         name = connection.configured
         for demand in self._demands:
             demand.is_leaving = False
@@ -267,7 +268,7 @@ class Memories:
         elif kind == _TAKEN:
             joint.giving -= Counter([(store, key)])
 
-    # --- what we seek -----------------------------------------------------------------------------
+    # --- searches of this worker ------------------------------------------------------------------
 
     def sought(self, connection: Connection, event: Event) -> None:
         """Asks all siblings for the state that an engine seeks."""
@@ -275,7 +276,7 @@ class Memories:
         key = (event.store, event.key)
         self._serial += 1
         older = self._searches.pop(key, None)
-        if older is not None:  # its connection has ended, otherwise there were no second search
+        if older is not None:  # its connection has ended: otherwise no second search would begin
             self._alarms.cancel(older.alarm)
         search = _Search(connection.id, self._serial, set(self._joints))
         self._searches[key] = search
@@ -331,7 +332,7 @@ class Memories:
         if connection is not None:
             self._turn.order_connection(connection, MemoryFound(*key, is_busy))
 
-    # --- what others seek -------------------------------------------------------------------------
+    # --- searches of siblings ---------------------------------------------------------------------
 
     def _asked(self, joint: _Joint, serial: int, key: Key, *, force: bool) -> None:
         """Handles a question, which is answered once the fences have been answered."""

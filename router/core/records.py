@@ -1,4 +1,4 @@
-"""What the core asks of the journal, of payloads and of states: given to it, none of it its own."""
+"""Interfaces that the core is given: the journal's writer, message ids, the encoding of states."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -22,24 +22,24 @@ Identify = Callable[[Protocol, bytes, str], bytes | None]
 """Returns the id that a payload has as ``message-id`` or as a property of that name, if any."""
 
 GiveId = Callable[[Protocol, bytes, str, bytes], "tuple[Protocol, bytes] | None"]
-"""Puts an id under a name into a payload that has none; gives encoding and payload, or None."""
+"""Adds an id under a name to a payload without one; returns encoding and payload, or None."""
 
 EncodeState = Callable[[DeliveryState], bytes]
 """Returns a state in AMQP 1.0's encoding."""
 
 
 class Records(Interface):
-    """What is asked of ``router.journal.writer.RecordWriter``.
+    """The methods of ``router.journal.writer.RecordWriter`` that the core calls.
 
-    All methods give the sequence number of the last record that they appended.
+    Each returns the sequence number of the last record that it appended.
 
     Attributes:
-        incarnation: which life of the worker this is.
+        incarnation: number of this life of the worker.
     """
 
     @property
     def incarnation(self) -> int:
-        """Which life of the worker this is."""
+        """Number of this life of the worker."""
 
     def received(
         self,
@@ -58,7 +58,7 @@ class Records(Interface):
         delivery_count: int = 0,
         ttl_milliseconds: int = NO_TTL,
     ) -> int:
-        """A delivery, or its first part, came in."""
+        """Records a received delivery, or its first part."""
 
     def received_run(
         self,
@@ -73,7 +73,7 @@ class Records(Interface):
         flags: int = 0,
         is_held: bool = True,
     ) -> int:
-        """Whole deliveries came in, with nothing unusual about them."""
+        """Records complete received deliveries without optional fields."""
 
     def part(
         self,
@@ -84,7 +84,7 @@ class Records(Interface):
         *,
         more: bool,
     ) -> int:
-        """Another part came in."""
+        """Records a further received part."""
 
     def sent_run(
         self,
@@ -97,7 +97,7 @@ class Records(Interface):
         guarantee: int = 0,
         flags: int = 0,
     ) -> int:
-        """Deliveries go out."""
+        """Records deliveries that are sent."""
 
     def outcome(
         self,
@@ -110,7 +110,7 @@ class Records(Interface):
         flags: int = 0,
         state: bytes = b"",
     ) -> int:
-        """An outcome was learned, or decided here."""
+        """Records an outcome that was received, or decided here."""
 
     def outcome_run(
         self,
@@ -123,7 +123,7 @@ class Records(Interface):
         flags: int = 0,
         state: bytes = b"",
     ) -> int:
-        """One outcome of several deliveries was learned."""
+        """Records one outcome of several deliveries."""
 
     def settled(
         self,
@@ -133,7 +133,7 @@ class Records(Interface):
         outgoing: LinkKey = NO_LINK,
         outcome: int = 0,
     ) -> int:
-        """A delivery is settled with the receiver, or with the sender."""
+        """Records that a delivery is settled with the receiver, or with the sender."""
 
     def settled_run(
         self,
@@ -144,10 +144,10 @@ class Records(Interface):
         *,
         flags: int = 0,
     ) -> int:
-        """Deliveries are settled with the receiver, or with the sender."""
+        """Records that deliveries are settled with the receiver, or with the sender."""
 
     def in_doubt(self, time_ns: int, key: DeliveryKey, incoming: LinkKey, outgoing: LinkKey) -> int:
-        """The connection was lost after the transfer and before an outcome."""
+        """Records that the connection was lost between the transfer and the outcome."""
 
     def resolved(
         self,
@@ -159,26 +159,26 @@ class Records(Interface):
         *,
         by_person: bool = False,
     ) -> int:
-        """The doubt has been ended."""
+        """Records how a delivery in doubt was resolved."""
 
     def gap(self, time_ns: int, count: int) -> int:
         """Records how many deliveries went unrecorded."""
 
     def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
-        """Attaches of ours may have numbers of an epoch below a limit."""
+        """Records the limit below which our attaches may use numbers of an epoch."""
 
     def link_attached(self, time_ns: int, link: LinkDescription, *, flags: int = 0) -> int:
-        """A link is attached."""
+        """Records that a link is attached."""
 
     def link_suspended(
         self, time_ns: int, incoming: LinkKey = NO_LINK, outgoing: LinkKey = NO_LINK
     ) -> int:
-        """A link keeps its terminus."""
+        """Records that a link is suspended: its terminus is kept."""
 
     def link_expired(
         self, time_ns: int, incoming: LinkKey = NO_LINK, outgoing: LinkKey = NO_LINK
     ) -> int:
-        """A terminus is gone."""
+        """Records that a terminus has ended."""
 
 
 GUARANTEE_CODES: Final = {
@@ -189,7 +189,7 @@ GUARANTEE_CODES: Final = {
 
 
 def outcome_fields(state: DeliveryState | None, encode: EncodeState) -> tuple[int, int, bytes]:
-    """Returns code, flags and, where these do not say it all, octets of an outcome's record."""
+    """Returns code, flags and, where these are not enough, octets of an outcome's record."""
     match state:
         case None:
             return OutcomeCode.NONE, 0, b""
@@ -211,17 +211,17 @@ def outcome_fields(state: DeliveryState | None, encode: EncodeState) -> tuple[in
 
 
 def no_id(protocol: Protocol, payload: bytes, name: str) -> bytes | None:
-    """Finds no ids."""
+    """Returns None: stands in where no ids are read."""
     return None
 
 
 def no_change(
     protocol: Protocol, payload: bytes, name: str, key: bytes
 ) -> tuple[Protocol, bytes] | None:
-    """Returns no ids."""
+    """Returns None: stands in where no ids are added."""
     return None
 
 
 def no_state(state: DeliveryState) -> bytes:
-    """Encodes nothing."""
+    """Returns no octets: stands in where no states are encoded."""
     return b""

@@ -1,10 +1,10 @@
 """Totals that outlive links, so that counters never go back.
 
-A link's tally counts for its route as long as the link is there, attached or suspended; when it
-is gone its tally is added to the route's, and the link is given that one, for what may still be
+A link's tally counts for its route as long as the link exists, attached or suspended. When the link
+ends, its tally is added to the route's, and the link uses the route's tally for whatever is still
 counted on it. For a configured container it counts attachment by attachment: a link that resumes
-on another connection must not count twice. Links to other workers count for no route: what crosses
-them comes to the router, and leaves it, elsewhere.
+on another connection must not count twice. Links to other workers count for no route: their
+deliveries enter and leave the router on other links.
 """
 
 import attrs
@@ -17,7 +17,7 @@ from router.links.link import IncomingLink, Link, OutgoingLink, Tally
 
 @attrs.define(eq=False)
 class Passed:
-    """Totals of both directions, as we see them."""
+    """Totals of both directions: incoming and outgoing."""
 
     received: Tally = attrs.field(factory=Tally)
     sent: Tally = attrs.field(factory=Tally)
@@ -29,7 +29,7 @@ class Passed:
 
 @attrs.frozen
 class Addition:
-    """What one link has added to which totals."""
+    """A tally that one link has added to a total."""
 
     totals: Passed
     link: Link
@@ -37,16 +37,16 @@ class Addition:
 
 
 ADDITIONS_MOST = 10_000
-"""Additions that are remembered between surveys; without surveys they would pile up."""
+"""The most additions kept between surveys; without surveys they would pile up."""
 
 
 class Retired:
-    """What links that are gone have done.
+    """Totals of ended links.
 
     Attributes:
         routes: by the route's name.
         containers: by the configured name.
-        additions: what was added since a survey began, to which totals.
+        additions: made since a survey began.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Retired:
         self.additions.clear()
 
     def detached(self, link: Link) -> None:
-        """Records that a link, which may come back, has lost its connection."""
+        """Records that a link, which may be resumed, has lost its connection."""
         connection = link.connection
         if connection is None or connection.configured is None:
             return
@@ -72,11 +72,11 @@ class Retired:
             self._far.add(link)
 
     def is_far(self, link: Link) -> bool:
-        """Returns whether a link that is away, and may come back, led to another worker."""
+        """Returns whether a suspended link led to another worker."""
         return link in self._far
 
     def gone(self, link: Link) -> None:
-        """Records that a link will not come back."""
+        """Records that a link has ended."""
         self._counted.pop(link, None)
         if link in self._far:
             self._far.remove(link)
@@ -91,7 +91,7 @@ class Retired:
         return passed.of(link)
 
     def since_counted(self, link: Link) -> Tally:
-        """Returns what a link has done that is not yet among its container's totals."""
+        """Returns the part of a link's tally that its container's totals lack."""
         counted = self._counted.get(link)
         if counted is None:
             return link.tally
@@ -101,7 +101,7 @@ class Retired:
 
 
 def node_of(link: Link) -> Node | None:
-    """Returns the node of a link; None for the anonymous terminus, and for a link that is gone."""
+    """Returns the node of a link; None for the anonymous terminus, and for an ended link."""
     if isinstance(link, OutgoingLink):
         return link.group if isinstance(link.group, Node) else None
     if link.address is None or not isinstance(link.queue, Feed):
@@ -110,7 +110,7 @@ def node_of(link: Link) -> Node | None:
 
 
 def route_name(link: Link) -> str:
-    """Returns the name of a link's route, or what stands for it."""
+    """Returns the name of a link's route, or the name used for links without one."""
     node = node_of(link)
     if node is None:
         return ANONYMOUS

@@ -1,12 +1,12 @@
-"""Following the next deliveries of an address: what came and went for them, and what was decided.
+"""Traces the next deliveries of an address: their frames in both directions, and each decision.
 
-Theory of operation. A tracer is shown what the core is told and what it orders (``happened`` before
-the core has seen the events, ``ordered`` and ``released`` before the engines have the orders), and
-changes nothing. It follows up to ``most`` deliveries, from the moment they come in on a link of an
-address that its pattern matches until the sender has been told settled, and writes a line for every
-transfer and disposition of theirs, for attaches, detaches and credit at those addresses, and for
-each decision. Links that lead through other workers are followed where they are kept. Lines speak
-AMQP 1.0's words whatever the protocol; payload is never shown, only its length.
+Theory of operation. A tracer sees the events that the core receives (``happened``, before the core
+handles them) and the core's orders (``ordered`` and ``released``, before the engines carry them
+out), and changes nothing. It follows up to ``most`` deliveries, from their arrival on a link of an
+address that its pattern matches until they are settled with their sender. It writes a line for
+every transfer and disposition of theirs, for attaches, detaches and credit at those addresses, and
+for each decision. Links that lead through other workers are followed at their home. Lines use the
+words of AMQP 1.0 for every protocol; they show the length of payload, never the payload.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ from router.model.terminus import Coordinator, Role
 from router.routes.match import Pattern, capture, parse_pattern
 
 LINES_MOST: Final = 10_000
-"""Lines that one trace may have; then it ends."""
+"""The most lines of one trace; then it ends."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,11 +59,11 @@ class TraceLine:
     Attributes:
         seconds: since the trace began.
         what: the performative (transfer, disposition, flow, attach, detach) or ``decision``.
-        is_incoming: it came from the peer; None: a decision of our own.
-        delivery: which of the followed deliveries, from 1; None: it concerns the link.
+        is_incoming: the peer sent it; None: a decision of our own.
+        delivery: number of the followed delivery, from 1; None: it concerns the link.
         container: the peer: its configured name, or its container-id.
         link: name of the link.
-        text: the rest, for people.
+        text: the rest, for operators.
     """
 
     seconds: float
@@ -77,11 +77,11 @@ class TraceLine:
 
 @attrs.define(eq=False)
 class _Followed:
-    """One delivery that is followed; the core may let its payload go before it is seen sent.
+    """One delivery that is followed; the core may drop its payload before the tracer sees it sent.
 
     Attributes:
-        sent: how often it was sent on.
-        is_over: the last time settled.
+        sent: how often it was sent.
+        is_over: it was sent settled the last time.
     """
 
     index: int
@@ -95,7 +95,7 @@ class _Followed:
 
 @attrs.frozen
 class _Said:
-    """What a line says, but for whom and what it concerns."""
+    """A line without the delivery and the link that it concerns."""
 
     what: str
     is_incoming: bool | None
@@ -109,7 +109,7 @@ class Tracer:
     """Follows the next deliveries of the addresses that a pattern matches.
 
     Attributes:
-        lines: written and not taken yet.
+        lines: not returned by ``take`` yet.
     """
 
     def __init__(self, registry: Registry, pattern: str, most: int, now: float) -> None:
@@ -138,7 +138,7 @@ class Tracer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all deliveries that it was to follow have come to their end."""
+        """Whether all deliveries to follow have ended."""
         return self._written >= LINES_MOST or (self._count == self._most and not self._open)
 
     def take(self) -> list[TraceLine]:
@@ -146,10 +146,10 @@ class Tracer:
         lines, self.lines = self.lines, []
         return lines
 
-    # What the core is told
+    # Events
 
     def happened(self, connection: ConnectionId, events: Sequence[Event], now: float) -> None:
-        """Sees events of one connection, which the core has not handled yet."""
+        """Traces events of one connection that the core has not handled yet."""
         self._now = now
         known = self._registry.connections.get(connection)
         if known is not None:
@@ -157,7 +157,7 @@ class Tracer:
                 self._see_event(self._party(known, getattr(event, "link", None)), event)
 
     def _party(self, connection: Connection, link: LinkId | None) -> Connection:
-        """Returns whose a link is: a guest's, or the connection's own."""
+        """Returns the guest that a link belongs to; the connection itself if it is no guest's."""
         guest = self._registry.guests.get(link) if link is not None else None
         return connection if guest is None else guest
 
@@ -218,10 +218,10 @@ class Tracer:
             verb = "answers" if event.is_answer else "asks"
             self._write_line(_Said("attach", True, f"{kind} at {terminus.address} {verb}"), peer)
 
-    # What the core orders
+    # Orders
 
     def ordered(self, orders: Sequence[Order]) -> None:
-        """Sees orders that no engine has carried out yet; none: what came led to nothing."""
+        """Traces orders that no engine has carried out yet; none: the events led to no order."""
         self._see_orders(orders)
         for followed in self._new:
             if not followed.sent:
@@ -232,7 +232,7 @@ class Tracer:
                 del self._open[key]
 
     def released(self, orders: Sequence[Order], now: float) -> None:
-        """Sees orders that have waited for the journal, and go out now."""
+        """Traces orders that have waited for the journal and are carried out now."""
         self._now = now
         self._see_orders(orders)
 
@@ -284,7 +284,7 @@ class Tracer:
         self._write(_Said("transfer", False, ", ".join(facts)), outgoing, followed)
 
     def _find(self, pairing: Pairing | None, sent: OutgoingDelivery) -> _Followed | None:
-        """Finds the delivery that one going out came from; settled ones by their very payload."""
+        """Finds the followed delivery that is sent; settled ones by identity of their payload."""
         if pairing is not None:
             link = pairing.incoming.link
             return None if link is None else self._open.get((link, pairing.number))
@@ -324,7 +324,7 @@ class Tracer:
             self._open.pop((link, number), None)
 
     def _close_custody(self, link: LinkId, numbers: Iterable[DeliveryNumber]) -> None:
-        """Ends deliveries whose sender has settled them: a receiver's word is the last one."""
+        """Ends deliveries that their sender has settled: the receiver's outcome is the last one."""
         for number in numbers:
             followed = self._outgoing.get((link, number))
             if followed is not None and followed.delivery.settled and followed.incoming.link:
@@ -415,7 +415,7 @@ def _disposition(is_incoming: bool, state: DeliveryState | None, settled: bool) 
 
 
 def _why(outgoing: OutgoingLink, followed: _Followed) -> str:
-    """Returns why a delivery goes where it goes."""
+    """Returns why a delivery is sent to this receiver."""
     node = node_of(outgoing)
     if node is None:
         return "sent on"
