@@ -35,7 +35,7 @@ from router.routes.route import Distribution, Unroutable
 
 
 class Forwarder:
-    """Sends deliveries on."""
+    """Forwards deliveries."""
 
     def __init__(
         self, state: State, settler: Settler, streams: Streams, resumer: Resumer, forms: Forms
@@ -88,20 +88,20 @@ class Forwarder:
         self._turn.touch(node)
 
     def _watch(self, node: Node, pairing: Pairing) -> None:
-        """Sees to it that a delivery is answered when it expires while it waits."""
+        """Sets the alarm that answers a queued delivery when it expires."""
         at = expires_at(node, pairing)
         if at is not None and (node.expiry is None or at < node.expiry.at):
             self._alarms.cancel(node.expiry)
             node.expiry = self._alarms.set(at, partial(self._expire, node))
 
     def returned(self, feeds: Mapping[Feed, Sequence[Pairing]]) -> None:
-        """Sees to it that deliveries that are in their queues again expire there."""
+        """Sets the alarms for the expiry of deliveries that are in their queues again."""
         for feed, pairings in feeds.items():
             for pairing in pairings:
                 self._watch(feed.node, pairing)
 
     def _expire(self, node: Node) -> None:
-        """Answers for everything that has expired while it waited at a node."""
+        """Answers every queued delivery of a node that has expired."""
         node.expiry = None
         for feed in list(node.rotation):
             for pairing in list(feed.waiting):
@@ -113,7 +113,7 @@ class Forwarder:
             self._turn.review_credit(feed.incoming)
 
     def pair(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> list[Pairing]:
-        """Makes pairings; leaves out what must not go on."""
+        """Makes pairings, except for deliveries that must not be forwarded."""
         incoming = feed.incoming
         unsettled = incoming.unsettled
         second = incoming.settles_second
@@ -159,8 +159,9 @@ class Forwarder:
     def _is_loop(self, feed: Feed, delivery: ReceivedDelivery) -> bool:
         """Returns whether a delivery has returned to an earlier stop, or passed too many routers.
 
-        It is given back, so that it goes to others. One that is settled cannot be: unless it has
-        gone too far, it goes to those here that are no way back.
+        Such a delivery is returned, so that its sender can send it elsewhere. A settled one cannot
+        be returned: unless it has passed too many routers, it is sent to receivers here that do
+        not lead back.
         """
         hops, own = delivery.hops, self._settings.router_id
         is_far = len(hops) >= self._settings.hop_limit
@@ -176,7 +177,7 @@ class Forwarder:
         return is_far or not delivery.settled
 
     def pump(self, node: Node) -> None:
-        """Sends on what waits at a node, as far as there is credit for it."""
+        """Sends the queued deliveries of a node as far as there is credit."""
         if node.is_paused:
             return
         rotation = node.rotation
@@ -208,12 +209,13 @@ class Forwarder:
             self._give_up_hopeless(node)
 
     def _give_up_hopeless(self, node: Node) -> None:
-        """Answers for what every receiver has given back, though none of them has credit.
+        """Answers deliveries that every receiver has returned, though none of them has credit.
 
         The sender may be another worker or a router, which has receivers of its own; a client may
-        send it elsewhere. What has hope is looked at again when the node's receivers change
-        (``Node.look_again``); what is still coming may become too large for them. Where the route
-        holds, what a client or container sent waits for whoever comes or has credit first.
+        send the message elsewhere. A delivery that some receiver may still accept is checked again
+        when the node's receivers change (``Node.look_again``); one still being received may become
+        too large for them. If the route holds deliveries, those of clients and containers wait for
+        the first receiver that attaches or has credit.
         """
         if node.is_multicast or not node.outgoing or node.returning or node.awaited:
             return
@@ -235,9 +237,9 @@ class Forwarder:
             self._turn.review_credit(feed.incoming)
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
-        """Sends on up to ``share`` deliveries of a feed; together the links can take as many.
+        """Sends up to ``share`` deliveries of a feed, for which the links have enough credit.
 
-        Those that came from routers go as far as they have passed the same ones.
+        A run of deliveries from routers ends where the list of passed routers changes.
         """
         limit = node.message_limit
         waiting = feed.waiting
@@ -281,7 +283,7 @@ class Forwarder:
         return at is not None and at <= self._turn.now
 
     def _send_special(self, node: Node, feed: Feed, able: list[OutgoingLink]) -> None:
-        """Looks at each delivery of a feed whose first one cannot go to just anybody."""
+        """Sends a feed one by one, as its first delivery cannot go to every receiver."""
         kept: list[Pairing] = []
         waiting = feed.waiting
         everyone = receivers_for(node, feed.incoming) if node.is_multicast else []
@@ -311,9 +313,9 @@ class Forwarder:
 
     @staticmethod
     def _fit(node: Node, pairing: Pairing, able: list[OutgoingLink]) -> list[OutgoingLink]:
-        """Returns the links, of those with credit, that can be sent a delivery now."""
+        """Returns the links with credit that a delivery can be sent on now."""
         parts = pairing.parts
-        if parts is not None and parts.is_complete:  # gathered, or taken back
+        if parts is not None and parts.is_complete:  # gathered, or returned
             pairing.delivery.payload, pairing.parts = parts.joined(), None
             parts = None
         if parts is not None and parts.is_stalled:
@@ -324,7 +326,7 @@ class Forwarder:
         return fit if parts is None else [link for link in fit if takes_parts(link)]
 
     def _give_up(self, node: Node, pairing: Pairing) -> None:
-        """Answers for a delivery that every receiver has given back, or is too small for."""
+        """Answers a delivery that every receiver has returned, or that is too large for them."""
         receivers = receivers_for(node, pairing.incoming)
         small = [link for link in receivers if is_small(link, pairing)]
         if small and pairing.failure is None:
@@ -332,10 +334,10 @@ class Forwarder:
         self._settler.give_up(pairing)
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
-        """Returns whether some receiver may take a waiting delivery, now or later.
+        """Returns whether some receiver may accept a queued delivery, now or later.
 
-        Where the route holds what nobody takes it waits for the first who comes behind the workers
-        and routers to which the links lead, none of which has anybody now.
+        If the route holds deliveries, this one waits for the first receiver behind the workers and
+        routers to which the links lead, even if they have no receiver now.
         """
         if node.returning or node.awaited:
             return True
@@ -348,13 +350,13 @@ class Forwarder:
         return is_held and all(link.ways == () for link in receivers)
 
     def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
-        """Sends deliveries, all of one incoming link and none in parts, as credit allows."""
+        """Sends deliveries within credit, all of one incoming link and none in parts."""
         now = self._turn.now
         is_unrestricted = link.is_unrestricted and pairings[0].fan is None
         carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
-        if carries_tags and link.update_numbers:  # a returned delivery may go out again, same tag
+        if carries_tags and link.update_numbers:  # a returned delivery may be sent with its old tag
             self._turn.flush_link(link)
         run = self._turn.run_of(link)
         if is_unrestricted and bulk.shortcuts is not None and isinstance(pairings, list):
@@ -416,7 +418,7 @@ class Forwarder:
         link.tally.deliveries += 1
 
     def _send_careful(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
-        """Adds one delivery, about which something is unusual, to the link's run."""
+        """Adds one delivery that needs special treatment to the link's run."""
         settled = link.settles_on_send
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.settled = settled
@@ -481,7 +483,7 @@ def _misses_some(
 
 
 def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:
-    """Returns whether a multicast must wait for a receiver; not for one that leads only back."""
+    """Returns whether a multicast must wait for a receiver that does not only lead back."""
     hops = pairing.delivery.hops
     return any(not (is_able(link) or (hops and is_back(link, hops))) for link in receivers)
 
@@ -510,9 +512,9 @@ def is_small(link: OutgoingLink, pairing: Pairing) -> bool:
 def allot(
     node: Node, able: Sequence[OutgoingLink], pairings: Sequence[Pairing]
 ) -> list[tuple[OutgoingLink, list[Pairing]]]:
-    """Shares deliveries out as ``routes.distribution`` says, all of them at once.
+    """Distributes a run of deliveries as ``routes.distribution`` says.
 
-    Receivers of a lower priority get what those above them have no credit for.
+    Receivers of a lower priority get the deliveries that higher ones have no credit for.
 
     Args:
         node: whose distribution and turn counter hold.

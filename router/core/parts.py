@@ -1,7 +1,7 @@
-"""The parts that a core is put together from, each built when it is first asked for.
+"""The parts of a core, each built on first access.
 
-What a part needs is written once, where it is built; so there is no order to keep to, and what
-needs each other in a ring never ends being built: a test builds all of them from each in turn.
+Each part's dependencies are written once, where it is built, so no order of construction has to be
+kept. A cycle of dependencies would recurse for ever; a test builds all parts, starting from each.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,11 +56,11 @@ class Parts:
         state: what all of them share.
         link_ids: shared with the engines, so that ids are unique in the worker.
         express: the worker's express lane; None: there is none.
-        containers: names of those that this worker dials; None: all.
+        containers: names of the containers that this worker dials; None: all.
         home: name of the sibling that keeps exactly-once links; None: this worker does.
-        memory: what the worker's engines keep for peers that come back.
+        memory: state that the worker's engines keep for peers that reconnect.
         random: numbers from 0 up to 1, for jitter.
-        make_token: gives unguessable names for dynamic nodes.
+        make_token: returns unguessable names for dynamic nodes.
     """
 
     state: State
@@ -76,17 +76,17 @@ class Parts:
 
     @cached_property
     def settler(self) -> Settler:
-        """Carries states and settlement across."""
+        """Forwards states and settlement."""
         return Settler(self.state)
 
     @cached_property
     def granter(self) -> Granter:
-        """Grants and takes back credit."""
+        """Grants and withdraws credit."""
         return Granter(self.state)
 
     @cached_property
     def streams(self) -> Streams:
-        """Passes deliveries on in parts."""
+        """Forwards deliveries in parts."""
         return Streams(self.state, self.settler, self.granter)
 
     @cached_property
@@ -96,12 +96,12 @@ class Parts:
 
     @cached_property
     def forwarder(self) -> Forwarder:
-        """Sends deliveries on."""
+        """Forwards deliveries."""
         return Forwarder(self.state, self.settler, self.streams, self.resumer, self.forms)
 
     @cached_property
     def turner(self) -> Turner:
-        """Turns deliveries from routers to the receivers here."""
+        """Redirects deliveries from routers to the receivers here."""
         return Turner(self.state)
 
     @cached_property
@@ -123,7 +123,7 @@ class Parts:
 
     @cached_property
     def resolver(self) -> Resolver:
-        """Decides about deliveries in doubt, for a person."""
+        """Resolves deliveries in doubt as an operator decides."""
         return Resolver(self.state, self.settler, self.uplinks)
 
     # Links
@@ -194,19 +194,19 @@ class Parts:
 
     @cached_property
     def polls(self) -> Polls:
-        """Answers receivers that want to know whether anything is there for them."""
+        """Answers receivers that ask whether a delivery is available."""
         return Polls(self.state, self.granter, self.uplinks, self.network)
 
     @cached_property
     def watchers(self) -> Watchers:
-        """Reports senders to those who watch a pattern."""
+        """Reports senders to the watchers of a pattern."""
         return Watchers(self.state, self.network, self.granter, self.bounds)
 
     # Other workers and routers
 
     @cached_property
     def reach(self) -> Reach:
-        """Knows what can be reached through whom."""
+        """Knows what can be reached through which worker or router."""
         return Reach(self.containers)
 
     @cached_property
@@ -223,7 +223,7 @@ class Parts:
 
     @cached_property
     def announcer(self) -> Announcer:
-        """Holds back what has to wait until the other workers are known."""
+        """Holds back answers until the other workers know the receivers."""
         return Announcer(self.state, self.network, self.attacher)
 
     @cached_property
@@ -248,10 +248,10 @@ class Parts:
 
     @cached_property
     def memories(self) -> Memories:
-        """Moves what engines keep for their peers to the worker where these are."""
+        """Moves the state that engines keep to the worker that the peer reconnects to."""
         return Memories(self.state, self.link_ids, self.passages, self.memory)
 
-    # Rules, and what people ask for
+    # Policy and operations
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -260,7 +260,7 @@ class Parts:
 
     @cached_property
     def governor(self) -> Governor:
-        """Keeps peers to the policy."""
+        """Enforces the policy."""
         return Governor(self.state, self.detacher, self.reach, self.bounds)
 
     @cached_property
@@ -320,7 +320,7 @@ class Parts:
         return Lister(self.state.registry, self.lanes, self.surveyor.ages)
 
     def restorer(self, decode: DecodeState) -> Restorer:
-        """Makes what takes over deliveries of an earlier life, once."""
+        """Makes the restorer of an earlier life's deliveries; called once."""
         return Restorer(
             self.state,
             self.settler,
@@ -336,7 +336,7 @@ class Parts:
 
     @cached_property
     def events(self) -> Events:
-        """Runs each event through the parts that it concerns."""
+        """Dispatches each event to the parts that it concerns."""
         return Events(
             state=self.state,
             announcer=self.announcer,

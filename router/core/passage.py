@@ -1,34 +1,33 @@
 """Passages: links that lead through this worker to the worker that keeps them, their home.
 
 The unsettled deliveries of an exactly-once link are in one worker's memory and in its share of the
-journal, and its peer may reconnect to any worker. So such links all have their *home* at the first
-worker, and the others only pass on what is exchanged on them::
+journal, and its peer may reconnect to any worker. So all such links have their *home* at the first
+worker, and the others only forward what is exchanged on them::
 
     peer  <── near ──>  the worker it is connected to  <── far ──>  home
 
-``near`` is the link that the peer has attached; for each there is an uplink to the home, ``far``.
-Whatever arrives on the one is sent on the other, unchanged: deliveries, outcomes, credit, unsettled
-maps, detach. Nothing is kept here, so nothing is lost with this worker, with one exception:
-deliveries that publishers without confirms have sent ahead of credit wait here. They are forwarded
-at once where the home accepts them ahead of credit (``core.credit``), and then the peer is not read
-while many wait; otherwise as credit is granted, and when the publisher leaves. At home the peer is
-a *guest* (``Guests``): its link is known by the peer's container, identity and link name, whichever
-worker it comes from, and so it is found again.
+``near`` is the link that the peer has attached; each has an uplink to the home, ``far``. Whatever
+is received on one is sent on the other, unchanged: deliveries, outcomes, credit, unsettled maps,
+detach. This worker keeps nothing, so nothing is lost with it, with one exception: deliveries that
+publishers without confirms have sent ahead of credit are queued here. If the home accepts them
+ahead of credit (``core.credit``), they are forwarded at once, and the peer is not read while many
+are queued; otherwise they are forwarded as credit is granted, and when the publisher leaves. At
+home the peer is a *guest* (``Guests``): its link is identified by the peer's container, identity
+and link name, so the home finds it again whichever worker it is led through.
 
 A peer whose protocol keeps its sessions inside the engine (0-10) may reconnect to another worker
 than the one where its links were suspended. Its session follows it (``memories``), and the engine
 names the worker of each such link (``LinkAttached.home``): the link leads through to that worker,
-by the same rules. Links of other routes have no other home.
+by the same rules. Links of other routes have their home at their peer's worker.
 
 When a peer detaches its link and may still send dispositions for its deliveries (§2.7.6), the far
-link stays without credit, until no such delivery is left, the peer's session ends, or its terminus
-does.
+link stays attached without credit until no such delivery is left, or the peer's session or terminus
+ends.
 
 When a peer's connection is lost, its far links are detached, which suspends them at home. When the
-home is lost, its peers' connections are closed: the peers reconnect, and their attach waits until
-the home of exactly-once, which restores its state from the journal, is there again. Any other
-worker has lost its state: then a link is attached at its peer's worker, without its unsettled
-deliveries.
+home is lost, its peers' connections are closed: the peers reconnect, and their attaches wait until
+the home of exactly-once has restored its state from the journal. Any other worker has lost its
+state: then a link is attached at its peer's worker, without its unsettled deliveries.
 
 Outcomes between workers can be lost with a peer's connection, but not the peer's own state. So
 links of peers whose state is in their engine (*volatile*: it dies with its worker) are settled in
@@ -105,10 +104,10 @@ GUEST: Final = "router:guest"
 """Property of the attach of a far link: whose link it is, see ``_Introduction``."""
 
 SURPLUS_OCTETS: Final = 1 << 18
-"""Payload on its way to the home, beyond what that has asked for, at which a peer is not read."""
+"""Queued payload in octets, sent ahead of the home's credit, at which a peer is not read."""
 
 HOME_WAIT_SECONDS: Final = 20.0
-"""How long an attach waits for a home that is away; the pauses between its lives are shorter."""
+"""Time that an attach waits for an absent home; a restart of the home takes less."""
 
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
 _UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not connected")
@@ -120,16 +119,16 @@ class _Introduction:
 
     Attributes:
         user: its authenticated identity; None: anonymous.
-        vhost: that has routes of its own, in which it is.
-        is_volatile: its engine keeps what is unsettled, and loses it when its worker dies.
-        streams: it takes deliveries part by part.
-        keeps_maps: its engine answers for the unsettled map of its link, so that is never old.
+        vhost: its virtual host, if that has routes of its own.
+        is_volatile: its engine keeps unsettled state, and loses it when its worker dies.
+        streams: it accepts deliveries part by part.
+        keeps_maps: its engine provides its link's unsettled map, which is therefore never outdated.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
         is_router: it is this program, and trusted: keys are carried.
-        frame_octets: as in ``Capabilities``: an unsettled map reaches it as it leaves home.
+        frame_octets: as in ``Capabilities``: the home cuts unsettled maps for the peer's frames.
         is_neighbor: it is this program: hops are carried, and ways are reported to it.
-        sends_ahead: its protocol has no credit: what it has settled is taken before there is some.
+        sends_ahead: its protocol has no credit: its settled deliveries are accepted ahead of it.
     """
 
     container: str
@@ -153,7 +152,7 @@ class _Introduction:
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
-        """Reads what ``property`` gave."""
+        """Reads the value that ``property`` returned."""
         return cls(*cast("list[object]", value))  # type: ignore[arg-type]  # a sibling wrote it
 
 
@@ -164,20 +163,20 @@ class _Passage:
     Attributes:
         peer: whose link it is.
         attach: how the peer asked for it.
-        home: by which the far link leads; None: it is away.
+        home: connection of the far link; None: the home is away.
         far: the far link; None: it is not attached yet.
-        is_answered: the peer has heard that it is attached.
-        waiting: what the peer has said meanwhile.
-        alarm: the end of our patience with a home that is away.
-        takes_parts: the peer takes deliveries part by part.
-        is_amid: a delivery has begun to pass and has not ended.
-        begun: the first part of a delivery for a peer that does not.
-        parts: what has come of it so far.
-        credit: deliveries that the far link may still bring, of a peer that sends.
-        ahead: settled ones that it may bring beyond that; None: they need credit like others.
+        is_answered: the peer's attach has been answered.
+        waiting: events of the peer before that.
+        alarm: ends the wait for a home that is away.
+        takes_parts: the peer accepts deliveries part by part.
+        is_amid: a delivery has been forwarded in part.
+        begun: the first part of a delivery for a peer that accepts no parts.
+        parts: the parts of that delivery received so far.
+        credit: of the far link, for a peer that sends.
+        ahead: settled deliveries that the home accepts beyond that; None: they need credit, too.
         is_full: the home accepts no more beyond the credit, and the peer knows it.
-        surplus: what a peer has handed over beyond both: it goes on as credit comes.
-        surplus_octets: payload of it.
+        surplus: deliveries of the peer beyond both, queued until there is credit.
+        surplus_octets: their payload.
     """
 
     peer: Connection
@@ -199,11 +198,11 @@ class _Passage:
 
 
 class Passages:
-    """Leads links to their home.
+    """Leads links through to their home.
 
     Attributes:
-        parted: siblings that have been told of links' ends and may not have heard it; whoever has
-            made sure takes them out.
+        parted: siblings that were sent the ends of links and may not have received them yet;
+            ``memories`` removes them when it sends them a fence.
     """
 
     def __init__(
@@ -213,7 +212,7 @@ class Passages:
 
         Args:
             state: shared by all machines.
-            attacher: knows which route an address takes.
+            attacher: finds the route of an address.
             link_ids: shared with the engines.
             home: name of the sibling that keeps exactly-once links; None: this worker does.
         """
@@ -233,7 +232,7 @@ class Passages:
         self._has_exact = False
 
     def handle(self, connection: Connection, event: Event) -> bool:
-        """Passes an event on; false: it does not concern a link that leads through."""
+        """Forwards an event; returns False if it does not concern a link that leads through."""
         if self._home_name is None and not self._near and not isinstance(event, LinkAttached):
             return False
         if isinstance(event, SessionEnded):
@@ -265,7 +264,7 @@ class Passages:
                     self._lead(passage, connection)
 
     def left(self, connection: Connection) -> None:
-        """Records that a connection has ended, a peer's or that to the home."""
+        """Records that a connection, to a peer or to the home, has ended."""
         name = connection.configured or ""
         if self._joined.get(name) is connection:
             del self._joined[name]
@@ -280,13 +279,13 @@ class Passages:
 
     @property
     def count(self) -> int:
-        """How many links lead through."""
+        """Number of links that lead through."""
         return len(self._near) + len(self._parting)
 
     # Beginning
 
     def _home_of(self, connection: Connection, event: LinkAttached) -> str | None:
-        """Returns the sibling that a link leads through to; None: it is this worker's."""
+        """Returns the sibling that is the home of a link; None: this worker is."""
         if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
             return None
         if self._is_exact(connection, event):
@@ -294,7 +293,7 @@ class Passages:
         return event.home if event.home in self._joined else None
 
     def _is_exact(self, connection: Connection, event: LinkAttached) -> bool:
-        """Returns whether a link is one that the home of exactly-once keeps."""
+        """Returns whether a link belongs to the home of exactly-once."""
         if self._home_name is None and event.home is None:
             return False  # it is this worker's, whatever its route
         is_sender = event.role is Role.RECEIVER
@@ -423,14 +422,14 @@ class Passages:
     def _give_back(self, passage: _Passage, event: DeliveriesReceived) -> None:
         """Releases deliveries on their way to a receiver that has detached its link."""
         if any(delivery.resume for delivery in event.deliveries):
-            self._end(passage)  # the peer may have these: it is asked when it comes back
+            self._end(passage)  # these are in doubt until the peer resumes the link
             return
         numbers = [delivery.number for delivery in event.deliveries if not delivery.settled]
         if numbers and passage.home is not None and passage.far is not None:
             back = UpdateDeliveries(passage.far, numbers, RELEASED, settled=True)
             self._turn.order_connection(passage.home, back)
 
-    # Passing on
+    # Forwarding
 
     def _from_peer(self, passage: _Passage, event: Event) -> None:
         if isinstance(event, LinkDetached):
@@ -465,7 +464,7 @@ class Passages:
 
     @staticmethod
     def _take_out(passage: _Passage) -> list[ReceivedDelivery]:
-        """Removes and returns queued deliveries that may go on, within credit or ahead of it."""
+        """Removes and returns queued deliveries that may be sent, within credit or ahead of it."""
         run: list[ReceivedDelivery] = []
         surplus = passage.surplus
         while surplus:
@@ -480,7 +479,7 @@ class Passages:
         return run
 
     def eased(self, home: Connection) -> None:
-        """Has what waits go on that came while the output to a sibling had piled up."""
+        """Forwards what was queued while the connection to a sibling was congested."""
         for passage in [*self._near.values(), *self._parting]:
             if passage.home is home and passage.surplus and passage.ahead:
                 assert passage.far is not None
@@ -488,7 +487,7 @@ class Passages:
                 self._from_home(passage, event)
 
     def _stop_peer(self, passage: _Passage) -> None:
-        """Has a peer read no further whose deliveries wait here."""
+        """Stops reading a peer whose deliveries are queued here."""
         is_full = passage.surplus_octets > SURPLUS_OCTETS
         if passage.ahead is not None and is_full and not passage.is_full:
             passage.is_full = True
@@ -496,7 +495,7 @@ class Passages:
             self._turn.order_connection(passage.peer, command)
 
     def _leave(self, passage: _Passage, event: LinkDetached) -> None:
-        """Parts a peer from its far link, when what it has handed over has gone on."""
+        """Detaches the far link once the queued deliveries of its peer have been forwarded."""
         waiting = [each for each in passage.waiting if isinstance(each, DeliveriesReceived)]
         if passage.far is None or not (passage.surplus or waiting):
             self._part(passage, closed=event.closed, condition=event.condition)
@@ -506,7 +505,7 @@ class Passages:
             self._parting[passage] = event
 
     def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
-        """Uses credit for what waits; returns what is left of it for the peer."""
+        """Uses credit for queued deliveries; returns the rest of it, for the peer."""
         passage.credit, passage.ahead = event.credit, event.ahead
         if not passage.surplus:
             passage.is_full = event.ahead == 0
@@ -563,7 +562,7 @@ class Passages:
         asked = passage.attach
         ours = event.source if asked.role is Role.SENDER else event.target
         if ours is None:
-            return  # refused; the reason comes with the detach
+            return  # refused; the detach has the reason
         answer = AttachLink(
             link=asked.link,
             name=asked.name,
@@ -592,12 +591,12 @@ class Passages:
 
 
 def _is_congested(passage: _Passage) -> bool:
-    """Returns whether output to the home has piled up: then nothing goes there ahead of credit."""
+    """Returns whether the home's connection is congested: nothing is sent ahead of credit then."""
     return passage.home is not None and passage.home.is_congested
 
 
 def _watch_parts(passage: _Passage, event: Event) -> None:
-    """Records whether a delivery has begun to pass and has not ended."""
+    """Records whether a delivery has been forwarded in part."""
     match event:
         case DeliveriesReceived(deliveries=deliveries):
             passage.is_amid = deliveries[-1].more
@@ -610,7 +609,7 @@ def _watch_parts(passage: _Passage, event: Event) -> None:
 
 
 def _carried(event: LinkAttached) -> dict[object, object]:
-    """Returns those properties of an attach that are meant for the other end of a passage."""
+    """Returns the properties of an attach that are meant for the other end of a passage."""
     return {
         key: event.properties[key] for key in (ATTACH, NODE, PRIORITY) if key in event.properties
     }
@@ -640,7 +639,7 @@ def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
 
 
 def _translate(event: Event, link: LinkId) -> Command | None:
-    """Returns the command that passes an event of one link on to another."""
+    """Returns the command that repeats an event of one link on another."""
     match event:
         case CreditGranted():
             return GrantCredit(link, event.credit, event.drain, event.ahead)
@@ -696,11 +695,11 @@ class Guests:
         return guest
 
     def of(self, joint: Connection) -> list[Connection]:
-        """Returns those who come by a connection to a sibling."""
+        """Returns the guests of a connection to a sibling."""
         return [guest for guest in self._registry.guests.values() if guest.id == joint.id]
 
     def left(self, guest: Connection, link: LinkId) -> None:
-        """Forgets a guest whose link has not come about, or is gone."""
+        """Forgets a guest whose link was refused or has ended."""
         if not guest.incoming and not guest.outgoing:
             self._registry.guests.pop(link, None)
             self._registry.hosted.pop(guest, None)

@@ -1,20 +1,20 @@
-"""Exactly-once addresses whose route is gone from the file: what is unsettled there waits.
+"""Keeps unsettled deliveries of exactly-once addresses whose route was removed from the file.
 
-Theory of operation. A reload that takes the route of such an address away must not end what is
-unsettled there: some of it may have arrived, and would be sent again if everybody forgot it. So the
-node stays, *routeless*, with all of it::
+Theory of operation. A reload that removes the route of such an address must not end its unsettled
+deliveries: a receiver may have some of them, and they would be sent again if the router and the
+peers forgot them. So the node stays, *routeless*, with all of them::
 
-    sender that resumes, with something unsettled    suspended without a time
-    sender that redelivers                           ended: it brings again what it did not hear
-    receiver with something unsettled                suspended without a time: that is in doubt
-    our links to containers                          likewise, and attached no more
-    what waits to be sent                            stays in its queue
-    everybody else                                   ended
+    sender that resumes, with unsettled deliveries   suspended without a time limit
+    sender that redelivers                           ended: it sends again what has no outcome
+    receiver with unsettled deliveries               suspended without a time limit: in doubt
+    our links to containers                          likewise, and not attached again
+    queued deliveries                                stay in the queue
+    other links                                      ended
 
-Nobody attaches there: there is no route. All of it is listed, a person may decide what is in doubt,
-and the journal keeps it over restarts (``restore``). When a table has a route for the address
-again, the node follows it, or hands over what it has to the nodes of a route that works the other
-way round; from then on the links' times run as if their peers had just been lost.
+No peer can attach there: there is no route. Its deliveries are listed, an operator may resolve
+those in doubt, and the journal keeps them over restarts (``restore``). When a table has a route for
+the address again, the node follows it, or hands its deliveries to the nodes of a route of the other
+direction; from then on the links' times run as if their peers had just been lost.
 """
 
 from functools import partial
@@ -41,7 +41,7 @@ class Routeless:
     """Keeps what is unsettled at addresses without a route.
 
     Attributes:
-        kept: unsettled deliveries that the last reload has left without a route, by its pattern.
+        kept: number of unsettled deliveries that the last reload left routeless, by route pattern.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Routeless:
         self.kept: dict[str, int] = {}
 
     def end(self, node: Node) -> None:
-        """Ends a node that has no place in the new table; what must not be forgotten stays."""
+        """Ends a node without a place in the new table; what must not be forgotten is kept."""
         unsettled = len(self._unsettled(node))
         self._notices.add("node.ended", address=node.key.address, unsettled=unsettled or None)
         keeps = node.is_exact and unsettled > 0
@@ -101,7 +101,7 @@ class Routeless:
             self._detacher.detach(link, reason)
 
     def _unsettled(self, node: Node) -> set[Pairing]:
-        """Returns the deliveries that are unsettled at a node, or wait there."""
+        """Returns the deliveries that are unsettled or queued at a node."""
         found = {trunk_of(pairing) for feed in node.rotation for pairing in feed.waiting}
         anonymous = (
             link
@@ -126,12 +126,12 @@ class Routeless:
         self._own.setdefault(node, []).append(link)
 
     def go_on(self, node: Node, match: Match, *, suits: bool) -> None:
-        """Goes on with what is unsettled at a node whose address has a route again.
+        """Resumes forwarding at a node whose address has a route again.
 
         Args:
             node: without a route.
-            match: how its address is found now.
-            suits: the route works the way round that the node does.
+            match: of its address in the new table.
+            suits: the route has the direction of the node.
         """
         address, unsettled = node.key.address, len(self._unsettled(node))
         self._notices.add("node.continued", address=address, unsettled=unsettled or None)
@@ -155,7 +155,7 @@ class Routeless:
         self._turn.leave(node)
 
     def _hand_over(self, node: Node) -> None:
-        """Hands what a node has to those that its address leads to now."""
+        """Hands a node's deliveries to the nodes that its address leads to now."""
         source = self._find(node, Role.RECEIVER)
         target = self._find(node, Role.SENDER)
         if source is not None:
@@ -194,7 +194,7 @@ class Routeless:
 
 
 def route_without(address: str, was: Route | None = None) -> Route:
-    """Returns the rules of an exactly-once address that has no route: all of it waits."""
+    """Returns a route for an exactly-once address that has none: all deliveries wait."""
     return Route(
         address=address,
         guarantee=Guarantee.EXACTLY_ONCE,

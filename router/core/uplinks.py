@@ -1,6 +1,6 @@
 """Uplinks of a worker: when each is attached, and when it ends.
 
-``uplink`` has the states and the table; ``offers`` says what an attach asks for; ``joining`` puts
+``uplink`` has the states and the table; ``attach_requests`` composes the attach; ``joining`` adds
 an answered link to its node.
 """
 
@@ -29,7 +29,7 @@ from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
 
 FINISH_SECONDS = 0.25
-"""How often a link to a sibling that leads nowhere any more is looked at until it is done."""
+"""Pause between checks of an unneeded link to a sibling for outcomes still expected."""
 
 
 class Uplinks:
@@ -71,18 +71,18 @@ class Uplinks:
     # Routes and nodes
 
     def follow(self, route: Route, match: Match | None) -> None:
-        """Makes the uplinks of a route that are wanted whether anybody is attached or not."""
+        """Makes the uplinks that a route needs even if no peer is attached."""
         if route.from_ is None or not self._reach.owns(route.from_.container):
             return
         if match is not None and match.route is route:
             self.used(self._registry.node(NodeKey(route.address), route, match))
 
     def of(self, node: Node) -> list[Uplink]:
-        """Returns the uplinks of a node, as they are."""
+        """Returns the uplinks of a node."""
         return self._of_node.get(node, [])
 
     def is_attaching(self, node: Node, role: Role) -> bool:
-        """Returns whether a link of a node, of our role, has been asked for and not answered."""
+        """Returns whether an attach of ours, in a role at a node, waits for its answer."""
         uplinks = (uplink for uplink in self.of(node) if uplink.role is role)
         return any(uplink.step is Step.ATTACHING for uplink in uplinks)
 
@@ -109,18 +109,18 @@ class Uplinks:
                 self._alarms.set(at, partial(self._let_go, uplink))
 
     def owns(self, link: Link) -> bool:
-        """Returns whether a link is one of ours to a container."""
+        """Returns whether a link is an uplink."""
         return link.link is not None and link.link in self._by_id
 
     def shut(self, link: LinkId) -> None:
-        """Records that a link, perhaps of ours, is being detached for good."""
+        """Records that a link, which may be an uplink, is being closed."""
         uplink = self._by_id.get(link)
         if uplink is not None:
             self._forget_id(uplink)
             self._step(uplink, Input.UNWANTED)
 
     def refit(self, node: Node) -> None:
-        """Makes a node's uplinks those that its route names now."""
+        """Changes a node's uplinks to those that its route names now."""
         known = self._of_node.get(node)
         if known is None:
             return
@@ -146,10 +146,11 @@ class Uplinks:
                 self._want(uplink)
 
     def _is_finishing(self, uplink: Uplink) -> bool:
-        """Returns whether a link to a sibling that is not needed any more has yet to hear outcomes.
+        """Returns whether an unneeded link to a sibling still waits for outcomes.
 
-        If so, it is looked at again later. The sibling grants it no more credit meanwhile. Outcomes
-        that the lane has taken out of its books may be on their way, behind the sibling's word.
+        If so, it is checked again later. The sibling grants it no more credit meanwhile. A link on
+        the lane is checked at least twice: the sibling may still be sending outcomes that the lane
+        counts no longer.
         """
         link = uplink.link
         if link is None or not is_sibling(link.connection):
@@ -167,7 +168,7 @@ class Uplinks:
         return self._reach.uplink_ends(node, _endpoints(node))
 
     def _is_eager(self, node: Node, container: str) -> bool:
-        """Returns whether links of a node to a container are wanted as long as the route stands."""
+        """Returns whether a node's links to a container are attached while the route exists."""
         source = node.route.from_
         return (
             source is not None
@@ -201,7 +202,7 @@ class Uplinks:
         return found
 
     def _drop(self, uplink: Uplink) -> None:
-        """Ends an uplink, whatever it is doing."""
+        """Ends an uplink in any state."""
         uplink.is_wanted = False
         self._expect_no_more(uplink)
         self._alarms.cancel(uplink.retry)
@@ -215,7 +216,7 @@ class Uplinks:
         self._step(uplink, Input.UNWANTED)
 
     def settle_second(self, route: Route) -> bool:
-        """Returns whether, as far as is known, the containers behind a route can settle second."""
+        """Returns whether the containers behind a route can settle second, as far as is known."""
         connections = (self._containers.get(endpoint.container) for endpoint in route.to)
         return all(c.capabilities.settles_second for c in connections if c is not None)
 
@@ -245,7 +246,7 @@ class Uplinks:
             address = node.match.address if is_to_sibling else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
         if is_dead_letters:
-            arrow = "!>"  # letters and others may lead to the same address
+            arrow = "!>"  # dead letters and messages may lead to the same address
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
         owner = f"{settings.router_id}/{settings.worker}" if is_to_sibling else settings.router_id
@@ -266,7 +267,7 @@ class Uplinks:
         if uplink.is_eager:
             return True
         if uplink.role is Role.SENDER:
-            if is_sibling_name(uplink.container):  # what came from a sibling goes to no other
+            if is_sibling_name(uplink.container):  # a sibling's deliveries go to no other sibling
                 feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
                 return any(not is_sibling(incoming.connection) for incoming in feeds)
             return bool(node.feeds or node.rotation)
@@ -284,7 +285,7 @@ class Uplinks:
             return
         link = uplink.link
         if link is not None and (link.unsettled or link.adrift):
-            self.unused(uplink.node)  # looked at again later
+            self.unused(uplink.node)  # checked again later
             return
         self._drop(uplink)
         if not any(each.is_wanted for each in self._of_node.get(uplink.node, ())):
@@ -299,7 +300,7 @@ class Uplinks:
         name = connection.configured
         assert name is not None
         older = self._containers.get(name)
-        if older is not None:  # it is not known yet to be lost
+        if older is not None:  # its loss has not been noticed yet
             for uplink in self._all(name):
                 if uplink.id is not None:
                     self._turn.order_connection(older, DetachLink(uplink.id, False))
@@ -315,7 +316,7 @@ class Uplinks:
         return container in self._containers
 
     def left(self, connection: Connection) -> None:
-        """Records that a configured container's connection is gone."""
+        """Records that a configured container's connection has ended."""
         name = connection.configured
         if name is None or self._containers.get(name) is not connection:
             return
@@ -337,9 +338,10 @@ class Uplinks:
         condition: Condition | None,
         is_numbered: bool = False,
     ) -> None:
-        """Records that an uplink is detached; what it can resume is kept.
+        """Records that an uplink is detached; the state that it can resume is kept.
 
-        So is, until it is attached again, what the container may go on to speak of (§2.7.6).
+        Deliveries for which the container may still send dispositions (§2.7.6) are kept until the
+        link is attached again.
         """
         is_numbered = is_numbered and not is_sibling(link.connection)
         is_kept = not closed and self._attach_requests.is_kept(uplink, link.connection)
@@ -388,7 +390,7 @@ class Uplinks:
         self._order(uplink, command)
 
     def _end_detached(self, uplink: Uplink, connection: Connection) -> None:
-        """Ends what could still be said of a link that is to be attached again."""
+        """Forgets what awaits dispositions (§2.7.6) on a link about to be attached again."""
         kept = uplink.kept
         if kept is not None and kept.is_detached:
             self._detacher.part(kept)
@@ -404,14 +406,14 @@ class Uplinks:
             return
         ours = event.target if uplink.role is Role.SENDER else event.source
         if ours is None or not self._step(uplink, Input.ANSWERED):
-            return  # refused; the reason comes with the detach
+            return  # refused; the detach has the reason
         uplink.attached_at = self._turn.now
         uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
         self._turn.touch(uplink.node)
         if uplink.role is Role.RECEIVER:
-            self.used(uplink.node)  # what it brings is for receivers on other workers, too
+            self.used(uplink.node)  # receivers on other workers get its deliveries, too
         self._notices.add(
             "link.attached",
             connection=connection.id,
@@ -525,7 +527,7 @@ class Uplinks:
         if uplink.role is Role.RECEIVER or not uplink.is_wanted or uplink.failover is not None:
             return
         if is_sibling_name(uplink.container) and uplink.step is not Step.IDLE:
-            return  # a sibling that ends a link or goes away has nobody for us any more
+            return  # a sibling that ends a link or goes away has no receivers any more
         node.returning.add(uplink)
         seconds = self._attach_requests.of(uplink).failover_seconds
         if seconds is None:

@@ -6,8 +6,9 @@ a sender. Deliveries of that sender meanwhile wait for the watchers (``Node.awai
 the first message would miss one. They wait until the watchers have attached, or report that no
 attach is left (``AddressesReached``), at most as long as attaching may take. When an address loses
 its last sender, the engine is informed too and detaches its link, so links do not accumulate.
-A watch is answered when all workers know of it, like a receiver of a multicast (``announce``): by
-then the workers with senders have attached here, and these addresses are part of the answer.
+A watch is answered when all workers know of it, like the attach of a multicast's receiver
+(``announce``): by then the workers with senders have attached here, and the answer includes their
+addresses.
 
 Only addresses where senders and receivers meet count; from a route to a container one can receive
 only address by address.
@@ -46,7 +47,7 @@ class _Watch:
     """One peer's subscription to a pattern.
 
     Attributes:
-        alarm: ends the wait for siblings that do not know of it yet; None: it is answered.
+        alarm: ends the wait for siblings that do not know the watch yet; None: it is answered.
         reported: internal addresses that the peer knows to have senders.
         changes: reported at the end of the turn: address → whether it has senders.
     """
@@ -130,7 +131,7 @@ class Watchers:
                 self._expect_no_more(node, watch)
 
     def end(self, link: LinkId) -> bool:
-        """Ends a watch; False: there is none of that name."""
+        """Ends a watch; returns False if the link is no watch."""
         watch = self._watches.pop(link, None)
         if watch is None:
             return False
@@ -183,7 +184,7 @@ class Watchers:
         self._granter.receivers_changed(node)
 
     def review(self) -> None:
-        """Reports addresses that got or lost senders; to be called at the end of a turn."""
+        """Reports addresses that got or lost senders; called at the end of a turn."""
         fed, self._registry.fed = self._registry.fed, {}
         if not self._watches:
             return
@@ -199,7 +200,7 @@ class Watchers:
             self._answer(watch)
 
     def _answer(self, watch: _Watch) -> None:
-        """Answers a watch if every sibling knows of it, or takes too long to."""
+        """Answers a watch once every sibling knows it, or when the wait for them ends."""
         assert watch.alarm is not None
         is_late = watch.alarm.action is None
         if not (is_late or self._network.is_known((PATTERN, watch.pattern.text))):

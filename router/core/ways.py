@@ -5,27 +5,27 @@ then grant the other credit for the other's own receivers, and a delivery would 
 router reports to each of its senders, on the link itself, the ways on which receivers are reached
 through it, and credit is granted for these alone.
 
-Theory of operation. A way is the list of stops (``model.ways``) from a node to one that has a
-receiver which is no router. Each node knows its own ways: itself, if it has such a receiver; and
-every way that a receiving router has reported, behind that router's stop. A way that returns to the
-node does not count. So ways never form circles, and end where there are no receivers any more::
+Theory of operation. A way is the list of stops (``model.ways``) from a node to one with a receiver
+that is not a router. Each node knows its own ways: itself, if it has such a receiver; and every way
+that a receiving router has reported, prefixed by that router's stop. A way that returns to the node
+does not count. So ways never form circles, and end where there are no receivers any more::
 
     dc1  ──▶  dc2  ──▶  receiver         dc2 reports to dc1: (dc2)
       ▲         │                        dc2 reports to its other senders: (dc2)
       └── dc3 ◀─┘                        dc3 has no way: dc2's leads to dc1, and dc1's to dc2
 
 Each sender gets the ways that do not lead through the node from which it sends. Of several ways to
-one place the shortest is reported; to a sibling, which has senders of its own to exclude, the
+one stop the shortest is reported; to a sibling, which has senders of its own to exclude, the
 shortest by each next stop. A sibling gets all ways except those to other siblings' receivers; its
-ways begin with the stop that both share. While no ways have been reported, the node itself is the
-way: between workers that is the rule. It also holds while receivers are about to attach: watchers
+ways begin with the stop that both share. While no ways have been reported, as is usual between
+workers, the node itself is the way. The same holds while receivers are about to attach: watchers
 of a pattern (``Node.awaited``), or receivers of other workers (``Node.pending``).
 
 Ways are sent with the link's next flow (``AdvertiseWays``), before or with the credit that depends
-on them, so a sender with credit knows for whom it is. Deliveries under way when the ways change are
-stopped by the list of stops that they have passed (``forward``). They have such a list where the
-receivers may forward them to routers; the flow says so, too. Traffic that ends at the next router
-has none, and may take the express lane.
+on them, so a sender with credit knows which receivers it is for. A delivery that was sent before
+the ways changed carries the list of stops that it has passed, and is not sent to them again
+(``forward``). Deliveries carry this list where receivers may forward them to routers; the flow says
+so, too. Deliveries that end at the next router carry none, and may take the express lane.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ from router.routes.route import Distribution
 
 
 class WayFinder:
-    """Hears on which ways receivers are reached, and tells it on."""
+    """Receives the ways to receivers, and reports them to senders."""
 
     def __init__(self, state: State, settler: Settler, granter: Granter, lanes: Lanes) -> None:
         self._settler = settler
@@ -85,14 +85,14 @@ class WayFinder:
         self._changed[node] = None
 
     def _try_again(self, node: Node, link: OutgoingLink) -> None:
-        """Allows a router a delivery that it returned: a receiver there has not had it."""
+        """Allows sending a router again what it returned: it has a way not tried yet."""
         assert link.link is not None
         for pairing in (*node.given_back, *node.hopeful, *self._settler.returned):
             if pairing.tried is not None and feed_of(pairing).node is node:
                 life.try_again(pairing, link.link)
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
-        """Counts the hops to the nearest receiver; where they matter, the lane wants all alike."""
+        """Counts the hops to the nearest receiver; the lane needs equal ones where they matter."""
         cost = cost_of(link)
         if cost != link.cost:
             link.cost = cost
@@ -101,7 +101,7 @@ class WayFinder:
                 self._lanes.consider(node)
 
     def review(self) -> None:
-        """Advertises the changes of the turn; to be called when it ends."""
+        """Advertises the changes of the turn; called at its end."""
         moved, fed = self._registry.moved, self._registry.fed
         if not (self._changed or moved or fed):
             return
@@ -121,7 +121,7 @@ class WayFinder:
         if connection is None or not connection.capabilities.traces:
             return
         ways = shortest(_ways_for(node, incoming), by_next=is_sibling(connection))
-        if not (incoming.tally.released or incoming.tally.modified):  # nothing to be tried again
+        if not (incoming.tally.released or incoming.tally.modified):  # nothing to send again
             ways = tuple(Way(way.stops) for way in ways)
         is_traced = _is_traced(node, incoming)
         known = (Way((node.stop,)),) if incoming.ways is None else incoming.ways
@@ -132,14 +132,14 @@ class WayFinder:
 
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:
-    """Returns whether a sender's deliveries may go to routers, from here or from other workers."""
+    """Returns whether this or another worker may send a sender's deliveries to routers."""
     is_far = is_sibling(incoming.connection)
     goes_on = any(link.traces or (link.is_traced and not is_far) for link in node.outgoing)
     return goes_on or turns(node, incoming)
 
 
 def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
-    """Yields the ways from a node on which what a sender brings can reach a receiver."""
+    """Yields the ways from a node on which a sender's deliveries can reach a receiver."""
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     is_expecting = node.awaited or node.returning or (node.pending and not is_far)
     if is_expecting or any(map(is_end, node.outgoing)):
@@ -161,7 +161,7 @@ def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
 
 
 def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
-    """Yields the ways that lead from a node on, and do not come back to it."""
+    """Yields the ways that continue from a node, and do not return to it."""
     for way in ways:
         if node.stop not in way.stops:
             yield Way((node.stop, *way.stops), way.gains)
