@@ -144,7 +144,7 @@ class Attacher:
             return Condition(DETACH_FORCED, "the router is about to stop")
         length = len(connection.guest or event.name)
         if length > LINK_NAME_MOST:
-            reason = f"a name of {length} characters; {LINK_NAME_MOST} are taken"
+            reason = f"the link name has {length} characters; at most {LINK_NAME_MOST} are allowed"
             return Condition(INVALID_FIELD, reason)
         if isinstance(event.target, Coordinator):
             return Condition(NOT_IMPLEMENTED, "transactions are not supported")
@@ -607,7 +607,7 @@ class Attacher:
             return _no_route(address)
         route = match.route
         if route.is_bridge and role is Role.SENDER:
-            reason = f"'{outside(address)}' is bridged ({route}); nobody receives from it here"
+            reason = f"'{outside(address)}' is bridged ({route}); no receiver can attach to it"
             return Condition(NOT_ALLOWED, reason)
         if route.to and not route.is_bridge:
             towards = role is Role.RECEIVER

@@ -51,7 +51,9 @@ class Governor:
         """
         length = len(event.container)
         if length > CONTAINER_ID_MOST:
-            reason = f"a container-id of {length} characters; {CONTAINER_ID_MOST} are taken"
+            reason = (
+                f"the container-id has {length} characters; at most {CONTAINER_ID_MOST} are allowed"
+            )
             self._notices.add("connection.refused", connection=connection, condition=reason)
             return Condition(INVALID_FIELD, reason)
         permissions = self._registry.policy.permissions(event.user, event.hostname)

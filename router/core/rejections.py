@@ -1,9 +1,9 @@
-"""What was rejected, route by route: how often, last by whom, and why.
+"""Counts rejected deliveries by route, and keeps who rejected the last one and why.
 
-A receiver rejects what it was sent, or the router what no receiver can be sent. Either is counted
-once: what another worker of this router rejects is counted there. Who publishes without confirms
-hears of neither, so people must: the first rejection of a route is a line of the log, and what
-follows within ``TOLD_SECONDS`` is told in one more when they are over.
+A receiver rejects a delivery, or the router one that it can send to no receiver. Each is counted
+once: rejections by another worker of this router are counted there. A publisher without confirms
+receives no outcome, so operators have to see them: the first rejection of a route is a line in the
+log, and those that follow within ``PAUSE_SECONDS`` are counted in one line at their end.
 """
 
 from functools import partial
@@ -22,8 +22,8 @@ from router.links.link import Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.outcome import DeliveryState, Rejected
 
-TOLD_SECONDS: Final = 10.0
-"""At most one line of the log in this time for one route."""
+PAUSE_SECONDS: Final = 10.0
+"""Least time between two lines in the log about one route."""
 
 
 @attrs.define(eq=False)
@@ -32,13 +32,13 @@ class _RouteSum:
 
     Attributes:
         count: since the worker was started.
-        told: how many of them the log has.
+        logged: how many of them are in the log.
         is_quiet: a line was written lately; an alarm is set.
         at: time of the last one.
     """
 
     count: int = 0
-    told: int = 0
+    logged: int = 0
     is_quiet: bool = False
     at: float = 0.0
     peer: str = ""
@@ -49,7 +49,7 @@ class _RouteSum:
 
 
 class Rejections:
-    """Counts rejections, and has the log tell of them."""
+    """Counts rejections, and writes them to the log."""
 
     def __init__(self, turn: Turn, notices: Notices, alarms: Alarms) -> None:
         self._turn = turn
@@ -58,7 +58,7 @@ class Rejections:
         self._routes: dict[str, _RouteSum] = {}
 
     def by_peer(self, link: OutgoingLink, outcome: DeliveryState | None, count: int = 1) -> None:
-        """Counts deliveries that a receiver has rejected; other outcomes are none of its concern.
+        """Counts deliveries that a receiver has rejected; ignores other outcomes.
 
         Args:
             link: that they were sent on.
@@ -100,10 +100,10 @@ class Rejections:
         found.reason = "" if outcome.error is None else str(outcome.error)
         found.by_router = by_router
         if not found.is_quiet:
-            self._tell(name, found)
+            self._log(name, found)
 
-    def _tell(self, name: str, found: _RouteSum) -> None:
-        found.is_quiet = found.count > found.told
+    def _log(self, name: str, found: _RouteSum) -> None:
+        found.is_quiet = found.count > found.logged
         if not found.is_quiet:
             return
         self._notices.warn(
@@ -114,13 +114,13 @@ class Rejections:
             address=found.address or None,
             condition=found.reason or None,
             by="router" if found.by_router else "peer",
-            count=found.count - found.told,
+            count=found.count - found.logged,
         )
-        found.told = found.count
-        self._alarms.set(self._turn.now + TOLD_SECONDS, partial(self._tell, name, found))
+        found.logged = found.count
+        self._alarms.set(self._turn.now + PAUSE_SECONDS, partial(self._log, name, found))
 
     def names(self) -> list[str]:
-        """Returns the names of the routes of which something was rejected."""
+        """Returns the names of the routes with rejections."""
         return list(self._routes)
 
     def of(self, name: str, now: float) -> Rejection | None:

@@ -314,7 +314,7 @@ def test_a_container_id_beyond_all_measure_is_refused() -> None:
     assert good.closed is None
     assert bad.closed is not None
     assert bad.closed.condition == Condition(
-        INVALID_FIELD, "a container-id of 4097 characters; 4096 are taken"
+        INVALID_FIELD, "the container-id has 4097 characters; at most 4096 are allowed"
     )
     assert play.events() == ["connection.refused"]
     brokers = play.connect("x" * 5000, dialed="east")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.core.rejections import TOLD_SECONDS
+from router.core.rejections import PAUSE_SECONDS
 from router.core.snapshot import ANONYMOUS, Rejection
 from router.model.condition import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.outcome import MODIFIED_FAILED, RELEASED, Rejected
@@ -114,9 +114,9 @@ def test_the_log_is_told_at_once_and_then_at_most_once_in_ten_seconds() -> None:
     (first,) = told(play)
     assert (first["route"], first["container"], first["count"]) == ("orders", "sink", 1)
     assert (first["condition"], first["by"]) == ("amqp:not-found: no such queue", "peer")
-    play.wait(TOLD_SECONDS)
+    play.wait(PAUSE_SECONDS)
     assert [each["count"] for each in told(play)] == [1, 19]
-    play.wait(5 * TOLD_SECONDS)
+    play.wait(5 * PAUSE_SECONDS)
     assert len(told(play)) == 2, "nothing is said of nothing"
     sender.send(b"x")
     receiver.update(receiver.last.number, state=NO_QUEUE)
