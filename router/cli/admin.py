@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import attrs
 import click
 
-from router.cli.output import tell
+from router.cli.output import print_lines
 from router.errors import RouterError
 from router.model.log_values import reason_of
 from router.model.place import BindAddress, TcpAddress, UnixAddress
@@ -142,7 +142,7 @@ def _parse(text: str) -> Endpoint:
 
 def fail(*reasons: str, code: int = FAILED) -> NoReturn:
     """Prints the reasons, one a line, and ends the program."""
-    tell(*reasons, err=True)
+    print_lines(*reasons, err=True)
     raise SystemExit(code)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from router.cli.output import json_text, tell
+from router.cli.output import json_text, print_lines
 from router.cli.pipeline import FAILED, pipeline, read_ledgers
 from router.model.text import shown
 from router.pipeline.extra import need_spark
@@ -101,7 +101,7 @@ def command(
     if as_json:
         click.echo(text)
     else:
-        tell(*_lines(found))
+        print_lines(*_lines(found))
     if found.failures:
         raise SystemExit(FAILED)
 

@@ -6,7 +6,7 @@ from typing import NoReturn
 import click
 import trio
 
-from router.cli.output import LINE_MOST, tell
+from router.cli.output import LINE_MOST, print_lines
 from router.model.text import shown
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
@@ -67,10 +67,10 @@ def _connect(config: RouterConfig, seconds: float) -> None:
     except KeyboardInterrupt:
         raise SystemExit(FAILED) from None
     for finding in findings:
-        tell(str(finding), err=finding.is_problem)
+        print_lines(str(finding), err=finding.is_problem)
     problems = sum(finding.is_problem for finding in findings)
     counts = _count(len(config.containers), "container"), _count(problems, "problem")
-    tell(f"{config.file}: {' dialed, '.join(counts)}")
+    print_lines(f"{config.file}: {' dialed, '.join(counts)}")
     if problems:
         raise SystemExit(FAILED)
 
@@ -86,7 +86,7 @@ def load_or_exit(config: str) -> RouterConfig:
 def exit_with(error: ConfigError) -> NoReturn:
     """Prints the problems, one a line, and ends the program."""
     for problem in error.problems:
-        tell(str(problem), err=True)
+        print_lines(str(problem), err=True)
     raise SystemExit(BAD_CONFIGURATION)
 
 
@@ -97,14 +97,14 @@ def report(config: RouterConfig) -> None:
         _count(len(config.containers), "container"),
         _count(len(config.listeners), "listener"),
     )
-    tell(f"{config.file}: {', '.join(counts)}")
+    print_lines(f"{config.file}: {', '.join(counts)}")
     for route, promised in zip(config.routes, config.promises, strict=True):
         click.echo()
         click.echo(describe_route(route))
         for line in describe_promise(promised):
             click.echo(f"  {line}")
     for note in config.notes:
-        tell("", f"note: {note}")
+        print_lines("", f"note: {note}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from router import __version__
-from router.cli.output import TEXT, tell, tell_json
+from router.cli.output import TEXT, print_json, print_lines
 from router.links.attaches import DrawNumber, LifeCount, no_number
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
@@ -189,7 +189,7 @@ class Errand:
     seconds: float = attrs.field(default=0.0, init=False)
     error: str | None = attrs.field(default=None, init=False)
     _memory: dict[str, object] = attrs.field(factory=dict, init=False)
-    _told: tuple[str, int] | None = attrs.field(default=None, init=False)
+    _reported: tuple[str, int] | None = attrs.field(default=None, init=False)
     was_stopped: bool = attrs.field(default=False, init=False)
 
     def run(self) -> None:
@@ -216,7 +216,7 @@ class Errand:
             dial=lambda: open_stream(self.place, context),
             make_engine=self._make_engine,
             patience_seconds=self.patience_seconds,
-            on_lost=self._tell_lost,
+            on_lost=self._report_lost,
         )
         conversation = Conversation(dialing, self.machine)
         began = trio.current_time()
@@ -245,11 +245,11 @@ class Errand:
         )
         return PROTOCOLS[self.protocol].make(settings, None)
 
-    def _tell_lost(self, reason: str) -> None:
-        if (reason, self.machine.report.connections) == self._told:
+    def _report_lost(self, reason: str) -> None:
+        if (reason, self.machine.report.connections) == self._reported:
             return
-        self._told = reason, self.machine.report.connections
-        tell(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
+        self._reported = reason, self.machine.report.connections
+        print_lines(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
 
     async def _watch_signals(self, conversation: Conversation) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -263,15 +263,15 @@ class Errand:
         report = self.machine.report
         with _bar(self.verb, self.expected) as show:
             seen, seen_at = report.progress, trio.current_time()
-            is_told = False
+            is_reported = False
             while True:
                 await trio.sleep(LOOK_SECONDS)
                 show(self.moved(report), self.expected)
                 now = trio.current_time()
                 if report.progress != seen:
                     seen, seen_at = report.progress, now
-                elif now - seen_at >= STILL_SECONDS and not is_told:
-                    is_told = self._tell_why()
+                elif now - seen_at >= STILL_SECONDS and not is_reported:
+                    is_reported = self._report_why()
                 limit = self.timeout_seconds
                 if limit is not None and now - seen_at >= limit and not conversation.is_finishing:
                     self._time_out(limit)
@@ -282,10 +282,10 @@ class Errand:
             why = self.waits_for()
             self.error = f"no progress for {limit:g} s" + (f": {why}" if why else "")
 
-    def _tell_why(self) -> bool:
+    def _report_why(self) -> bool:
         why = self.waits_for()
         if why is not None:
-            tell(f"router {self.verb}: {why}", err=True)
+            print_lines(f"router {self.verb}: {why}", err=True)
         return why is not None
 
     # --- the account ------------------------------------------------------------------------------
@@ -299,11 +299,11 @@ class Errand:
         """
         report = self.machine.report
         if as_json:
-            tell_json(self._facts(report), err=err)
+            print_json(self._facts(report), err=err)
         else:
-            tell(self._line(report), err=err)
+            print_lines(self._line(report), err=err)
         if self.error is not None:
-            tell(f"router {self.verb}: {self.error}", err=True)
+            print_lines(f"router {self.verb}: {self.error}", err=True)
         if not self.is_complete:
             raise SystemExit(FAILED)
 
@@ -329,9 +329,11 @@ class Errand:
             ("repeated", report.repeated),
             ("in doubt", report.in_doubt),
         ]
-        told = ", ".join(f"{name} {number:,}" for name, number in counts if number)
+        counted = ", ".join(f"{name} {number:,}" for name, number in counts if number)
         connections = f" over {report.connections} connections" if report.connections > 1 else ""
-        return f"{told or 'nothing'} in {self.seconds:.2f} s ({self._rate:,.0f} msg/s){connections}"
+        return (
+            f"{counted or 'nothing'} in {self.seconds:.2f} s ({self._rate:,.0f} msg/s){connections}"
+        )
 
 
 async def open_stream(place: Place, context: ssl.SSLContext | None) -> trio.abc.Stream:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from router.cli.admin import admin_options, asking, fail, find_endpoint, segment
-from router.cli.output import TEXT, make_console, tell_json
+from router.cli.output import TEXT, make_console, print_json
 
 WIDTH_ELSEWHERE = 200
 """Width without a terminal."""
@@ -85,7 +85,7 @@ def command(
         text = f"the journal has a gap: {gap}; deliveries recorded only there may be in doubt"
         click.echo(text, err=True)
     if as_json:
-        tell_json(found, indent=2)
+        print_json(found, indent=2)
     else:
         _show(found, page, in_doubt)
 

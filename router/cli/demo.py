@@ -195,14 +195,14 @@ class Demo:
         self.began = trio.current_time()
         with tempfile.TemporaryDirectory(prefix="router-demo-") as folder:
             async with _running_router(Path(folder)) as router:
-                self._tell(f"the router accepts on 127.0.0.1:{router.port}")
+                self._say(f"the router accepts on 127.0.0.1:{router.port}")
                 began = trio.current_time()
                 await self._move(router.port)
                 self.traffic_seconds = trio.current_time() - began
-                self._tell("all is settled; the router drains and ends")
+                self._say("all is settled; the router drains and ends")
                 self.exit_code = await router.end()
 
-    def _tell(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         self.say(f"{trio.current_time() - self.began:7.2f} s  {text}")
 
     async def _move(self, port: int) -> None:
@@ -238,7 +238,7 @@ class Demo:
             Dialing(
                 dial=dial,
                 make_engine=make_engine,
-                on_lost=lambda reason: self._tell(f"the {who} lost it ({reason}) and dials again"),
+                on_lost=lambda reason: self._say(f"the {who} lost it ({reason}) and dials again"),
             ),
             machine,
         )
@@ -253,7 +253,7 @@ class Demo:
         """Cuts a connection once so many messages have been received."""
         while self.account.received < after:
             await trio.sleep(0.002)
-        self._tell(
+        self._say(
             f"the {who}'s connection is cut, {self.account.received:,} messages having arrived"
         )
         relay.cut()

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from router.cli.admin import AdminClient, AdminError, admin_options, asking, find_endpoint
-from router.cli.output import tell
+from router.cli.output import print_lines
 
 _LOOK_SECONDS: Final = 0.2
 
@@ -28,7 +28,7 @@ def command(*, admin: str | None, token: str | None, config: Path | None, wait: 
     with asking(find_endpoint(admin, token, config)) as client:
         status = client.post("drain")
         connections, unsettled = status["connections"], status["unsettled"]
-        tell(f"{status['id']} drains: {connections} connections, {unsettled} unsettled")
+        print_lines(f"{status['id']} drains: {connections} connections, {unsettled} unsettled")
         if wait:
             _wait_for_end(client)
             click.echo("it has ended")

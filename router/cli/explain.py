@@ -3,7 +3,7 @@
 import click
 
 from router.cli.check import describe_promise, load_or_exit
-from router.cli.output import TEXT, tell
+from router.cli.output import TEXT, print_lines
 from router.model.text import shown
 from router.routes.route import Endpoint, Route
 from router.routes.table import Explanation, Match
@@ -25,7 +25,7 @@ def command(config: str, address: str) -> None:
     loaded = load_or_exit(config)
     explanation = loaded.table.explain(address)
     if explanation.match is None:
-        tell(
+        print_lines(
             _row("address", shown(address)),
             _row("route", f"none: {explanation.rule}; links to it are refused (not-found)"),
         )

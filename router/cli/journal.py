@@ -255,8 +255,8 @@ def _end_lines(
 def _note(file: Path, finding: str, facts: Mapping[str, int | str], *, as_json: bool) -> str:
     if as_json:
         return json_text({"type": finding, "file": str(file), **facts})
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return f"*** {finding}: {shown(told)} ({file.name})"
+    listed = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f"*** {finding}: {shown(listed)} ({file.name})"
 
 
 def _learn_link(record: Record, links: dict[LinkKey, str]) -> None:
@@ -285,11 +285,11 @@ def _suffix(record: Record) -> str:
         for flag in RecordFlag
         if record.flags & flag and flag.name
     ]
-    told = [f"tag {_octets(record.tag)}"] if record.tag else []
+    notes = [f"tag {_octets(record.tag)}"] if record.tag else []
     if record.address:
-        told.append(f"address {shown(record.address)}")
-    told += flags
-    return f"  ({', '.join(told)})" if told else ""
+        notes.append(f"address {shown(record.address)}")
+    notes += flags
+    return f"  ({', '.join(notes)})" if notes else ""
 
 
 def _json_line(record: Record, file: Path) -> str:

@@ -1,7 +1,7 @@
 """Output of commands: lines for people, with foreign names escaped, and JSON for programs.
 
 Texts that a peer chose (container-ids, link names, addresses, error texts) are printed through
-``tell``, or by ``screen`` in cells; both escape them with ``router.model.text.shown``.
+``print_lines``, or by ``screen`` in cells; both escape them with ``router.model.text.shown``.
 """
 
 import json
@@ -22,7 +22,7 @@ LINE_MOST: Final = 4000
 """Most characters of a line."""
 
 
-def tell(*lines: str, err: bool = False) -> None:
+def print_lines(*lines: str, err: bool = False) -> None:
     """Prints lines; a line break within a line is escaped.
 
     Args:
@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
     return shown(text, len(text) * _ESCAPED_MOST)
 
 
-def tell_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:
+def print_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:
     """Prints JSON with everything but printable ASCII escaped."""
     click.echo(json_text(value, indent=indent), err=err)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint, segment
-from router.cli.output import TEXT, tell
+from router.cli.output import TEXT, print_lines
 
 
 @click.command("pause")
@@ -21,7 +21,7 @@ def pause(*, route: str, admin: str | None, token: str | None, config: Path | No
         paused = client.post(f"routes/{segment(route)}/pause")
     waiting = paused["queued"]
     more = f"; {waiting} deliveries wait" if waiting else ""
-    tell(f"route {paused['name']} is paused{more}")
+    print_lines(f"route {paused['name']} is paused{more}")
 
 
 @click.command("resume")
@@ -31,4 +31,4 @@ def resume(*, route: str, admin: str | None, token: str | None, config: Path | N
     """Let a paused ROUTE, given by its name, go on."""
     with asking(find_endpoint(admin, token, config)) as client:
         resumed = client.post(f"routes/{segment(route)}/resume")
-    tell(f"route {resumed['name']} goes on")
+    print_lines(f"route {resumed['name']} goes on")

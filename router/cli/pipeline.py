@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from router.cli.output import tell
+from router.cli.output import print_lines
 from router.errors import RouterError
 from router.pipeline.extra import MissingError
 
@@ -32,8 +32,8 @@ def pipeline(need: Callable[[], None]) -> Iterator[None]:
         need()
         yield
     except MissingError as error:
-        tell(f"router: {error}", err=True)
+        print_lines(f"router: {error}", err=True)
         raise SystemExit(MISSING) from None
     except (RouterError, OSError) as error:
-        tell(f"router: {error}", err=True)
+        print_lines(f"router: {error}", err=True)
         raise SystemExit(FAILED) from None

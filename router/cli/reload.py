@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from router.cli.admin import BAD_USAGE, AdminError, admin_options, asking, fail, find_endpoint
-from router.cli.output import tell
+from router.cli.output import print_lines
 
 _SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -37,7 +37,7 @@ def command(*, admin: str | None, token: str | None, config: Path | None, dry_ru
             raise
     differences = done["differences"]
     for each in differences:
-        tell(_describe(each), *(f"    {effect}" for effect in each["effects"]))
+        print_lines(_describe(each), *(f"    {effect}" for effect in each["effects"]))
     if dry_run:
         click.echo(_conclude(differences))
     elif not differences:

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from router.cli.client import Place, read_place
-from router.cli.output import TEXT, tell, tell_json
+from router.cli.output import TEXT, print_json, print_lines
 from router.cli.pipeline import pipeline
 from router.pipeline.extra import need_arrow
 from router.routes.route import Guarantee
@@ -100,10 +100,10 @@ def command(
     facts = {name: value for name, value in attrs.asdict(selected).items() if name != "payloads"}
     facts |= {"selected": selected.count, "sent": sent}
     if as_json:
-        tell_json(facts)
+        print_json(facts)
         return
-    told = ", ".join(f"{value:,} {name}" for name, value in facts.items() if value)
-    tell(told or "nothing fits")
+    counted = ", ".join(f"{value:,} {name}" for name, value in facts.items() if value)
+    print_lines(counted or "nothing fits")
 
 
 _URL: Final = click.Argument(["url"])

@@ -23,7 +23,7 @@ STATE_STYLES: Final = {
 SEVERITY_STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "blue"}
 
 
-def told(text: Any, style: str = "", most: int = SHOWN_MOST) -> Text:
+def escaped(text: Any, style: str = "", most: int = SHOWN_MOST) -> Text:
     """Makes text of a foreign value, with control sequences and rich markup escaped."""
     return Text(shown(str(text), most), style)
 
@@ -141,7 +141,7 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
         unlisted: problems that it does not list.
     """
     line = Text()
-    line.append_text(told(status["id"], "bold"))
+    line.append_text(escaped(status["id"], "bold"))
     if status["is_draining"]:
         line.append("  draining", "yellow")
     elif status["is_ready"]:
@@ -153,7 +153,7 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
         line.append(f", {count:,} problem{'' if count == 1 else 's'}", style)
     if not status["is_ready"] and not status["is_draining"]:
         reasons = "; ".join(status["reasons"])
-        line.append_text(told(f": {reasons}", "bold red", _SENTENCE_MOST))
+        line.append_text(escaped(f": {reasons}", "bold red", _SENTENCE_MOST))
     workers = len(status["workers"])
     rates = status["rates"] or {}
     facts = [
@@ -186,10 +186,10 @@ def problems(status: Any, most: int, unlisted: int = 0) -> RenderableType:
         severity = Text(each["severity"], SEVERITY_STYLES[each["severity"]])
         text = Text.assemble(
             f"{each['subject']} ",
-            told(each["name"]),
-            told(f" {each['text']}", most=_SENTENCE_MOST),
+            escaped(each["name"]),
+            escaped(f" {each['text']}", most=_SENTENCE_MOST),
             "\n",
-            told(each["advice"], "dim", _SENTENCE_MOST),
+            escaped(each["advice"], "dim", _SENTENCE_MOST),
         )
         table.add_row(severity, text)
     rest = max(0, len(found) - most) + unlisted
@@ -245,13 +245,13 @@ def routes(shown: list[Any], rest: Counter[str], width: int) -> RenderableType:
         return table.table()
     states = [f"{number:,} {state}" for state, number in rest.most_common()]
     if not shown:
-        told = f"{count:,} routes: {', '.join(states)}"
-        return Text(f"{told}; --all lists them", "dim")
+        counted = f"{count:,} routes: {', '.join(states)}"
+        return Text(f"{counted}; --all lists them", "dim")
     return Group(table.table(), Text(f"and {count:,} more routes: {', '.join(states)}", "dim"))
 
 
 def _name_of(route: Any, is_narrow: bool) -> Text:
-    name = told(route["name"], "bold")
+    name = escaped(route["name"], "bold")
     if is_narrow:
         return name
     way = ""
@@ -261,7 +261,7 @@ def _name_of(route: Any, is_narrow: bool) -> Text:
         way = f"  {route['from']} >"
     elif route["to"]:
         way = f"  > {', '.join(route['to'])}"
-    return name.append_text(told(way, "not bold dim"))
+    return name.append_text(escaped(way, "not bold dim"))
 
 
 def containers(shown: list[Any], hidden: int, width: int) -> RenderableType:
@@ -279,12 +279,12 @@ def containers(shown: list[Any], hidden: int, width: int) -> RenderableType:
         is_connected = each["is_connected"]
         state = Text("connected", "green") if is_connected else Text("away", "bold red")
         table.add_row(
-            shorten(told(each["name"], "bold"), max(_NAME_LEAST, width // 4)),
+            shorten(escaped(each["name"], "bold"), max(_NAME_LEAST, width // 4)),
             state,
             show_seconds(each["seconds"]),
             str(each["opened"]),
             str(each["failed"]),
-            told(
+            escaped(
                 each["address"] if is_connected else each["error"] or ", ".join(each["urls"]),
                 most=_SENTENCE_MOST,
             ),
@@ -301,10 +301,10 @@ def deliveries(shown: list[Any], width: int) -> RenderableType:
     table = Columns(*columns, names=("tag", "route", "from", "to"), texts=("state",), width=width)
     for each in shown:
         table.add(
-            told(each["tag"]),
+            escaped(each["tag"]),
             show_seconds(each["age_seconds"]),
             Text(_state_of(each), "bold red" if each["state"] == "in doubt" else ""),
-            told(each["route"]),
+            escaped(each["route"]),
             _link_of(each["container"], each["link"]),
             _link_of(each["to_container"], each["to_link"]),
             show_octets(each["octets"]),
@@ -324,5 +324,5 @@ def _link_of(container: str | None, link: str | None) -> Text:
     if container is None:
         return Text("-")
     if link in (None, container):
-        return told(container)
-    return Text.assemble(told(container), " ", told(link))
+        return escaped(container)
+    return Text.assemble(escaped(container), " ", escaped(link))

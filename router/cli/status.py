@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from router.cli.admin import FAILED, AdminClient, admin_options, asking, find_endpoint
-from router.cli.output import make_console, tell_json
+from router.cli.output import make_console, print_json
 
 PAGE_MOST: Final = 500
 
@@ -45,7 +45,7 @@ def command(
         if show_all:
             add_rest(client, overview)
     if as_json:
-        tell_json(overview, indent=2)
+        print_json(overview, indent=2)
     elif check:
         show_problems(overview, show_all=show_all)
     else:

@@ -57,5 +57,5 @@ def _look(client: AdminClient, console: Any) -> Any:
     try:
         overview = client.get("overview", most=max(1, min(PAGE_MOST, console.height)))
     except AdminError as error:
-        return screen.told("\n".join((error.reason, *error.advice)), "bold red")
+        return screen.escaped("\n".join((error.reason, *error.advice)), "bold red")
     return screen.overview(console, overview, console.height)

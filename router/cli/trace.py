@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint
-from router.cli.output import LINE_MOST, TEXT, json_text, tell
+from router.cli.output import LINE_MOST, TEXT, json_text, print_lines
 from router.model.text import shown
 
 
@@ -49,14 +49,14 @@ def command(
     followed = set()
     with asking(find_endpoint(admin, token, config)) as client:
         try:
-            tell(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
+            print_lines(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
             for line in client.lines("trace", body):
                 followed.add((line["worker"], line["delivery"]))
                 click.echo(json_text(line) if as_json else describe(line))
         except KeyboardInterrupt:
             pass
     if not {delivery for _, delivery in followed} - {None}:
-        tell(f"no delivery arrived at {address} within {seconds:g} s", err=True)
+        print_lines(f"no delivery arrived at {address} within {seconds:g} s", err=True)
 
 
 def describe(line: Any) -> str:

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from router.cli.audit import DAY, day_of
-from router.cli.output import tell, tell_json
+from router.cli.output import print_json, print_lines
 from router.cli.pipeline import pipeline, read_ledgers
 from router.model.text import shown
 from router.pipeline.extra import need_spark
@@ -76,7 +76,7 @@ def command(
         from router.pipeline.traffic import follow as begin  # noqa: PLC0415
 
         def alert(found: Alert) -> None:
-            tell_json({"event": "traffic.alert", **attrs.asdict(found)})
+            print_json({"event": "traffic.alert", **attrs.asdict(found)})
 
         with spark_session("router traffic", master) as spark:
             if follow:
@@ -92,9 +92,9 @@ def command(
                 return
             found = summarize(spark, ledgers, since=since, until=until, seconds=seconds)
     if as_json:
-        tell_json(attrs.asdict(found))
+        print_json(attrs.asdict(found))
     else:
-        tell(*_lines(found))
+        print_lines(*_lines(found))
 
 
 def _lines(traffic: "Traffic") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from router.cli.output import LINE_MOST, TEXT, tell
+from router.cli.output import LINE_MOST, TEXT, print_lines
 from router.model.text import shown
 from router.service.users import UserFileError, hash_password, read_users, write_users
 from router.wire.sasl import ScramSecret
@@ -46,7 +46,7 @@ def add(file: Path, user: str) -> None:
     except ValueError as error:
         raise click.UsageError(f"this is not a password: {error}") from None
     _write(file, users)
-    tell(f"{user}: {'added' if is_new else 'changed'}")
+    print_lines(f"{user}: {'added' if is_new else 'changed'}")
 
 
 @command.command("remove")
@@ -58,7 +58,7 @@ def remove(file: Path, user: str) -> None:
     if users.pop(user, None) is None:
         raise click.ClickException(shown(f"{file} has no user {user}"))
     _write(file, users)
-    tell(f"{user}: removed")
+    print_lines(f"{user}: removed")
 
 
 @command.command("list")
@@ -66,7 +66,7 @@ def remove(file: Path, user: str) -> None:
 def show(file: Path) -> None:
     """List the users of FILE."""
     for user in sorted(_read(file)):
-        tell(user)
+        print_lines(user)
 
 
 def _read(file: Path) -> dict[str, dict[str, ScramSecret]]:
