@@ -1,4 +1,4 @@
-"""``router audit``: what became of every delivery, over one or many routers' ledgers."""
+"""``router audit``: the verdict on every delivery, over one or many routers' ledgers."""
 
 import datetime
 from pathlib import Path
@@ -69,11 +69,11 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Say of every delivery in LEDGER... whether it was delivered once.
+    """Report for every delivery in LEDGER... whether it was delivered once.
 
     LEDGER is a directory that `router ledger compact` or a running router wrote, or a URL that
     Spark reads. Verdicts: delivered-once, duplicated, lost, in-doubt, rejected, released, expired,
-    open; ledger-gap where records are missing that would tell. Exits with 1 if anything was lost
+    open; ledger-gap if the records that decide it are missing. Exits with 1 if anything was lost
     or duplicated. Needs the extra router[spark] and Java.
     """
     if as_html and out is None:

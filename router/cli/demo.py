@@ -368,7 +368,7 @@ _REMARKS: Final = {
     "received": "different messages that reached the receiver",
     "lost": "sent and never received",
     "duplicated": "received more than once",
-    "in_doubt": "nobody can tell",
+    "in_doubt": "it is not known whether they arrived",
     "resumed_by_sender": "unsettled when its connection was cut, known to the router",
     "resumed_to_receiver": "unsettled when its connection was cut, recognized",
     "connections": "of both containers",
@@ -377,7 +377,7 @@ _TO_BE_ZERO: Final = ("lost", "duplicated", "in_doubt")
 
 
 def _print_account(demo: Demo) -> None:
-    """Prints what was sent and what became of it."""
+    """Prints the counts of messages by their outcome."""
     facts = _facts(demo)
     demo.say("")
     for name, remark in _REMARKS.items():

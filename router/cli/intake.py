@@ -1,12 +1,12 @@
 """Messages for ``router send`` out of a file or standard input, read as they are sent.
 
 Theory of operation. ``run`` reads chunks in a thread, so that neither a slow writer nor a terminal
-holds up the connection, and makes messages of them. The sending link takes these by iterating; it
+holds up the connection, and makes messages of them. The sending link iterates over the messages; it
 gets None where the next has not been read yet. ``run`` stops reading while ``AHEAD_OCTETS`` wait:
-a router that grants no credit stops it, and with it whoever writes.
+a router that grants no credit stops it, and with it the writer of the input.
 
-Reading ends at the end of the file or at the first line that is no message: that line and what
-follows are not sent, what came before it is.
+Reading ends at the end of the file or at the first line that is no message: that line and those
+after it are not sent, the messages before it are.
 """
 
 import os

@@ -31,4 +31,4 @@ def resume(*, route: str, admin: str | None, token: str | None, config: Path | N
     """Let a paused ROUTE, given by its name, go on."""
     with asking(find_endpoint(admin, token, config)) as client:
         resumed = client.post(f"routes/{segment(route)}/resume")
-    print_lines(f"route {resumed['name']} goes on")
+    print_lines(f"route {resumed['name']} is resumed")

@@ -170,9 +170,9 @@ def command(
     """Receive messages from ADDRESS at URL.
 
     URL is amqp[s]://[user[:password]@]host[:port][/vhost] or unix:/path. When the connection is
-    lost the link is taken up again on a new one. Without --count it goes on until --timeout or
-    Ctrl-C, and exits with 0; with it, it exits with 1 if fewer have come. A message is accepted
-    after it was printed.
+    lost, the link is resumed on a new one. Without --count the command runs until --timeout or
+    Ctrl-C, and exits with 0; with --count it exits with 1 if it has received fewer messages. A
+    message is accepted after it was printed.
     """
     if show and json_lines:
         raise click.UsageError("--show does not go with --json-lines")

@@ -93,7 +93,7 @@ def command(
     window: int,
     **stamps: Any,
 ) -> None:
-    """Send messages to ADDRESS at URL, and tell what became of them.
+    """Send messages to ADDRESS at URL, and print the counts of their outcomes.
 
     URL is amqp[s]://[user[:password]@]host[:port][/vhost] or unix:/path. Where the protocol has
     exchanges ADDRESS is a queue, EXCHANGE/KEY, or a form of RabbitMQ such as /exchanges/E/KEY.

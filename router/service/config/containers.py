@@ -66,8 +66,8 @@ class ContainerTls(Placed):
     retire_seconds: float | None = option(
         OrWord(Seconds()),
         default=3600.0,
-        help="how long the connection goes on after these files were replaced; then it is finished"
-        " in order and dialed again",
+        help="how long the connection stays open after its TLS files were replaced; then it is"
+        " drained and dialed again",
     )
 
 

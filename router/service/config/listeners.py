@@ -87,8 +87,8 @@ class ListenerTls(Placed):
     retire_seconds: float | None = option(
         OrWord(Seconds()),
         default=3600.0,
-        help="how long a connection goes on after the files it began with were replaced; then it is"
-        " finished in order and closed with amqp:connection:forced",
+        help="how long a connection stays open after its TLS files were replaced; then it is"
+        " drained and closed with amqp:connection:forced",
     )
 
 

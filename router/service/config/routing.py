@@ -115,7 +115,7 @@ class RouteEntry(Placed):
         default=None,
         default_text="all virtual hosts that no route names",
         help="virtual host whose addresses take it; one that is named here shares none with others."
-        " Whoever asks for another than these and / is refused, but over AMQP 1.0",
+        " A peer that names another host than these and / is refused, except over AMQP 1.0",
     )
     from_: Endpoint | None = option(
         EndpointText(),
