@@ -28,10 +28,10 @@ pipeline-demo: setup  ## two routers under faults, their ledgers audited on Spar
 quick: setup  ## tests, a minute: the lower floors without a process; after every edit. TESTS=... names folders
 	$(PYTEST) --tier quick $(TESTS)
 
-test: setup  ## tests, some 12 minutes on two cores: all floors with real routers, brokers, clients; before every commit
+test: setup  ## tests, some 6 minutes on two cores: all floors, with real routers and clients; before every commit
 	$(PYTEST) --tier test $(TESTS)
 
-test-all: setup  ## tests, 25 minutes: also Spark, RabbitMQ, kills, floods; what CI runs
+test-all: setup  ## tests, 25 minutes: also kills, takeovers, Spark, RabbitMQ, floods; what CI runs
 	$(PYTEST) --tier all $(TESTS)
 
 test-slow: setup  ## tests, hours: fuzz, soak, address sanitizer

@@ -21,6 +21,8 @@ from tests.support.clients import LINK, Sender, receiving, sending, sending_as
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 MEBI = 1 << 20
 MEMORY_OCTETS = 96 * MEBI
 """What the router may grow by: its budgets of payload are 16 MiB and 64 MiB here."""

@@ -27,6 +27,8 @@ from tests.support.clients import LINK, Receiver, Sender, body_of, receiving_as,
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
+pytestmark = pytest.mark.long
+
 CONFIG = """\
 router: {{id: outcomes, admin: off, workers: 2, state: {state}}}
 listeners: [{{bind: 127.0.0.1:{port}}}]

@@ -4,11 +4,14 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import trio
 
 from router.net.client.sender import SendingLink
 from tests.support.running import running_router
 from tests.support.workers import Steady, address_of, kill, processes
+
+pytestmark = pytest.mark.long
 
 FILE = """
 router: {id: under-test, workers: 2, admin: off}

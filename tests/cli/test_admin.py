@@ -19,6 +19,8 @@ from router.cli.main import main
 from tests.support.clients import receiving, sending
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {id: under-test, workers: 1, admin: "unix:admin.sock"}
 listeners: [{bind: "127.0.0.1:0"}]

@@ -14,6 +14,8 @@ from tests.support.clients import receiving, sending
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60
 
 

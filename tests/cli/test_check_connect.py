@@ -19,6 +19,8 @@ from tests.support.certificates import Certificates
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 SECRET = "s3cret"
 
 

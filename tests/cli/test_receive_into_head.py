@@ -14,6 +14,8 @@ from router.routes.route import Guarantee
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
+pytestmark = pytest.mark.long
+
 CONFIG = """\
 router: {{id: head, admin: off, workers: 2}}
 listeners:

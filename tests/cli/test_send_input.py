@@ -16,6 +16,8 @@ from router.wire.protocols import PROTOCOLS
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
+pytestmark = pytest.mark.long
+
 CONFIG = """\
 router: {{id: input, admin: off}}
 listeners:

@@ -24,6 +24,8 @@ from tests.support.fleets import FakeControl, Site, core, fleet, route, worker_s
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
+pytestmark = pytest.mark.long
+
 FILE = """\
 router: {{id: seen, workers: 2, admin: "unix:admin.sock"}}
 listeners: [{{bind: "127.0.0.1:{port}"}}]

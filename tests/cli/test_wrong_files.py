@@ -48,7 +48,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "no blank behind the dash": (
         "routes:\n  -address: a\n",
         (
-            "2:3: routes: needs the key 'address': pattern of the addresses",
+            "2:3: routes: needs the key 'address': pattern of the route's addr",
             "2:3: routes: unknown key '-address'; write a blank after the '-'",
         ),
     ),
@@ -99,7 +99,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "queue of a route": (
         "routes:\n  - queue: a\n",
         (
-            "2:5: routes[0]: needs the key 'address': pattern of the addresses",
+            "2:5: routes[0]: needs the key 'address': pattern of the route's addr",
             "2:5: routes[0]: unknown key 'queue'; here that is 'address'",
         ),
     ),

@@ -9,7 +9,7 @@ from router.routes.route import Endpoint, Route
 from tests.support.speech import BROKERS, SPEECHES, Speech
 from tests.support.town import Town
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 
 GOOD = ("t", "q", "k.one", "t/k.one", "apart/from/all")
 """Addresses of good pairs, most of which peers may use, too."""

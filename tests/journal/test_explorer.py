@@ -18,7 +18,7 @@ from tests.support.attach_model import Rules as AttachRules
 from tests.support.attach_model import explore as explore_late
 from tests.support.journal_model import Explored, Rules, Safety, TargetKind, Violation, explore
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 
 KINDS = pytest.mark.parametrize("target", list(TargetKind), ids=lambda target: target.value)
 

@@ -168,6 +168,7 @@ def ports() -> tuple[int, int]:
     return free_port(), free_port()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leaves", [False, True], ids=["connected", "gone"])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("publish", PROTOCOLS.values(), ids=PROTOCOLS)

@@ -24,6 +24,8 @@ from tests.support.clients import DATA, message
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60
 
 LISTENER = """\

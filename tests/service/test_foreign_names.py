@@ -6,6 +6,7 @@ import urllib.request
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
 
 from router.wire.v0_9_1 import methods as m
@@ -18,6 +19,8 @@ from tests.support.clients import receiving, sending
 from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.workers import address_of, lines
+
+pytestmark = pytest.mark.long
 
 FILE = """
 router: {{id: under-test, workers: 2, admin: "127.0.0.1:{admin}"}}

@@ -41,6 +41,8 @@ from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import lines
 
+pytestmark = pytest.mark.long
+
 CONFIG = """\
 router: {{id: kept, workers: {workers}, admin: off, log_format: json, state: {state}}}
 listeners: [{{bind: "127.0.0.1:{port}"}}]

@@ -33,6 +33,8 @@ from tests.support.holdable import Holdable, holdable
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import Steady, address_of
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {{id: under-test, workers: {workers}, admin: off, drain_seconds: 0, state: ./state}}
 listeners: [{{bind: "127.0.0.1:0"}}]

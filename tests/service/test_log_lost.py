@@ -16,6 +16,8 @@ import trio
 from tests.support.chaos import Books, numbered, receiving, sending
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 router: {{id: mute, workers: {workers}, admin: "127.0.0.1:{admin}", state: {state}}}
 listeners: [{{bind: "127.0.0.1:{port}"}}]

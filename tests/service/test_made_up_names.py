@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from router.wire.v0_9_1 import methods as m
 from tests.support.basic_socket import BasicSocket
 from tests.support.running import running_router
 from tests.support.workers import address_of
+
+pytestmark = pytest.mark.long
 
 FILE = """
 router: {id: under-test, workers: 2, admin: off, state: ./state}

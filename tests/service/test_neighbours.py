@@ -16,6 +16,8 @@ from tests.support.clients import Receiver, Sender, receiving, sending
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {{id: {name}, workers: {workers}, admin: "127.0.0.1:{admin}"}}
 listeners: [{{bind: "127.0.0.1:{port}"}}]

@@ -35,6 +35,8 @@ from tests.support.planes import dial
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import address_of
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {{id: under-test, workers: 2, admin: off, management: true}}
 listeners: [{{bind: "127.0.0.1:0"}}]

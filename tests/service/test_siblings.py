@@ -12,6 +12,8 @@ from tests.support.clients import Sender, receiving, sending
 from tests.support.running import running_router
 from tests.support.workers import address_of, lines
 
+pytestmark = pytest.mark.long
+
 MULTICAST = """
 router: {id: under-test, workers: 3, admin: off}
 listeners: [{bind: "127.0.0.1:0"}]

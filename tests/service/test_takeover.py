@@ -27,6 +27,8 @@ from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import greet, lines
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router:
   id: one-router
