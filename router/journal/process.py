@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_of_another_name(opened.router, options.router)
     reclaimer = None
     if not options.keep:
-        reclaimer = Reclaimer(options.directory, archive=options.archive)
+        reclaimer = Reclaimer(
+            options.directory, archive=options.archive, segment_octets=options.segment_octets
+        )
     server = JournalServer(
         listener,
         log,

@@ -46,8 +46,8 @@ from router.journal.writer import RecordWriter
 from router.model.log_values import reason_of
 
 NICENESS: Final = 10
-DELETED_OCTETS: Final = 128 << 20
-"""Closed segments that are worth a snapshot, if the pipeline does not wait for them."""
+WORTHWHILE_SEGMENTS: Final = 2
+"""Closed segments of full size that are worth a snapshot, if the pipeline does not need them."""
 
 _LOCK_NAME: Final = "reclaim.lock"
 _UNFINISHED_NAME: Final = "snapshot.unfinished"
@@ -72,11 +72,17 @@ class Reclaimed:
     is_whole: bool = True
 
 
-def is_worthwhile(directory: Path, through: int, *, has_archive: bool) -> bool:
+def is_worthwhile(directory: Path, through: int, *, least_octets: int) -> bool:
     """Returns whether to reclaim now.
 
-    The pipeline gets its segments soon. But a snapshot larger than the space it frees is not
-    written repeatedly: deliveries held for days are copied only each time the log grows by half.
+    A snapshot larger than the space it frees is not written repeatedly: deliveries held for days
+    are copied only each time the log grows by half.
+
+    Args:
+        directory: of the segments.
+        through: number of the last segment that is no longer written.
+        least_octets: closed segments that are not worth a run; 0: the pipeline or a full disk
+            needs one as soon as possible.
     """
     closed_octets = snapshot_octets = 0
     for name in os.listdir(directory):
@@ -86,8 +92,7 @@ def is_worthwhile(directory: Path, through: int, *, has_archive: bool) -> bool:
                 closed_octets += octets
             elif numbered([name], "snapshot"):
                 snapshot_octets = max(snapshot_octets, octets)
-    least = 0 if has_archive else DELETED_OCTETS
-    return closed_octets > max(least, snapshot_octets // 2)
+    return closed_octets > max(least_octets, snapshot_octets // 2)
 
 
 def reclaim(

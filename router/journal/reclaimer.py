@@ -9,7 +9,8 @@ from typing import Final
 
 import structlog
 
-from router.journal.reclaim import is_worthwhile
+from router.journal.log import SEGMENT_OCTETS
+from router.journal.reclaim import WORTHWHILE_SEGMENTS, is_worthwhile
 
 RETRY_SECONDS: Final = 30.0
 """After a run that failed: a full disk may have room again, and only a run can make more."""
@@ -31,6 +32,7 @@ class Reclaimer:
         directory: Path,
         *,
         archive: Path | None,
+        segment_octets: int = SEGMENT_OCTETS,
         retry_seconds: float = RETRY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -39,11 +41,13 @@ class Reclaimer:
         Args:
             directory: of the segments.
             archive: where segments go; None deletes them.
+            segment_octets: size of a segment; a few of them are worth a run.
             retry_seconds: pause after a run that failed.
             clock: gives seconds.
         """
         self._directory = directory
         self._archive = archive
+        self._least_octets = 0 if archive is not None else WORTHWHILE_SEGMENTS * segment_octets
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._retry_at: float | None = None
@@ -63,11 +67,12 @@ class Reclaimer:
             return max(0.0, self._retry_at - self._clock())
         return None
 
-    def step(self, through: int) -> None:
+    def step(self, through: int, *, is_disk_full: bool = False) -> None:
         """Handles the end of a run, and starts one if there is enough to reclaim.
 
         Args:
-            through: number of the last segment that is written no more.
+            through: number of the last segment that is no longer written.
+            is_disk_full: whatever can be reclaimed is worth a run.
         """
         if self._child is not None:
             code = self._child.poll()
@@ -80,7 +85,8 @@ class Reclaimer:
             _log.info("segments.reclaimed", through=through)
         self._retry_at = None
         try:
-            if is_worthwhile(self._directory, through, has_archive=self._archive is not None):
+            least = 0 if is_disk_full else self._least_octets
+            if is_worthwhile(self._directory, through, least_octets=least):
                 self._start(through)
         except OSError as error:
             self._failed(error=error)

@@ -134,9 +134,9 @@ class JournalServer:
         self._buffer = memoryview(bytearray(RECEIVE_OCTETS))
         self._is_reading = True
         self._end_at: float | None = None
-        self._health = log.health
+        self._health = Health.WRITING  # what is wrong from the beginning is news
         self._clock_ns = time.time_ns() - time.monotonic_ns()
-        self._sealed = -1  # whatever was left by the last life may be worth a run
+        self._seen = (-1, False)  # whatever was left by the last life may be worth a run
 
     def run(self) -> bool:
         """Serves until the end; returns whether all received records are durable."""
@@ -392,10 +392,12 @@ class JournalServer:
     def _reclaim(self) -> None:
         if self._reclaimer is None:
             return
+        is_disk_full = self._journal.health is Health.DISK_FULL
         is_due = self._reclaimer.is_running or self._reclaimer.wait_seconds == 0.0
-        if self._sealed != self._journal.sealed or is_due:
-            self._sealed = self._journal.sealed
-            self._reclaimer.step(self._journal.number - 1)
+        seen = (self._journal.sealed, is_disk_full)
+        if self._seen != seen or is_due:
+            self._seen = seen
+            self._reclaimer.step(self._journal.number - 1, is_disk_full=is_disk_full)
 
 
 def _next_block(octets: memoryview, position: int) -> Block | None:

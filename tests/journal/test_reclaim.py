@@ -9,7 +9,7 @@ import pytest
 
 from router.journal.disk import Disk
 from router.journal.log import Log
-from router.journal.reclaim import DELETED_OCTETS, is_worthwhile, reclaim
+from router.journal.reclaim import is_worthwhile, reclaim
 from router.journal.reclaimer import RETRY_SECONDS, Reclaimer
 from router.journal.record import LinkDescription
 from router.journal.replay import Replayed, replay
@@ -175,22 +175,37 @@ def write_real_journal(directory: Path, *, held_octets: int) -> Log:
 
 def test_it_is_worthwhile_when_enough_is_closed_or_the_pipeline_waits(tmp_path: Path) -> None:
     log = write_real_journal(tmp_path, held_octets=0)
-    assert not is_worthwhile(tmp_path, log.number - 1, has_archive=False)
-    assert is_worthwhile(tmp_path, log.number - 1, has_archive=True)
-    assert not is_worthwhile(tmp_path, 0, has_archive=True)
+    assert not is_worthwhile(tmp_path, log.number - 1, least_octets=1 << 20)
+    assert is_worthwhile(tmp_path, log.number - 1, least_octets=0)
+    assert not is_worthwhile(tmp_path, 0, least_octets=0)
     (tmp_path / segment_name(0)).touch()
     with (tmp_path / segment_name(0)).open("r+b") as file:
-        file.truncate(DELETED_OCTETS + 1)
-    assert is_worthwhile(tmp_path, log.number - 1, has_archive=False)
+        file.truncate((1 << 20) + 1)
+    assert is_worthwhile(tmp_path, log.number - 1, least_octets=1 << 20)
 
 
 def test_a_large_snapshot_is_not_written_for_a_little_log(tmp_path: Path) -> None:
     log = write_real_journal(tmp_path, held_octets=4 * PART_OCTETS)
     reclaim(tmp_path, log.number - 1, now_ns=START_NS)
     (tmp_path / segment_name(log.number - 1)).write_bytes(bytes(PART_OCTETS))
-    assert not is_worthwhile(tmp_path, log.number - 1, has_archive=True)
+    assert not is_worthwhile(tmp_path, log.number - 1, least_octets=0)
     (tmp_path / segment_name(log.number - 1)).write_bytes(bytes(3 * PART_OCTETS))
-    assert is_worthwhile(tmp_path, log.number - 1, has_archive=True)
+    assert is_worthwhile(tmp_path, log.number - 1, least_octets=0)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("is_disk_full", [False, True])
+def test_small_segments_and_a_full_disk_are_worth_a_run(tmp_path: Path, is_disk_full: bool) -> None:
+    log = write_real_journal(tmp_path, held_octets=0)
+    closed = sum((tmp_path / segment_name(n)).stat().st_size for n in range(1, log.number))
+    octets = closed if is_disk_full else closed // 3
+    reclaimer = Reclaimer(tmp_path, archive=None, segment_octets=octets)
+    reclaimer.step(log.number - 1, is_disk_full=is_disk_full)
+    give_up_at = time.monotonic() + 60
+    assert reclaimer.wait_seconds == reclaimer.poll_seconds
+    while reclaimer.is_running and time.monotonic() < give_up_at:
+        reclaimer.step(log.number - 1)
+    assert not (tmp_path / segment_name(log.number - 1)).exists()
 
 
 @pytest.mark.processes
