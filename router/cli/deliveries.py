@@ -108,26 +108,22 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
 @command.command("resolve")
 @click.argument("tag")
 @admin_options
-@click.option(
-    "--resend", "decision", flag_value="resend", help="Send it again; it may arrive twice."
-)
+@click.option("--resend", is_flag=True, help="Send it again; it may arrive twice.")
 @click.option(
     "--discard",
-    "decision",
-    flag_value="discard",
+    is_flag=True,
     help="Do not send it again; its sender gets the outcome rejected.",
 )
 @click.option(
     "--accept",
-    "decision",
-    flag_value="accept",
+    is_flag=True,
     help="Do not send it again; its sender gets the outcome accepted.",
 )
 @click.option(
     "--link",
     metavar="NAME",
     type=TEXT,
-    help="Name of the incoming link, where links use the same tags; default: any.",
+    help="Name of the incoming link; needed where deliveries of several links have the tag.",
 )
 @click.pass_context
 def resolve(
@@ -137,7 +133,9 @@ def resolve(
     admin: str | None,
     token: str | None,
     config: Path | None,
-    decision: str | None,
+    resend: bool,
+    discard: bool,
+    accept: bool,
     link: str | None,
 ) -> None:
     """Decide what becomes of the delivery in doubt with this TAG, as `--in-doubt` lists it.
@@ -147,8 +145,11 @@ def resolve(
     matched = _TAG.fullmatch(tag)
     if matched is None:
         raise click.BadParameter("a tag is an even number of hexadecimal digits", param_hint="TAG")
-    if decision is None:
+    decisions = {"resend": resend, "discard": discard, "accept": accept}
+    chosen = [decision for decision, is_chosen in decisions.items() if is_chosen]
+    if len(chosen) != 1:
         raise click.UsageError("give one of --resend, --discard and --accept")
+    (decision,) = chosen
     outer = context.obj or (None, None, None)
     endpoint = find_endpoint(admin or outer[0], token or outer[1], config or outer[2])
     body = {"decision": decision} if link is None else {"decision": decision, "link": link}

@@ -43,7 +43,8 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "top": {0: "ended by Ctrl-C or --count", 1: "failed", 2: BAD_USAGE},
     "deliveries": {
         0: "they are listed; `resolve`: at least one was resolved",
-        1: f"{NO_ANSWER}; there is no such route; `resolve`: nothing in doubt has the tag",
+        1: f"{NO_ANSWER}; there is no such route; `resolve`: nothing in doubt has the tag, or"
+        " deliveries of several links do",
         2: BAD_USAGE,
     },
     "trace": {0: "the trace has ended, with or without deliveries", 1: NO_ANSWER, 2: BAD_USAGE},

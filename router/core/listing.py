@@ -200,11 +200,13 @@ class Filter:
         container: container-id of the peer, or its configured name; for deliveries, that of the
             sender or of the receiver.
         in_doubt: lists only deliveries in doubt.
+        tag: delivery-tag as received, in hexadecimal digits.
     """
 
     route: str | None = None
     container: str | None = None
     in_doubt: bool = False
+    tag: str | None = None
 
 
 class Lister:
@@ -408,6 +410,8 @@ def _names(link: Link) -> tuple[str | None, str | None]:
 
 
 def _is_wanted_delivery(pairing: Pairing, wanted: Filter) -> bool:
+    if wanted.tag is not None and pairing.delivery.tag.hex() != wanted.tag:
+        return False
     if wanted.route is not None and _route_of(pairing) != wanted.route:
         return False
     if wanted.container is None:

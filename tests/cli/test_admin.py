@@ -124,6 +124,7 @@ async def test_deliveries_that_wait_are_listed(tmp_path: Path) -> None:
     [
         (["zz", "--accept"], "hexadecimal digits"),
         (["00"], "one of --resend, --discard and --accept"),
+        (["00", "--accept", "--discard"], "one of --resend, --discard and --accept"),
     ],
 )
 def test_resolve_wants_a_tag_and_a_decision(arguments: list[str], reason: str) -> None:

@@ -65,6 +65,9 @@ from router.service.metrics import CONTENT_TYPE, render
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
 
+_SENDERS_MOST: Final = 100
+"""Deliveries in doubt that are looked at for whether a tag is ambiguous."""
+
 
 @attrs.frozen
 class NotFoundError(RouterError):
@@ -345,10 +348,26 @@ class Api:
         count = 0
         if _TAG.fullmatch(text):
             tag = bytes.fromhex(text)
+            if asked.body.link is None:
+                await self._refuse_ambiguous(tag)
             count = await self.control.resolve(tag, asked.body.link, asked.body.decision)
         if not count:
             raise NotFoundError(f"no delivery in doubt has the tag {text!r}")
         return ResolvedView(resolved=count)
+
+    async def _refuse_ambiguous(self, tag: bytes) -> None:
+        """Refuses a tag that the deliveries in doubt of several links have.
+
+        Many clients count from 0, so a tag alone often names deliveries of several senders.
+        """
+        wanted = Filter(in_doubt=True, tag=tag.hex())
+        page = await self.control.deliveries(wanted, _SENDERS_MOST, None)
+        links = sorted({f"{each.link} ({each.container})" for _, each in page.items})
+        if len(links) > 1:
+            raise ConflictError(
+                f"deliveries in doubt of {len(links)} links have the tag {tag.hex()}, and none was"
+                f" resolved; name the link: {', '.join(links)}"
+            )
 
     async def trace(self, asked: Asked) -> ASGIApp:
         """Traces deliveries, line by line."""

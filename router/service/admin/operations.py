@@ -244,7 +244,10 @@ OPERATIONS: Final = (
             ),
         ),
         body=ResolveBody,
-        errors={404: "no delivery in doubt has that tag"},
+        errors={
+            404: "no delivery in doubt has that tag",
+            409: "deliveries of several links have that tag, and `link` names none of them",
+        },
     ),
     Operation(
         method="POST",

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.core.listing import Filter
 from router.core.resolve import Decision
 from router.core.snapshot import PeerRecord, RouteRecord, Totals
 from router.core.trace import TraceLine
@@ -523,6 +524,18 @@ async def test_a_delivery_in_doubt_is_decided_about() -> None:
     )
     assert (answer.status, answer.json) == (200, {"resolved": 1})
     assert worker.asked == [("resolve", b"\x0a\xff", "push", Decision.RESEND)]
+
+
+async def test_a_tag_that_several_links_use_needs_the_name_of_one() -> None:
+    ours, theirs = delivery(b"\0\0", 50), delivery(b"\0\0", 5, link="another")
+    worker = FakeControl(unsettled=[ours, theirs], in_doubt={b"\0\0": 2})
+    site = Site(fleet(worker))
+    answer = await site.post("/api/v1/deliveries/0000/resolve", {"decision": "accept"})
+    assert answer.status == 409
+    assert "name the link: another (" in answer.json["detail"]
+    assert worker.asked == [("deliveries", Filter(in_doubt=True, tag="0000"))]
+    body = {"decision": "accept", "link": "another"}
+    assert (await site.post("/api/v1/deliveries/0000/resolve", body)).status == 200
 
 
 @pytest.mark.parametrize("tag", ["00", "zz", "0", "0a" * 300])
