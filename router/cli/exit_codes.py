@@ -20,7 +20,11 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         " start",
         2: BAD_FILE,
     },
-    "check": {0: "CONFIG can be served", 2: BAD_FILE},
+    "check": {
+        0: "CONFIG can be served; with --connect: and each container has what it needs",
+        1: "with --connect: something would fail at a container",
+        2: BAD_FILE,
+    },
     "explain": {0: "a route takes ADDRESS", 1: "no route does", 2: BAD_FILE},
     "demo": {0: "nothing was lost or duplicated", 1: "something was, or failed", 2: BAD_USAGE},
     "send": {

@@ -52,10 +52,13 @@ def command(
 
 def _look(client: AdminClient, console: Any) -> Any:
 
+    from rich.text import Text  # noqa: PLC0415  as above
+
     from router.cli import screen  # noqa: PLC0415  as above
 
     try:
         overview = client.get("overview", most=max(1, min(PAGE_MOST, console.height)))
     except AdminError as error:
-        return screen.escaped("\n".join((error.reason, *error.advice)), "bold red")
+        lines = (screen.escaped(line, "bold red") for line in (error.reason, *error.advice))
+        return Text("\n").join(lines)
     return screen.overview(console, overview, console.height)

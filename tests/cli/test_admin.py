@@ -265,6 +265,12 @@ def test_nobody_there_is_said_in_a_line_with_what_to_do() -> None:
     assert "--admin" in result.output
 
 
+def test_top_says_in_lines_that_nobody_is_there() -> None:
+    result = CliRunner().invoke(main, ["top", "--count", "1", "--admin", "127.0.0.1:1"])
+    assert "\\n" not in result.output
+    assert "is it running?" in result.output
+
+
 @pytest.mark.parametrize("admin", ["nonsense", "127.0.0.1:99999", "unix:"])
 def test_an_address_that_is_none_is_bad_usage(admin: str) -> None:
     result = CliRunner().invoke(main, ["status", "--admin", admin])

@@ -126,6 +126,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
         "containers:\n  east: {url: amqp://h, protocol: amqp-0.9.1}\n",
         ("2:35: containers.east.protocol: 'amqp-0.9.1' is not", "; write amqp-0-9-1"),
     ),
+    "protocol without marks": (
+        "containers:\n  east: {url: amqp://h, protocol: amqp091}\n",
+        ("2:35: containers.east.protocol: 'amqp091' is not", "; write amqp-0-9-1"),
+    ),
     "the broker's name as protocol": (
         "containers:\n  east: {url: amqp://h, protocol: rabbitmq}\n",
         ("2:35: containers.east.protocol: 'rabbitmq' is not one of", "; write amqp-0-9-1"),

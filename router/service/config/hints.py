@@ -125,7 +125,8 @@ def unknown_word(text: str, words: Collection[str]) -> str:
     """Returns a hint about a text that is none of some words."""
     plain = {_without_points(each): each for each in words}
     close = difflib.get_close_matches(_without_points(text), plain, n=1, cutoff=_ALIKE_WORDS)
-    meant = _ALIASES.get(text.lower())
+    bare = {_bare(each): each for each in words}
+    meant = _ALIASES.get(text.lower(), bare.get(_bare(text)))
     if meant not in words:
         meant = plain[close[0]] if close else None
     return "" if meant is None else f"; write {meant}"
@@ -133,6 +134,10 @@ def unknown_word(text: str, words: Collection[str]) -> str:
 
 def _without_points(text: str) -> str:
     return re.sub(r"[._ ]", "-", text.lower())
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def unknown_container(name: str, known: Collection[str]) -> str:
