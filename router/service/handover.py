@@ -27,15 +27,16 @@ client is refused at any moment. If the new process ends before it has said "rea
 the old one sees the end of the stream and goes on serving.
 
 A router with another container-id is no successor: it gives the sockets back and does not start.
-(Two configuration files in one folder have the same state directory by default.)
+Nor is one whose file is another and names no ``router.id``. (Two configuration files in one folder
+have the same state directory by default, and the host's name for an id.)
 
 Each packet (``SOCK_SEQPACKET``) carries one socket, as ``channel.send_socket`` writes it; a packet
-with the purpose ``{"end": true, "router": ID, "format": 2}`` ends each list, and its socket is
-ignored. A packet without ``format`` comes from an older version, which knows only the word "ready",
-closes the stream while it still drains, and keeps its admin endpoint until it ends. An older
-version that takes over does not ask for the admin endpoint; it says "ready", and with a journal it
-then waits for the end of the stream. Only the owner may enter the directory, which protects the
-sockets.
+with the purpose ``{"end": true, "router": ID, "config": FILE, "format": 2}`` ends each list, and
+its socket is ignored. A packet without ``format`` comes from an older version, which knows only
+the word "ready", closes the stream while it still drains, and keeps its admin endpoint until it
+ends. An older version that takes over does not ask for the admin endpoint; it says "ready", and
+with a journal it then waits for the end of the stream. Only the owner may enter the directory,
+which protects the sockets.
 """
 
 import contextlib
@@ -86,15 +87,23 @@ class OccupiedError(RouterError):
         state: the directory.
         router: its container-id.
         process: its process id.
+        config: its file, if that is what sets it apart.
     """
 
-    def __init__(self, state: str, router: str, process: int) -> None:
+    def __init__(self, state: str, router: str, process: int, config: str | None = None) -> None:
         self.state = state
         self.router = router
         self.process = process
+        self.config = config
+        advice = "give every router a directory of its own"
+        if config is not None:
+            advice = (
+                f"it runs with {config}: give this one a router.state of its own, or the"
+                " router.id of that one if it is to take its place"
+            )
         super().__init__(
-            f"router.state: {state} is in use by the running router {router!r} (process"
-            f" {process}); give every router a directory of its own"
+            f"router.state: {state} is in use by the running router '{router}' (process"
+            f" {process}); {advice}"
         )
 
 
@@ -122,12 +131,14 @@ class Takeover:
         sockets: the listeners' sockets, which listen already.
         admin: the admin endpoint's sockets, which listen already.
         router: container-id of the old process; None: its version does not report it.
+        config: its file; None: its version does not report it.
         process: process id of the old process.
     """
 
     sockets: list[socket.socket]
     admin: list[socket.socket]
     router: str | None
+    config: str | None
     process: int
     _format: int
     _pair: socket.socket
@@ -142,6 +153,7 @@ class Takeover:
         self.process = _process_behind(self._pair)
         end = await _receive(self._pair, self.sockets)
         self.router, self._format = end.get("router"), end.get("format", 1)
+        self.config = end.get("config")
         if self._format >= FORMAT:
             self._pair.send(ADMIN)
             await _receive(self._pair, self.admin)
@@ -204,7 +216,7 @@ async def take_over(state: Path, drain_seconds: float = 0.0) -> Takeover | None:
     """
     pair = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pair.setblocking(False)
-    takeover = Takeover([], [], None, 0, 1, pair)
+    takeover = Takeover([], [], None, None, 0, 1, pair)
     seconds = drain_seconds + ANSWER_SECONDS
     try:
         with trio.fail_after(seconds):
@@ -279,6 +291,7 @@ class Handover:
     Attributes:
         state: the state directory.
         router: our container-id.
+        config: our file.
         sockets: returns the listeners' sockets.
         admin: returns the admin endpoint's sockets.
         leave: called when the successor is ready or waiting: stop accepting, drain, end.
@@ -287,6 +300,7 @@ class Handover:
 
     state: Path
     router: str
+    config: str
     sockets: Callable[[], Iterable[tuple[str, socket.socket]]]
     admin: Callable[[], Iterable[socket.socket]]
     leave: Callable[[], None]
@@ -387,7 +401,7 @@ class Handover:
             await self._send_end(pair)
 
     async def _send_end(self, pair: socket.socket) -> None:
-        end = {"end": True, "router": self.router, "format": FORMAT}
+        end = {"end": True, "router": self.router, "config": self.config, "format": FORMAT}
         await _send(pair, end, self._listening)
 
     def _close(self) -> None:

@@ -196,6 +196,7 @@ class _Steering:
                 self._handover = Handover(
                     state=config.router.state,
                     router=config.router.id,
+                    config=os.path.abspath(config.file),
                     sockets=self._listeners.sockets,
                     admin=lambda: self._admin.sockets,
                     leave=self._leave,
@@ -300,11 +301,19 @@ class _Steering:
     def _check_identity(self, takeover: Takeover) -> None:
         """Checks that the running router has the same container-id as this one.
 
+        The host's name, which is the default, is no proof: then the file has to be the same.
+
         Raises:
             OccupiedError: it is another router.
         """
         ours = self.config.router
-        if takeover.router is None or takeover.router == ours.id:
+        if takeover.router in (None, ours.id):
+            file = os.path.abspath(self.config.file)
+            if "id" not in ours.where.keys and takeover.config not in (None, file):
+                takeover.give_back()
+                raise OccupiedError(
+                    str(ours.state), ours.id, takeover.process, config=takeover.config
+                )
             self._log.info("handover.taken", process=takeover.process, state=str(ours.state))
             return
         takeover.give_back()

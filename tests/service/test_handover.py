@@ -22,7 +22,12 @@ def handover(
 ) -> Handover:
     """Waits for successors from now on; ``begin`` has been called."""
     made = Handover(
-        state=state, router="r", sockets=lambda: sockets, admin=lambda: admin, leave=leave
+        state=state,
+        router="r",
+        config="/r.yaml",
+        sockets=lambda: sockets,
+        admin=lambda: admin,
+        leave=leave,
     )
     made.open()
     made.begin()
@@ -117,7 +122,14 @@ async def test_one_that_says_nothing_is_not_waited_for_for_ever(
 async def test_a_successor_that_comes_before_its_predecessor_serves_is_answered_then(
     tmp_path: Path,
 ) -> None:
-    old = Handover(state=tmp_path, router="r", sockets=list, admin=list, leave=lambda: None)
+    old = Handover(
+        state=tmp_path,
+        router="r",
+        config="/r.yaml",
+        sockets=list,
+        admin=list,
+        leave=lambda: None,
+    )
     old.open()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(old.run)

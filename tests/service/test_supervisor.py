@@ -242,6 +242,29 @@ async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
     assert dials > 10  # each was answered, or ``greet`` would have failed
 
 
+def test_another_file_without_an_id_does_not_take_the_place_of_a_running_router(
+    tmp_path: Path,
+) -> None:
+    file = re.sub(r"id: [^,}]+, ", "", FILE.replace("workers: 2", "workers: 1"))
+    assert "id:" not in file
+    with running_router(file, tmp_path) as running:
+        running.wait_for("router.ready")
+        other = tmp_path / "other.yaml"
+        other.write_text(file)
+        ended = subprocess.run(
+            [sys.executable, "-m", "router", "run", str(other)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 1
+        failed = json.loads(ended.stdout.splitlines()[-1])
+        assert f"it runs with {tmp_path / 'router.yaml'}" in failed["reason"]
+        assert running.process.poll() is None
+        assert not [line for line in running.log if "router.draining" in line]
+
+
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_another_router_on_the_state_directory_of_a_running_one_is_refused(
     tmp_path: Path, guarantee: str
