@@ -479,7 +479,7 @@ def test_a_successor_of_the_first_format_sees_the_end_of_the_stream_with_the_end
             purposes.append(json.loads(octets))
             for each in descriptors:
                 os.close(each)
-        assert [*map(list, purposes)] == [["listener"], ["end", "router", "format"]]
+        assert [*map(list, purposes)] == [["listener"], ["end", "router", "config", "format"]]
         pair.send(b"ready")
         assert pair.recv(64) == b""
         assert old.process.wait(5) == 0
