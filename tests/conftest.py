@@ -50,8 +50,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what the tier lacks, and has the longest groups begin."""
+    """Limits times, leaves out what the tier lacks, and has the longest groups begin."""
     for item in items:
+        tiers.limit_time(item)
         if "rabbit_nodes" in getattr(item, "fixturenames", ()):
             assert tiers.group_of(item.nodeid) == tiers.RABBITMQ, f"{item.nodeid}: tiers.TOGETHER"
     is_asked_for = config.getoption("-m") or any("::" in argument for argument in config.args)

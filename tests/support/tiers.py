@@ -47,6 +47,19 @@ def is_in(tier: Tier, item: pytest.Item) -> bool:
     return not any(map(item.get_closest_marker, LEFT_OUT[tier]))
 
 
+SECONDS_ALLOWED: Final = {"slow": 0, "installed": 1800, "long": 900}
+"""Limits on time of what is marked, in seconds; 0: none. Others have the one in pyproject.toml."""
+
+
+def limit_time(item: pytest.Item) -> None:
+    """Gives a test that may run long the limit of its marker, unless it has its own."""
+    if item.get_closest_marker("timeout") is None:
+        for name, seconds in SECONDS_ALLOWED.items():
+            if item.get_closest_marker(name) is not None:
+                item.add_marker(pytest.mark.timeout(seconds))
+                return
+
+
 def refuse_processes(event: str, _: object) -> None:
     """Fails what starts a process; an audit hook of the tier that has none.
 

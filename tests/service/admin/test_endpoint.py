@@ -498,8 +498,10 @@ def test_a_connection_is_kept_for_the_next_request_and_not_for_a_slow_one(tmp_pa
             for _ in range(2):
                 kept.sendall(request)
                 answer = b""
-                while not answer.endswith(b'{"live": true}'):
-                    answer += kept.recv(1000)
+                while not answer.endswith(b'{"live":true}'):
+                    part = kept.recv(1000)
+                    assert part, answer
+                    answer += part
                 time.sleep(HEADER_SECONDS + 1)
             kept.sendall(request[:20])
             began = time.monotonic()
