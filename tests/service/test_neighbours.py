@@ -66,10 +66,15 @@ class Site:
 
     def count(self, outcome: str) -> int:
         """How many deliveries ended so at its routes, as its metrics say."""
+        return self._sum(rf'^router_\w*{{[^}}]*outcome="{outcome}"[^}}]*}} (\d+)')
+
+    def credit(self) -> int:
+        """How many deliveries its receivers would take now."""
+        return self._sum(r'^router_route_credit{[^}]*direction="outgoing"[^}]*} (\d+)')
+
+    def _sum(self, pattern: str) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics") as answer:
-            text = answer.read().decode()
-        found = re.findall(rf'^router_\w*{{[^}}]*outcome="{outcome}"[^}}]*}} (\d+)', text, re.M)
-        return sum(map(int, found))
+            return sum(map(int, re.findall(pattern, answer.read().decode(), re.MULTILINE)))
 
 
 @contextlib.contextmanager
@@ -125,6 +130,13 @@ async def settle(
             await trio.sleep(0.05)
 
 
+async def without_receivers(found: Mapping[str, Site]) -> None:
+    """Waits until each site knows that no receiver is left, here or there."""
+    with trio.fail_after(SECONDS):
+        while any(site.credit() for site in found.values()):
+            await trio.sleep(0.05)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "is_trusted"), [(1, True), (2, False)])
 @pytest.mark.parametrize("form", FORMS)
@@ -148,6 +160,7 @@ async def test_messages_come_once_on_this_side_the_other_both_and_later(
                 got = Counter(body for each in receivers for body in each.bodies)
                 assert source.outcomes == {"Accepted": COUNT}
                 assert got == Counter(bodies), places
+        await without_receivers(found)
         late = [b"late %d" % each for each in range(COUNT)]
         async with sending(found["dc1"].address, "dc2.x", late) as source:
             await trio.sleep(1)
