@@ -11,7 +11,7 @@ suspended link, *older*, if the attach asks for a new link in its place.
 
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -48,6 +48,7 @@ from router.model.terminus import (
     OPEN,
     PRIORITY,
     Coordinator,
+    Durability,
     ExpiryPolicy,
     ReceiverSettleMode,
     Role,
@@ -61,6 +62,8 @@ from router.routes.vhost import inside, is_reserved, outside
 
 CHALLENGE: Final = "router:challenge"
 """Property of an answer to a sibling: the challenge for the peer behind it."""
+
+_Terminus = TypeVar("_Terminus")
 
 
 @attrs.frozen
@@ -332,18 +335,19 @@ class Attacher:
     ) -> None:
         limits = self._registry.permissions(connection).limits
         challenge, properties = self._ask(connection, link)
+        is_exact = link.queue is not None and feed_of_link(link).node.is_exact
         answer = AttachLink(
             link=event.link,
             name=event.name,
             role=Role.RECEIVER,
             source=event.source,
-            target=link.target,
+            target=_durable(link.target, event.target, is_exact=is_exact),
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
             max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
             properties=properties | self._introduction(connection, key),
             challenge=challenge,
-            is_exact=link.queue is not None and feed_of_link(link).node.is_exact,
+            is_exact=is_exact,
         )
         self._turn.order(link, self._with_map(connection, link, event, answer))
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
@@ -517,7 +521,7 @@ class Attacher:
             link=event.link,
             name=event.name,
             role=Role.SENDER,
-            source=link.source,
+            source=_durable(link.source, event.source, is_exact=node.is_exact),
             target=event.target,
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=event.receiver_settle_mode,
@@ -640,6 +644,21 @@ class Attacher:
 
 def _no_route(address: str) -> Condition:
     return Condition(NOT_FOUND, f"no route for the address '{outside(address)}'")
+
+
+def _durable(ours: _Terminus, asked: object, *, is_exact: bool) -> _Terminus:
+    """Returns our terminus with its durability, for the answer to an attach (§3.5.5).
+
+    The journal keeps the unsettled state of links on exactly-once routes. A peer that asked for
+    that learns from the answer whether it has it.
+    """
+    if not is_exact or not isinstance(ours, Source | Target):
+        return ours
+    if not isinstance(asked, Source | Target):
+        return ours
+    if asked.durability is not Durability.UNSETTLED_STATE:
+        return ours
+    return attrs.evolve(ours, durability=Durability.UNSETTLED_STATE)
 
 
 def _routeless(link: Link) -> Condition | None:
