@@ -95,7 +95,7 @@ def command(
 
         selection = Selection(since_ns=since, until_ns=until, address=pattern, key=key.lower())
         selected = select(archive, selection)
-        options = Options(url=url, address="", wal=work, guarantee=Guarantee(settle))
+        options = Options(url=url, address="", store=str(work), guarantee=Guarantee(settle))
         sent = 0 if dry_run else send(selected, options, address)
     facts = {name: value for name, value in attrs.asdict(selected).items() if name != "payloads"}
     facts |= {"selected": selected.count, "sent": sent}

@@ -159,4 +159,4 @@ def test_what_cannot_be_is_refused_in_words(
     given = bench.options("none")
     change(given)
     with pytest.raises(Exception, match=reason):
-        bench.spark.read.format("amqp").options(**given).load().collect()
+        bench.spark.read.format("amqp").options(mode="consume", **given).load().collect()

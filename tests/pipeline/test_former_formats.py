@@ -137,7 +137,7 @@ def test_a_link_whose_numbers_cannot_be_read_says_so_to_its_query(tmp_path: Path
     path = tmp_path / "attaches.json"
     path.write_bytes(b'{"epoch": 1, "n": 2, "links": 3}')
     with running_router(FILE, tmp_path) as router:
-        options = Options(url=f"amqp://{address_of(router)}", address="orders", wal=tmp_path)
+        options = Options(url=f"amqp://{address_of(router)}", address="orders", store=str(tmp_path))
         link = HoldingLink(
             name=LinkName("reader"),
             address="orders",

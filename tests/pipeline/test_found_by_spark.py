@@ -20,18 +20,25 @@ routes: [{{address: "#"}}]
 """
 
 
-def test_a_job_outside_of_the_source_tree_consumes_what_is_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_activated", [True, False])
+def test_a_job_outside_of_the_source_tree_consumes_what_is_sent(
+    tmp_path: Path, is_activated: bool
+) -> None:
     port, folder = free_port(), tmp_path / "elsewhere"
     folder.mkdir()
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    alone["PATH"] = f"{Path(sys.executable).parent}:{alone['PATH']}"  # as activating does
+    own = str(Path(sys.executable).parent)
+    others = [each for each in alone["PATH"].split(":") if each != own]
+    alone["PATH"] = ":".join([own, *others] if is_activated else others)
+    alone.pop("PYSPARK_PYTHON", None)
+    imports = [] if is_activated else ["import"]
     url = f"amqp://127.0.0.1:{port}"
     with running_router(CONFIG.format(port=port), tmp_path):
         sender = subprocess.Popen(
             [sys.executable, "-m", "router", "send", url, "lot", "--count", "7"]
         )
         job = subprocess.run(
-            [sys.executable, str(JOB.resolve()), url, "lot", "7", str(folder / "wal")],
+            [sys.executable, str(JOB.resolve()), url, "lot", "7", str(folder / "wal"), *imports],
             cwd=folder,
             env=alone,
             capture_output=True,

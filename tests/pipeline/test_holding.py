@@ -52,7 +52,7 @@ class Reader:
         options = Options(
             url="amqp://localhost",
             address="node",
-            wal=self.directory,
+            store=str(self.directory),
             guarantee=self.guarantee,
             dedupe=self.dedupe,
         )

@@ -107,7 +107,9 @@ def test_what_attempts_that_died_have_left_goes_with_the_next_batch(tmp_path: Pa
     write_spool(tmp_path, numbered(b"m", COUNT))
     (tmp_path / ".1f.spool.2e").write_bytes(b"half of")
     Progress(tmp_path / "sent-7-0").note_sent(3)  # of a query whose checkpoint was removed
-    publisher = Publisher(Options(url="amqp://localhost", address="node", wal=tmp_path), tmp_path)
+    publisher = Publisher(
+        Options(url="amqp://localhost", address="node", store=str(tmp_path)), tmp_path
+    )
     publisher.publish("query", 0, [])
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"sink.json", "lock", "batch.json", "done.json"}

@@ -96,6 +96,22 @@ def settles_first(terms: Terms, answered: ReceiverSettleMode) -> Condition | Non
     )
 
 
+def lacks_durability(terms: Terms, terminus: object) -> Condition | None:
+    """Returns the reason why exactly-once cannot be had, if an answer's terminus shows one.
+
+    A peer that does not keep the unsettled state durably cannot resume the link after a crash.
+    """
+    if terms.guarantee is not Guarantee.EXACTLY_ONCE:
+        return None
+    if getattr(terminus, "durability", None) is Durability.UNSETTLED_STATE:
+        return None
+    return Condition(
+        NOT_IMPLEMENTED,
+        "exactly-once needs a peer that keeps the link's unsettled state durably, and this address"
+        " does not: a route of the router needs guarantee: exactly-once",
+    )
+
+
 def is_passing(event: LinkDetached) -> bool:
     """Returns whether a link that the other end detached may be attached again."""
     if event.condition is None:

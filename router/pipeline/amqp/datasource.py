@@ -28,9 +28,11 @@ class AmqpDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802  Spark's name
         """Makes a reader for a stream."""
-        from router.pipeline.amqp.source import AmqpStreamReader  # noqa: PLC0415
+        from router.pipeline.amqp.parallel import ParallelStreamReader  # noqa: PLC0415
+        from router.pipeline.amqp.source import AmqpStreamReader, has_one_link  # noqa: PLC0415
 
-        return AmqpStreamReader(read_options(self.options))
+        options = read_options(self.options)
+        return (AmqpStreamReader if has_one_link(options) else ParallelStreamReader)(options)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Makes a writer for a batch."""

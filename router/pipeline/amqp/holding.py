@@ -52,9 +52,9 @@ from router.model.events import (
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
-from router.model.terminus import ReceiverSettleMode, Role
+from router.model.terminus import ReceiverSettleMode, Role, Source
 from router.net.client.report import Report
-from router.net.client.terminus import Terms, is_passing, settles_first
+from router.net.client.terminus import Terms, is_passing, lacks_durability, settles_first
 from router.pipeline.amqp.messages import Arrived, message_id_of
 from router.pipeline.amqp.settled_ids import IDS_MOST
 from router.pipeline.amqp.wal import Kept
@@ -261,7 +261,7 @@ class HoldingLink:
                 link=self._link,
                 name=self.name,
                 role=Role.RECEIVER,
-                source=terms.source(self.address),
+                source=self._source(terms),
                 target=terms.target(self.name),
                 sender_settle_mode=terms.sender_mode,
                 receiver_settle_mode=terms.receiver_mode,
@@ -315,6 +315,15 @@ class HoldingLink:
             for tag in attach.unsettled or ():  # the next map begins after these
                 self._held[tag] = self._held.pop(tag)
         return attach
+
+    def _source(self, terms: Terms) -> Source:
+        """Returns the source to ask for; to browse, copies are preferred (§3.5.3).
+
+        A broker that gives copies leaves the messages where they are; any other peer answers
+        ``move``, or nothing, and ``released`` returns them.
+        """
+        source = terms.source(self.address)
+        return attrs.evolve(source, distribution_mode="copy") if self.gives_back else source
 
     @property
     def _terms(self) -> Terms:
@@ -434,6 +443,7 @@ class HoldingLink:
     def _begin(self, event: LinkAttached, forgotten: list[int]) -> None:
         """Compares the peer's map with ours (§2.6.13)."""
         self.failure = settles_first(self._terms, event.receiver_settle_mode)
+        self.failure = self.failure or lacks_durability(self._terms, event.source)
         if self.failure is not None:
             return
         self._is_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from router.errors import RouterError
+from router.pipeline.store import local_path
 from router.routes.route import Guarantee
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ class Options:
         url: ``amqp.url``: of the peer.
         ca: ``amqp.ca``: file of authorities (PEM) to trust for amqps.
         address: to read from or write to.
-        wal: ``walDir``: where unsettled deliveries are kept; executors must see it too.
+        store: ``walDir`` as given: where unsettled deliveries are kept; executors must see it too.
         guarantee: ``deliveryGuarantee``: exactly-once or at-least-once.
+        names_guarantee: the query names it; a browse that does not needs none.
         dedupe: ``dedupe``: ``message-id`` drops deliveries whose id has been seen before.
         most_rows: ``maxDeliveriesPerTrigger``.
         most_octets: ``maxBytesPerTrigger``.
-        partitions: ``minPartitions``: least number of tasks that read a batch, if it is large
-            enough.
+        partitions: ``minPartitions``: number of tasks that read a batch; a stream, and a batch that
+            consumes, have a link for each.
         idle_seconds: ``idleTimeoutMs``: silence after which an address counts as empty.
         dial_seconds: ``amqp.dialTimeoutMs``: how long the peer may be unreachable.
         link_seconds: ``amqp.linkTimeoutMs``: how long the peer is asked to keep the link.
@@ -50,8 +52,9 @@ class Options:
     url: str
     address: str
     ca: Path | None = None
-    wal: Path | None = None
+    store: str | None = None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    names_guarantee: bool = False
     dedupe: bool = False
     most_rows: int = 10_000
     most_octets: int = 64 << 20
@@ -80,15 +83,30 @@ class Options:
             raise OptionError(f"option amqp.url: it {error.reason}") from None
 
     @property
-    def log(self) -> Path:
-        """``walDir``.
+    def place_of_log(self) -> str:
+        """``walDir``, as given: a path or a URL.
 
         Raises:
             OptionError: it was not given.
         """
-        if self.wal is None:
+        if self.store is None:
             raise OptionError("option walDir is missing: where unsettled deliveries are kept")
-        return self.wal
+        return self.store
+
+    @property
+    def log(self) -> Path:
+        """``walDir`` as a local directory.
+
+        Raises:
+            OptionError: it was not given, or is the URL of another file system.
+        """
+        path = local_path(self.place_of_log)
+        if path is None:
+            raise OptionError(
+                f"option walDir: {self.store} is not a directory of this machine, which this needs;"
+                " a streaming query that reads can have a URL there"
+            )
+        return path
 
 
 KNOWN: Final = (
@@ -131,13 +149,13 @@ def read_options(given: Mapping[str, str]) -> Options:
 
     if not text("amqp.url").lower().startswith(_SCHEMES):
         raise OptionError("option amqp.url: it does not begin with amqp:// or amqps://")
-    directory = options.get("waldir")
     return Options(
         url=text("amqp.url"),
         address=text("address", options.get("path")),
         ca=Path(options["amqp.ca"]) if "amqp.ca" in options else None,
-        wal=None if directory is None else Path(directory.removeprefix("file://")),
+        store=options.get("waldir"),
         guarantee=Guarantee(one_of("deliveryGuarantee", "exactly-once", "at-least-once")),
+        names_guarantee="deliveryguarantee" in options,
         dedupe=one_of("dedupe", "none", "message-id") == "message-id",
         most_rows=whole("maxDeliveriesPerTrigger", 10_000),
         most_octets=whole("maxBytesPerTrigger", 64 << 20),

@@ -5,8 +5,12 @@ that is written again after a crash, sends nothing twice (``spool``). Spark may 
 batch again; what was sent then is known by (query, batch).
 """
 
+import contextlib
+import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -18,7 +22,11 @@ from pyspark.sql.datasource import (
 
 from router.pipeline.amqp.messages import payloads_of
 from router.pipeline.amqp.options import OptionError, Options
+from router.pipeline.amqp.parallel import DAY_SECONDS
 from router.pipeline.amqp.spool import Publisher, write_spool
+
+JOB: Final = "write-"
+"""How the names of the folders of batch jobs begin."""
 
 QUERY: Final = "sql.streaming.queryId"
 """Local property of Spark's tasks: the query id that the checkpoint keeps."""
@@ -33,7 +41,7 @@ class Spooled(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not type
         self.count = count
 
 
-def _spool(options: Options, batches: Iterator[Any], query: str) -> Spooled:
+def _spool(directory: Path, batches: Iterator[Any], query: str) -> Spooled:
     token = uuid.uuid4().hex
 
     def payloads() -> Iterator[bytes]:
@@ -42,7 +50,7 @@ def _spool(options: Options, batches: Iterator[Any], query: str) -> Spooled:
             yield from payloads_of(batch, f"{token}-{place}")
             place += batch.num_rows
 
-    name, count = write_spool(options.log, payloads())
+    name, count = write_spool(directory, payloads())
     return Spooled(query, name, count)
 
 
@@ -64,7 +72,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """Makes the rows of a task durable."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(QUERY)
-        return _spool(self._options, iterator, query or self._checkpoint)
+        return _spool(self._options.log, iterator, query or self._checkpoint)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Sends the batch."""
@@ -80,27 +88,41 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class AmqpBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed here
-    """The writer of one batch job."""
+    """The writer of one batch job; its folder in ``walDir`` goes when the job has ended."""
 
     def __init__(self, options: Options, given: Mapping[str, str]) -> None:
         self._options = options
-        self._job = f"write-{uuid.uuid4().hex}"
+        self._job = f"{JOB}{uuid.uuid4().hex}"
         options.log  # noqa: B018  it must have been given
+        sweep_old_jobs(options.log)
 
     def write(self, iterator: Iterator[Any]) -> Spooled:
         """Makes the rows of a task durable."""
-        from attrs import evolve  # noqa: PLC0415  in the executor alone
-
-        options = evolve(self._options, wal=self._options.log / self._job)
-        return _spool(options, iterator, self._job)
+        return _spool(self._options.log / self._job, iterator, self._job)
 
     def commit(self, messages: Sequence[Any]) -> None:
         """Sends everything."""
-        Publisher(self._options, self._options.log / self._job).publish(
-            self._job, 0, _given(messages)
-        )
+        directory = self._options.log / self._job
+        try:
+            Publisher(self._options, directory).publish(self._job, 0, _given(messages))
+        finally:
+            _remove(directory)
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Drops what was spooled."""
-        names = (name for name, _ in _given(messages))
-        Publisher(self._options, self._options.log / self._job).drop(names)
+        _remove(self._options.log / self._job)
+
+
+def sweep_old_jobs(directory: Path) -> None:
+    """Removes the folders of jobs that died more than a day ago, by their latest change."""
+    for folder in directory.glob(f"{JOB}*"):
+        times = [each.stat().st_mtime for each in (folder, *folder.glob("*")) if each.exists()]
+        if times and time.time() - max(times) > DAY_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a job's folder, and ``walDir`` if nothing else is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()

@@ -1,5 +1,6 @@
 """Reading ``format("amqp")``: as a stream, exactly once, and as a bounded batch.
 
+With ``minPartitions`` tasks read by links of their own (``parallel``). A stream has one otherwise:
 Spark's runner process holds the connection and the log (``wal``); what follows is in this order:
 
     latestOffset    takes what has come, makes it durable in the log, tells the last number
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -31,8 +34,17 @@ from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.messages import to_batch
 from router.pipeline.amqp.numbers import DurableCount
 from router.pipeline.amqp.options import Options
-from router.pipeline.amqp.wal import Log, LogError, read_arrow, write_arrow
+from router.pipeline.amqp.parallel import (
+    LinkShare,
+    has_links,
+    read_share,
+    share_of,
+    sweep_old_files,
+)
+from router.pipeline.amqp.wal import Log, LogError, read_arrow
 from router.pipeline.schema import MESSAGES, arrow_schema
+from router.pipeline.store import LocalStore, local_path, open_store
+from router.routes.route import Guarantee
 
 if TYPE_CHECKING:
     from router.pipeline.amqp.dialogue import Dialogue
@@ -49,6 +61,14 @@ GATHER_SECONDS: Final = 0.02
 
 LOOK_SECONDS: Final = 0.01
 """How often a batch read checks for more deliveries."""
+
+
+class Rows(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
+    """Rows that travel with the plan, as an Arrow IPC stream: no file is needed."""
+
+    def __init__(self, octets: bytes) -> None:
+        super().__init__(len(octets))
+        self.octets = octets
 
 
 class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
@@ -245,6 +265,19 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return slices
 
 
+def has_one_link(options: Options) -> bool:
+    """Returns whether a stream is read by one link on the driver, not by one in each task.
+
+    A ``walDir`` stays what its first reader made it.
+    """
+    path = local_path(options.place_of_log)
+    if path is None:
+        return False
+    if (path / "wal.json").exists():
+        return True
+    return options.partitions == 1 and not has_links(LocalStore(path))
+
+
 def link_of(options: Options, log: Log) -> HoldingLink:
     """Makes the link of a log, with the state in the log."""
     link = HoldingLink(
@@ -298,27 +331,53 @@ def _await(is_so: Callable[[], bool], dialogue: "Dialogue", seconds: float) -> N
 class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed here
     """A bounded read of the available deliveries, up to ``maxDeliveriesPerTrigger``.
 
-    ``browse`` releases everything; ``consume`` accepts it when it is durable in ``walDir``, where
-    the file is kept for tasks that are run again.
+    ``browse`` releases everything, and its rows travel with the plan. ``consume`` accepts rows
+    once they are durable in ``walDir/reads``, for tasks that are run again; these files go when a
+    later read finds them a day old.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[Slice]:
-        """Receives."""
+    def partitions(self) -> Sequence[InputPartition]:
+        """Receives, or plans a link for each task."""
+        if self._options.mode == "browse":
+            return self._browse()
+        sweep_old_files(open_store(_reads(self._options).place_of_log))
+        name, links = f"read-{uuid.uuid4().hex}", self._options.partitions
+        return [
+            LinkShare(
+                batch=0,
+                link=link,
+                links=links,
+                id=name,
+                epoch=time.time_ns(),
+                rows=share_of(self._options.most_rows, link, links),
+                stays=False,
+            )
+            for link in range(min(links, self._options.most_rows))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Returns rows; without any Spark reads an empty partition of its own."""
+        if isinstance(partition, LinkShare):
+            yield from read_share(_reads(self._options), partition)
+        elif isinstance(partition, Rows):
+            with pa.ipc.open_stream(partition.octets) as batches:
+                yield from batches
+
+    def _browse(self) -> Sequence[Rows]:
+        """Receives over one link, and releases everything."""
         from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
 
         options = self._options
-        directory = options.log / "reads"
-        directory.mkdir(parents=True, exist_ok=True)
         name = LinkName(f"spark-read-{uuid.uuid4().hex}")
         link = HoldingLink(
             name=name,
             address=options.address,
-            guarantee=options.guarantee,
+            guarantee=options.guarantee if options.names_guarantee else Guarantee.AT_LEAST_ONCE,
             window=options.most_rows,
-            gives_back=options.mode == "browse",
+            gives_back=True,
             most=options.most_rows,
             draw_number=LifeCount(time.time_ns()).draw,
         )
@@ -336,21 +395,26 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             link.drain()
             _await(lambda: link.is_drained, dialogue, options.dial_seconds)
             taken = link.take(options.most_rows, options.most_octets, 1)
-            path = directory / f"{name}.arrow"
-            if taken:
-                write_arrow(path, [to_batch(taken, options.address, 1)])
             link.give_rest_back()
-            link.accept(len(taken))
+            link.accept(len(taken))  # that is: releases, because the link gives back
             _await(lambda: not link.unsettled, dialogue, options.dial_seconds)
         finally:
             dialogue.end()
         if not taken:
             return []
+        batch = to_batch(taken, options.address, 1)
         step = -(-len(taken) // options.partitions)
-        return [
-            Slice(str(path), at, min(at + step, len(taken))) for at in range(0, len(taken), step)
-        ]
+        return [Rows(_stream_of(batch.slice(begin, step))) for begin in range(0, len(taken), step)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Returns rows."""
-        return read_slice(partition)
+
+def _reads(options: Options) -> Options:
+    """Returns the options with the directory of batch reads as ``walDir``."""
+    return attrs.evolve(options, store=f"{options.place_of_log.rstrip('/')}/reads")
+
+
+def _stream_of(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets

@@ -32,10 +32,11 @@ import pyarrow as pa
 
 from router.errors import RouterError
 from router.model.commands import Command
-from router.model.events import Event
+from router.model.events import Event, LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.net.client.sender import Outstanding, SendingLink
+from router.net.client.terminus import lacks_durability
 from router.pipeline.amqp.numbers import DurableCount
 from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import LOCK_SECONDS, LogError, read_arrow, write_arrow, write_json
@@ -158,6 +159,11 @@ class PublishingLink(SendingLink):
         self.progress.note_sent(self._next)
         self._note()
         return commands
+
+    def _begin(self, event: LinkAttached) -> None:
+        self.failure = lacks_durability(self._terms, event.target)
+        if self.failure is None:
+            SendingLink._begin(self, event)
 
     def _note(self) -> None:
         if self._ended:
