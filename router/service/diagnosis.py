@@ -60,8 +60,8 @@ class Problem:
     """A problem of the router.
 
     Attributes:
-        subject: kind of the thing affected: router, listener, container, route, peer, worker or
-            journal.
+        subject: kind of the thing affected: router, listener, container, route, peer, worker,
+            journal or ledger.
         name: its name.
         text: the problem.
         advice: what to do, or where to look.
@@ -309,6 +309,19 @@ def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _ledger(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    if snapshot.ledger_trouble is not None:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="ledger",
+            name="of the router",
+            text=f"is not kept up to date: {snapshot.ledger_trouble}; segments pile up",
+            advice=first_fitting(
+                _LEDGER_ADVICE, snapshot.ledger_trouble, "see the log for ledger lines"
+            ),
+        )
+
+
 def _log(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for worker in snapshot.workers:
         if worker.vitals.log_trouble is not None:
@@ -387,6 +400,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _silent_workers,
     _listeners,
     _journal,
+    _ledger,
     _log,
     _containers,
     _uplinks,
@@ -418,6 +432,11 @@ def _describe_stall(route: RouteRecord) -> str:
     where = "" if stall.address == route.address else f" at {stall.address!r}"
     return f"{stall.reason}{where}; nothing has moved for {show_seconds(stall.seconds)}"
 
+
+_LEDGER_ADVICE: Final = (
+    ("pyarrow", "pip install '.[spark]' in the folder of the source, and start the router again"),
+    ("no space", "make room on the disk of router.compaction; the next run goes on"),
+)
 
 _JOURNAL_ADVICE: Final = (
     ("no space", "make room on the disk of router.state; it goes on by itself then"),

@@ -122,6 +122,10 @@ class Steering(Interface):
         """Names of the containers without which the router is not ready."""
 
     @property
+    def ledger_trouble(self) -> str | None:
+        """Why the ledger is not kept up to date; None: it is, or none is kept."""
+
+    @property
     def table(self) -> RoutingTable:
         """The routing table in force."""
 
@@ -155,6 +159,7 @@ class RouterSnapshot:
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
         containers: merged records of all workers, in the order of the file.
+        ledger_trouble: why the ledger is not kept up to date; None: it is, or none is kept.
     """
 
     id: str
@@ -169,6 +174,7 @@ class RouterSnapshot:
     core: Snapshot
     routes: RouteList
     containers: tuple[ContainerRecord, ...]
+    ledger_trouble: str | None = None
 
 
 @attrs.frozen
@@ -267,6 +273,7 @@ class RouterControl:
             core=survey.core,
             routes=RouteList.of(steering.table, survey.core.routes),
             containers=survey.containers,
+            ledger_trouble=steering.ledger_trouble,
         )
 
     def _is_fresh(self, survey: _Survey) -> bool:

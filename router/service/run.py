@@ -37,7 +37,7 @@ from router.routes.table import RoutingTable
 from router.service import garbage
 from router.service.admin.keeper import AdminKeeper
 from router.service.assembly import assemble, named_listeners, share
-from router.service.compaction import LEDGER_SECONDS, compact, keep_ledger
+from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.crew import Crew, Soloist
@@ -165,6 +165,7 @@ class _Steering:
     _is_ending: bool = attrs.field(default=False, init=False)
     _kept: _Kept | None = attrs.field(default=None, init=False)
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
+    _ledger: LedgerHealth = attrs.field(factory=LedgerHealth, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -362,7 +363,7 @@ class _Steering:
                 self._journals[store] = keeper
                 if store is Store.JOURNAL and config.router.compaction is not None:
                     self._nursery.start_soon(
-                        keep_ledger, config.router.state, config.router.compaction
+                        keep_ledger, config.router.state, config.router.compaction, self._ledger
                     )
 
     async def _tell_ready(self) -> None:
@@ -394,6 +395,11 @@ class _Steering:
     def required_containers(self) -> Sequence[str]:
         """Names of the containers without which the router is not ready."""
         return (*self.config.router.wait_for, *self.wait_for)
+
+    @property
+    def ledger_trouble(self) -> str | None:
+        """Why the ledger is not kept up to date; None: it is, or none is kept."""
+        return self._ledger.trouble
 
     @property
     def table(self) -> RoutingTable:

@@ -1,5 +1,7 @@
 """What a stranger is told to fix, and in which order."""
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -9,6 +11,8 @@ from router.core.reach import sibling_name
 from router.core.snapshot import PeerRecord
 from router.routes.route import Guarantee, InDoubt, Route
 from router.routes.table import RoutingTable
+from router.service.compaction import LedgerHealth, compact, keep_ledger
+from router.service.config.process import Compaction
 from router.service.control import JournalRecord, LoginRecord
 from router.service.diagnosis import (
     Problem,
@@ -340,3 +344,35 @@ def test_a_login_that_is_refused_is_not_taken_for_a_port_where_nobody_listens() 
     error = "amqp:unauthorized-access: the peer refused us: SASL code 1 (auth)"
     problem = only(router_snapshot(containers=[container("east", error=error)]))
     assert problem.advice == "check the user and password in containers.east"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "advice"),
+    [
+        ("pyarrow is not installed", "pip install '.[spark]'"),
+        ("[Errno 28] No space left on device", "make room on the disk of router.compaction"),
+        ("something else", "see the log for ledger lines"),
+    ],
+)
+def test_a_ledger_that_is_not_kept_up_to_date_is_an_error(trouble: str, advice: str) -> None:
+    (problem,) = diagnose(router_snapshot(ledger_trouble=trouble))
+    assert (problem.severity, problem.subject) == (Severity.ERROR, "ledger")
+    assert trouble in problem.text
+    assert problem.advice.startswith(advice)
+    assert diagnose(router_snapshot()) == ()
+
+
+async def test_a_router_without_pyarrow_says_that_it_keeps_no_ledger(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    health = LedgerHealth()
+    options = Compaction(directory=tmp_path / "ledger")
+    await keep_ledger(tmp_path, options, health)
+    assert health.trouble == "pyarrow is not installed"
+
+
+async def test_a_compaction_that_fails_says_why(tmp_path: Path) -> None:
+    trouble = await compact(tmp_path, Compaction(directory=tmp_path / "ledger"))
+    assert trouble is not None
+    assert "no journal here" in trouble or "pyarrow" in trouble

@@ -317,6 +317,7 @@ class FakeSteering:
     started_at: float = 4000.0
     is_draining: bool = False
     required_containers: Sequence[str] = ()
+    ledger_trouble: str | None = None
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     reloads: int = 0
