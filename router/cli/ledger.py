@@ -60,10 +60,19 @@ def compact(state: Path, out: Path, includes_open: bool, removes: bool, as_json:
 
 @command.command("schema")
 def schema() -> None:
-    """Print the columns of the ledger, with type, unit and meaning."""
-    from router.pipeline.schema import LEDGER, PARTITIONS  # noqa: PLC0415  beside its only user
+    """Print the columns of the ledger, with type, unit and meaning, and what each code means."""
+    from router.pipeline.schema import (  # noqa: PLC0415  beside its only user
+        LEDGER,
+        NAMES,
+        PARTITIONS,
+        enumerations,
+    )
 
-    for column in (*PARTITIONS, *LEDGER):
+    for column in (*PARTITIONS, *LEDGER, *NAMES):
         kind = column.type + (" or null" if column.nullable else "")
         unit = f" ({column.unit})" if column.unit else ""
         click.echo(f"{column.name:<18} {kind:<20} {column.help}{unit}")
+    for name, codes in enumerations().items():
+        click.echo("")
+        for code, text in codes.items():
+            click.echo(f"{name:<18} {code:<20} {text}")

@@ -1,19 +1,23 @@
 """Compaction: segments of a journal become Parquet files of the ledger (``schema``).
 
     1  read the sealed segments in order; a record found in two segments counts once
-    2  write the rows of each day to temporary files in LEDGER/_tmp, and flush them
+    2  write the rows of each day to temporary files beside LEDGER, in .LEDGER.unfinished, and
+       flush them
     3  rename each file to its final name, which depends on the segment alone
-    4  record in LEDGER/_compacted that the segment is done, and the position of each origin
+    4  record in STATE/compacted that the segment is done, and the position of each origin
     5  remove the segment, if requested and if the journal has handed it over
 
 After a crash between two steps, repeating the compaction repairs everything: the same segment
-gives the same files. Spark ignores names that begin with ``_``. The segment that is still being
-written is skipped unless requested; its file is named ``-open`` and is removed once the sealed
-segment is compacted.
+gives the same files. The ledger has nothing but Parquet files, so that every reader of Parquet can
+be given the folder. The segment that is still being written is skipped unless requested; its file
+is named ``-open`` and is removed once the sealed segment is compacted.
+
+Earlier versions recorded in LEDGER/_compacted what is done; that is read, and moved.
 """
 
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -48,14 +52,15 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.sequence import SequenceFollower
-from router.pipeline.schema import FORMAT, LEDGER, arrow_schema
+from router.pipeline.schema import FORMAT, LEDGER, arrow_schema, with_names
 
 HANDED_OVER: Final = "segments"
 """Directory in the router's state for segments that the journal no longer needs."""
 
 JOURNAL: Final = "journal"
-DONE: Final = "_compacted"
-ASIDE: Final = "_tmp"
+DONE: Final = "compacted"
+FORMER_DONE: Final = "_compacted"
+FORMER_ASIDE: Final = "_tmp"
 LOCK: Final = "compaction.lock"
 
 _DAY_NS: Final = 86_400 * 1_000_000_000
@@ -89,7 +94,8 @@ _DELIVERY_KINDS: Final = np.array(sorted(DELIVERY_KINDS), dtype=np.uint8)
 _DICTIONARIES: Final = (
     "worker", "incarnation", "kind", "outcome", "guarantee", "protocol", "flags", "incoming",
     "outgoing", "message_octets", "message_format", "delivery_count", "ttl_milliseconds",
-    "address", "link_name", "container", "local", "identity",
+    "address", "link_name", "container", "local", "identity", "kind_name", "outcome_name",
+    "guarantee_name", "protocol_name", "flag_names",
 )  # fmt: skip
 """Columns with repetitive values."""
 
@@ -147,14 +153,21 @@ def compact(
     except BlockingIOError as error:
         raise CompactionError(f"{state}: another compaction is under way") from error
     try:
-        compaction = _Compaction(out, disk, includes_open)
+        compaction = _Compaction(out, disk, includes_open, _notes_of(state, out))
         for path in segments:
             if compaction.take(path) and removes and path.parent.name == HANDED_OVER:
                 disk.remove(path)
                 compaction.report.removed += 1
+        compaction.leave()
         return compaction.report
     finally:
         disk.close(lock)
+
+
+def _notes_of(state: Path, out: Path) -> Path:
+    """Returns the directory that records what of a router's state a ledger has."""
+    name = hashlib.sha256(os.fsencode(out.resolve())).hexdigest()[:16]
+    return state / DONE / name
 
 
 def _find(state: Path) -> list[Path]:
@@ -182,7 +195,9 @@ class _Compaction:
     out: Path
     disk: Disk
     includes_open: bool
+    notes: Path
     report: Compacted = attrs.field(factory=Compacted, init=False)
+    _routers: set[str] = attrs.field(factory=set, init=False)
     _follower: SequenceFollower = attrs.field(factory=SequenceFollower, init=False)
 
     def take(self, path: Path) -> bool:
@@ -219,12 +234,33 @@ class _Compaction:
         self.report.damaged_octets += sum(each.octets for each in scan.damage)
         return is_sealed
 
+    def leave(self) -> None:
+        """Removes the directories that are empty now, and the notes of segments that are gone."""
+        former = self.out / FORMER_DONE
+        for path in former.glob("*.json"):
+            if json.loads(path.read_bytes())["router"] in self._routers:
+                path.unlink()
+        for directory in (self._aside, former, self.out / FORMER_ASIDE):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+    @property
+    def _aside(self) -> Path:
+        """Directory of unfinished files: on the ledger's file system, and not in the ledger."""
+        out = self.out.resolve()
+        return out.with_name(f".{out.name}.unfinished")
+
     def _known(self, name: str) -> Mapping[str, Any] | None:
         """Returns the entry of a segment that has been compacted before."""
-        path = self.out / DONE / f"{name}.json"
-        with contextlib.suppress(FileNotFoundError):
-            noted: Mapping[str, Any] = json.loads(path.read_bytes())
-            return noted
+        former = self.out / FORMER_DONE / f"{name}.json"
+        for path in (self.notes / f"{name}.json", former):
+            with contextlib.suppress(FileNotFoundError):
+                noted: Mapping[str, Any] = json.loads(path.read_bytes())
+                if path is former:
+                    self._write_note(name, noted)
+                    former.unlink()
+                self._routers.add(noted["router"])
+                return noted
         return None
 
     def _follow(self, noted: Mapping[str, Any]) -> None:
@@ -238,7 +274,7 @@ class _Compaction:
         files: list[tuple[Path, Path]] = []
         for date, tables in content.tables():
             folder = self.out / f"date={date}" / f"router={partition_value(content.router or '')}"
-            aside = self.out / ASIDE / f"{partition_value(content.router or '')}-{date}-{name}"
+            aside = self._aside / f"{partition_value(content.router or '')}-{date}-{name}"
             self.disk.make_directory(aside.parent)
             _write(aside, tables, {"format": FORMAT, "segment": name})
             files.append((aside, folder / f"{name}.parquet"))
@@ -256,14 +292,18 @@ class _Compaction:
             "holes": [[*each.origin, each.first, each.last] for each in self._follower.holes],
             "damaged_octets": damaged_octets,
         }
-        self.disk.make_directory(self.out / DONE)
-        aside = self.out / DONE / f"{name}.unfinished"
+        self._routers.add(content.router or "")
+        self._write_note(name, noted)
+
+    def _write_note(self, name: str, noted: Mapping[str, Any]) -> None:
+        self.disk.make_directory(self.notes)
+        aside = self.notes / f"{name}.unfinished"
         with aside.open("w") as file:
             json.dump(noted, file)
             file.flush()
             os.fsync(file.fileno())
-        self.disk.rename(aside, self.out / DONE / f"{name}.json")
-        self.disk.sync_directory(self.out / DONE)
+        self.disk.rename(aside, self.notes / f"{name}.json")
+        self.disk.sync_directory(self.notes)
 
     def _forget_open(self, name: str, router: str) -> None:
         pattern = f"date=*/router={partition_value(router)}/{name}-open.parquet"
@@ -428,7 +468,8 @@ def _signed(number: int) -> int:
 
 
 def _write(path: Path, tables: list[Any], noted: Mapping[str, str]) -> None:
-    schema = arrow_schema(LEDGER).with_metadata(
+    tables = [with_names(table) for table in tables]
+    schema = tables[0].schema.with_metadata(
         {f"router.ledger.{name}": value for name, value in noted.items()}
     )
     with path.open("wb") as file:

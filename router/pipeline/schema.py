@@ -11,13 +11,28 @@ One row is one record of a journal (``router.journal.record``). Numbers without 
 stand as the signed number with the same bits. What a record does not say is 0, or null where the
 column says so. ``date`` and ``router`` stand in the path alone.
 
+Codes are numbers, for jobs; columns whose names end in ``_name`` or ``_names`` say the same in
+words, for people: dictionary-encoded strings, null where there is nothing to say. Files that were
+written before these columns do not have them.
+
 The first row group of a file holds what is not about a delivery (links, marks), so that a reader
 who filters by ``kind`` skips all others.
 """
 
+import enum
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+
+from router.journal.record import (
+    PROTOCOLS,
+    GuaranteeCode,
+    OutcomeCode,
+    RecordFlag,
+    RecordKind,
+    Resolution,
+)
 
 FORMAT: Final = "1"
 """Version of this schema; stands in each file's metadata."""
@@ -72,6 +87,15 @@ LEDGER: Final = (
     Column("local", "string", True, "", "LINK_ATTACHED: our own container-id"),
     Column("identity", "string", True, "", "LINK_ATTACHED: who the peer proved to be"),
 )
+
+NAMES: Final = (
+    Column("kind_name", "string", True, "", "``kind`` in words"),
+    Column("outcome_name", "string", True, "", "``outcome`` in words; null: none"),
+    Column("guarantee_name", "string", True, "", "``guarantee`` in words; null: unknown"),
+    Column("protocol_name", "string", True, "", "``protocol`` in words; null: not told"),
+    Column("flag_names", "string", True, "", "the bits of ``flags``, with + between; null: none"),
+)
+"""The enumerations of ``LEDGER`` in words."""
 
 PARTITIONS: Final = (
     Column("date", "date", False, "day, UTC", "of the records in the file"),
@@ -135,4 +159,80 @@ def arrow_schema(columns: tuple[Column, ...]) -> Any:
     }
     return pa.schema(
         [pa.field(column.name, types[column.type], column.nullable) for column in columns]
+    )
+
+
+def in_words(member: enum.Enum) -> str:
+    """Returns the name of an enumeration's member as the ledger writes it."""
+    return (member.name or "").lower().replace("_", "-")
+
+
+def enumerations() -> dict[str, Mapping[int, str]]:
+    """Returns what each code of each column in ``NAMES`` means; of flags, each bit."""
+    outcomes = {int(each): in_words(each) for each in OutcomeCode if each}
+    return {
+        "kind_name": {int(each): in_words(each) for each in RecordKind},
+        "outcome_name": outcomes,
+        "guarantee_name": {int(each): in_words(each) for each in GuaranteeCode if each},
+        "protocol_name": {code: protocol.value for code, protocol in PROTOCOLS.items()},
+        "flag_names": {int(each): in_words(each) for each in RecordFlag},
+    }
+
+
+def with_names(table: Any) -> Any:
+    """Adds the columns of ``NAMES`` to a table of records."""
+    import numpy as np  # noqa: PLC0415  an extra
+
+    known = enumerations()
+    kind, outcome = np.asarray(table["kind"]), np.asarray(table["outcome"])
+    resolutions = {int(each): in_words(each) for each in Resolution}
+    resolved = kind == int(RecordKind.RESOLVED)
+    codes = {
+        "kind_name": (kind, known["kind_name"]),
+        "outcome_name": (
+            np.where(resolved, outcome.astype(np.int64) + _RESOLVED, outcome),
+            {
+                **known["outcome_name"],
+                **{code + _RESOLVED: name for code, name in resolutions.items()},
+            },
+        ),
+        "guarantee_name": (np.asarray(table["guarantee"]), known["guarantee_name"]),
+        "protocol_name": (np.asarray(table["protocol"]), known["protocol_name"]),
+    }
+    for name, (column, names) in codes.items():
+        table = table.append_column(name, _dictionary(column, lambda c, n=names: _name(c, n)))
+    flags = np.asarray(table["flags"])
+    bits = known["flag_names"]
+    return table.append_column("flag_names", _dictionary(flags, lambda c: _flag_names(c, bits)))
+
+
+_RESOLVED: Final = 1 << 16
+"""Added to an outcome that is a ``Resolution``."""
+
+
+def _name(code: int, names: Mapping[int, str]) -> str | None:
+    if code in (0, _RESOLVED):
+        return None
+    return names.get(code, str(code % _RESOLVED))
+
+
+def _flag_names(flags: int, bits: Mapping[int, str]) -> str | None:
+    return "+".join(name for bit, name in bits.items() if flags & bit) or None
+
+
+def _dictionary(codes: Any, name_of: Any) -> Any:
+    """Makes a dictionary-encoded column of the names of codes; codes without a name are null."""
+    import numpy as np  # noqa: PLC0415  an extra
+    import pyarrow as pa  # noqa: PLC0415
+
+    found, places = np.unique(codes, return_inverse=True)
+    names = [name_of(int(code)) for code in found]
+    texts = sorted({name for name in names if name is not None})
+    index = [None if name is None else texts.index(name) for name in names]
+    missing = np.array([each is None for each in index], dtype=bool)
+    numbers = np.array([each or 0 for each in index], dtype=np.int32)
+    if not len(found):
+        return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(numbers[places], mask=missing[places]), pa.array(texts, pa.string())
     )

@@ -15,7 +15,7 @@ from router.journal.record import LinkDescription, RecordKind
 from router.journal.segment import SegmentScan
 from router.journal.writer import RecordWriter
 from router.pipeline.compaction import CompactionError, compact
-from router.pipeline.schema import LEDGER, PARTITIONS
+from router.pipeline.schema import LEDGER, NAMES, PARTITIONS, enumerations
 from tests.support.journal import SECOND_NS, SOURCE, START_NS, TARGET, append, key, write_life
 
 DAY_NS = 86_400 * SECOND_NS
@@ -125,7 +125,7 @@ def test_a_run_that_was_killed_before_its_note_gives_the_same_files(tmp_path: Pa
     before = {
         name: (tmp_path / "ledger" / name).read_bytes() for name in files(tmp_path / "ledger")
     }
-    for note in (tmp_path / "ledger" / "_compacted").glob("*.json"):
+    for note in (tmp_path / "compacted").rglob("*.json"):
         note.unlink()
     compact(tmp_path, tmp_path / "ledger")
     after = {name: (tmp_path / "ledger" / name).read_bytes() for name in files(tmp_path / "ledger")}
@@ -245,5 +245,63 @@ def test_the_command_compacts_and_every_column_says_what_it_is(tmp_path: Path) -
     assert result.exit_code == 0, result.output
     assert result.output.startswith("1 segments, 4 records in 1 files")
     told = CliRunner().invoke(main, ["ledger", "schema"]).output.splitlines()
-    assert [line.split()[0] for line in told] == [each.name for each in (*PARTITIONS, *LEDGER)]
-    assert all(each.help for each in (*PARTITIONS, *LEDGER))
+    columns = (*PARTITIONS, *LEDGER, *NAMES)
+    assert [line.split()[0] for line in told[: len(columns)]] == [each.name for each in columns]
+    assert all(each.help for each in columns)
+    codes = {tuple(line.split()) for line in told[len(columns) :]}
+    assert ("kind_name", "3", "sent") in codes
+    assert ("guarantee_name", "3", "exactly-once") in codes
+    assert ("protocol_name", "2", "amqp-0-9-1") in codes
+    file = pq.ParquetFile(next((tmp_path / "ledger").glob("date=*/router=*/*.parquet")))
+    assert set(file.schema_arrow.names) == {each.name for each in (*LEDGER, *NAMES)}
+
+
+def test_codes_stand_in_words_beside_the_numbers(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    (path,) = (tmp_path / "ledger").glob("date=*/router=*/*.parquet")
+    table = pq.ParquetFile(path).read()
+    words = enumerations()
+    for row in table.to_pylist():
+        assert row["kind_name"] == words["kind_name"][row["kind"]]
+        assert row["outcome_name"] == words["outcome_name"].get(row["outcome"])
+        assert row["protocol_name"] == words["protocol_name"].get(row["protocol"])
+        flags = set((row["flag_names"] or "").split("+")) - {""}
+        assert flags == {name for bit, name in words["flag_names"].items() if row["flags"] & bit}
+    assert {"received", "sent", "outcome"} <= set(table["kind_name"].to_pylist())
+    assert "accepted" in table["outcome_name"].to_pylist()
+
+
+def test_a_ledger_has_nothing_but_parquet_files(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    out = tmp_path / "ledger"
+    compact(tmp_path, out)
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert files
+    assert {path.suffix for path in files} == {".parquet"}
+    assert not (tmp_path / ".ledger.unfinished").exists()
+    assert compact(tmp_path, out).segments == 0
+
+
+def test_the_notes_of_a_former_version_are_read_and_moved(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    out = tmp_path / "ledger"
+    compact(tmp_path, out)
+    (note,) = (tmp_path / "compacted").rglob("*.json")
+    (out / "_compacted").mkdir()
+    (out / "_tmp").mkdir()
+    (out / "_compacted/other.json").write_text('{"router": "another"}')
+    note.rename(out / "_compacted" / note.name)
+    assert compact(tmp_path, out).segments == 0
+    assert note.exists()
+    assert [path.name for path in (out / "_compacted").iterdir()] == ["other.json"], "not ours"
+    (out / "_compacted/other.json").unlink()
+    compact(tmp_path, out)
+    assert not (out / "_compacted").exists()
+    assert not (out / "_tmp").exists()
