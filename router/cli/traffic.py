@@ -72,6 +72,7 @@ def command(
     if follow and (out is None or checkpoint is None or len(ledgers) != 1):
         raise click.UsageError("--follow needs one LEDGER, --out and --checkpoint")
     with pipeline(need_spark):
+        from router.pipeline.leases import reading  # noqa: PLC0415  an extra
         from router.pipeline.traffic import Alert, summarize  # noqa: PLC0415  an extra
         from router.pipeline.traffic import follow as begin  # noqa: PLC0415
 
@@ -90,7 +91,8 @@ def command(
                     is_once=is_once,
                 ).awaitTermination()
                 return
-            found = summarize(spark, ledgers, since=since, until=until, seconds=seconds)
+            with reading(ledgers):
+                found = summarize(spark, ledgers, since=since, until=until, seconds=seconds)
     if as_json:
         print_json(attrs.asdict(found))
     else:

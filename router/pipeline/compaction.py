@@ -52,7 +52,8 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.sequence import SequenceFollower
-from router.pipeline.schema import FORMAT, LEDGER, arrow_schema, with_names
+from router.pipeline.schema import DICTIONARIES, FORMAT, LEDGER, arrow_schema, with_names
+from router.pipeline.tree import Tree
 
 HANDED_OVER: Final = "segments"
 """Directory in the router's state for segments that the journal no longer needs."""
@@ -91,13 +92,6 @@ _ROWS: Final = np.dtype(
 
 assert _ROWS.itemsize == ROW.size
 _DELIVERY_KINDS: Final = np.array(sorted(DELIVERY_KINDS), dtype=np.uint8)
-_DICTIONARIES: Final = (
-    "worker", "incarnation", "kind", "outcome", "guarantee", "protocol", "flags", "incoming",
-    "outgoing", "message_octets", "message_format", "delivery_count", "ttl_milliseconds",
-    "address", "link_name", "container", "local", "identity", "kind_name", "outcome_name",
-    "guarantee_name", "protocol_name", "flag_names",
-)  # fmt: skip
-"""Columns with repetitive values."""
 
 
 class CompactionError(RouterError):
@@ -127,7 +121,7 @@ class Compacted:
 
 def compact(
     state: Path,
-    out: Path,
+    out: str | Path,
     *,
     includes_open: bool = False,
     removes: bool = False,
@@ -137,7 +131,7 @@ def compact(
 
     Args:
         state: state directory of the router, or a directory of segments.
-        out: the ledger; made if it does not exist.
+        out: the ledger, as path or URL (``store``); made if it does not exist.
         includes_open: also compacts the unsealed segment, of a router that was killed.
         removes: removes segments that the journal has handed over, once they are compacted.
         disk: the operating system's disk, or a test's.
@@ -148,12 +142,13 @@ def compact(
     """
     disk = disk or Disk()
     segments = _find(state)
+    ledger = Tree.open(str(out))
     try:
         lock = disk.lock(state / LOCK)
     except BlockingIOError as error:
         raise CompactionError(f"{state}: another compaction is under way") from error
     try:
-        compaction = _Compaction(out, disk, includes_open, _notes_of(state, out))
+        compaction = _Compaction(ledger, disk, includes_open, _notes_of(state, ledger))
         for path in segments:
             if compaction.take(path) and removes and path.parent.name == HANDED_OVER:
                 disk.remove(path)
@@ -164,9 +159,9 @@ def compact(
         disk.close(lock)
 
 
-def _notes_of(state: Path, out: Path) -> Path:
+def _notes_of(state: Path, ledger: Tree) -> Path:
     """Returns the directory that records what of a router's state a ledger has."""
-    name = hashlib.sha256(os.fsencode(out.resolve())).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(ledger.path or ledger.root)).hexdigest()[:16]
     return state / DONE / name
 
 
@@ -192,7 +187,7 @@ def _find(state: Path) -> list[Path]:
 class _Compaction:
     """One run."""
 
-    out: Path
+    out: Tree
     disk: Disk
     includes_open: bool
     notes: Path
@@ -224,10 +219,11 @@ class _Compaction:
         is_sealed = scan.tail is Tail.SEALED
         if content.router is None or not (is_sealed or self.includes_open):
             return False
-        self._store(name if is_sealed else f"{name}-open", content)
+        files = self._store(name if is_sealed else f"{name}-open", content)
         if is_sealed:
             self._note(name, content, sum(each.octets for each in scan.damage))
-            self._forget_open(name, content.router)
+            for file in files:
+                self.out.remove(file.replace(f"{name}.", f"{name}-open."))
         self.report.segments += 1
         self.report.missing += sum(each.last - each.first + 1 for each in self._follower.holes)
         self._follower.holes.clear()
@@ -236,29 +232,34 @@ class _Compaction:
 
     def leave(self) -> None:
         """Removes the directories that are empty now, and the notes of segments that are gone."""
-        former = self.out / FORMER_DONE
-        for path in former.glob("*.json"):
-            if json.loads(path.read_bytes())["router"] in self._routers:
-                path.unlink()
-        for directory in (self._aside, former, self.out / FORMER_ASIDE):
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+        if self.out.path is not None:
+            former = self.out.path / FORMER_DONE
+            for path in former.glob("*.json"):
+                if json.loads(path.read_bytes())["router"] in self._routers:
+                    path.unlink()
+            for directory in (former, self.out.path / FORMER_ASIDE):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+        self._aside.leave()
 
     @property
-    def _aside(self) -> Path:
+    def _aside(self) -> Tree:
         """Directory of unfinished files: on the ledger's file system, and not in the ledger."""
-        out = self.out.resolve()
-        return out.with_name(f".{out.name}.unfinished")
+        return self.out.aside()
 
     def _known(self, name: str) -> Mapping[str, Any] | None:
         """Returns the entry of a segment that has been compacted before."""
-        former = self.out / FORMER_DONE / f"{name}.json"
-        for path in (self.notes / f"{name}.json", former):
+        places = [self.notes / f"{name}.json"]
+        former = None
+        if self.out.path is not None:
+            former = self.out.path / FORMER_DONE / f"{name}.json"
+            places.append(former)
+        for path in places:
             with contextlib.suppress(FileNotFoundError):
                 noted: Mapping[str, Any] = json.loads(path.read_bytes())
                 if path is former:
                     self._write_note(name, noted)
-                    former.unlink()
+                    path.unlink()
                 self._routers.add(noted["router"])
                 return noted
         return None
@@ -270,20 +271,20 @@ class _Compaction:
             for worker, incarnation, following in noted["expected"]
         }
 
-    def _store(self, name: str, content: "_Content") -> None:
-        files: list[tuple[Path, Path]] = []
+    def _store(self, name: str, content: "_Content") -> list[str]:
+        """Writes the files of a segment; returns their names in the ledger."""
+        files: list[tuple[str, str]] = []
+        router = partition_value(content.router or "")
         for date, tables in content.tables():
-            folder = self.out / f"date={date}" / f"router={partition_value(content.router or '')}"
-            aside = self._aside / f"{partition_value(content.router or '')}-{date}-{name}"
-            self.disk.make_directory(aside.parent)
-            _write(aside, tables, {"format": FORMAT, "segment": name})
-            files.append((aside, folder / f"{name}.parquet"))
+            unfinished = f"{router}-{date}-{name}"
+            with self._aside.writing(unfinished) as file:
+                _write(file, tables, {"format": FORMAT, "segment": name})
+            files.append((unfinished, f"date={date}/router={router}/{name}.parquet"))
             self.report.rows += sum(table.num_rows for table in tables)
-        for aside, final in files:
-            self.disk.make_directory(final.parent)
-            self.disk.rename(aside, final)
-            self.disk.sync_directory(final.parent)
-            self.report.files.append(str(final.relative_to(self.out)))
+        for unfinished, final in files:
+            self.out.place(self._aside, unfinished, final)
+            self.report.files.append(final)
+        return [final for _, final in files]
 
     def _note(self, name: str, content: "_Content", damaged_octets: int) -> None:
         noted = {
@@ -304,11 +305,6 @@ class _Compaction:
             os.fsync(file.fileno())
         self.disk.rename(aside, self.notes / f"{name}.json")
         self.disk.sync_directory(self.notes)
-
-    def _forget_open(self, name: str, router: str) -> None:
-        pattern = f"date=*/router={partition_value(router)}/{name}-open.parquet"
-        for path in self.out.glob(pattern):
-            self.disk.remove(path)
 
 
 class _Content:
@@ -467,16 +463,13 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _write(path: Path, tables: list[Any], noted: Mapping[str, str]) -> None:
+def _write(file: Any, tables: list[Any], noted: Mapping[str, str]) -> None:
     tables = [with_names(table) for table in tables]
     schema = tables[0].schema.with_metadata(
         {f"router.ledger.{name}": value for name, value in noted.items()}
     )
-    with path.open("wb") as file:
-        with pq.ParquetWriter(
-            file, schema, compression="zstd", use_dictionary=list(_DICTIONARIES)
-        ) as writer:
-            for table in tables:
-                writer.write_table(table)
-        file.flush()
-        os.fsync(file.fileno())
+    with pq.ParquetWriter(
+        file, schema, compression="zstd", use_dictionary=list(DICTIONARIES)
+    ) as writer:
+        for table in tables:
+            writer.write_table(table)

@@ -97,6 +97,14 @@ NAMES: Final = (
 )
 """The enumerations of ``LEDGER`` in words."""
 
+DICTIONARIES: Final = (
+    "worker", "incarnation", "kind", "outcome", "guarantee", "protocol", "flags", "incoming",
+    "outgoing", "message_octets", "message_format", "delivery_count", "ttl_milliseconds",
+    "address", "link_name", "container", "local", "identity", "kind_name", "outcome_name",
+    "guarantee_name", "protocol_name", "flag_names",
+)  # fmt: skip
+"""Columns with repetitive values."""
+
 PARTITIONS: Final = (
     Column("date", "date", False, "day, UTC", "of the records in the file"),
     Column("router", "string", False, "", "id of the router"),

@@ -22,7 +22,7 @@ from router.journal.disk import Disk
 
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 _AS_PYARROW_HAS_IT: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
-_OBJECT_STORES: Final = frozenset(("s3", "gcs", "abfs"))
+OBJECT_STORES: Final = frozenset(("s3", "gcs", "abfs"))
 """File systems of PyArrow that show a file only when it is complete."""
 
 
@@ -179,7 +179,7 @@ class RemoteStore:
     def write(self, name: str, octets: bytes) -> None:
         """Writes a file, replacing an existing one; durable on return."""
         final = f"{self.directory}/{name}"
-        if self.system.type_name in _OBJECT_STORES:
+        if self.system.type_name in OBJECT_STORES:
             self._put(final, octets)
             return
         self.system.create_dir(self.directory, recursive=True)
