@@ -307,7 +307,7 @@ class Log:
         if not self._pending:
             return bytearray()
         fence = own_block(
-            RecordKind.FENCE, self.incarnation, now_ns, durable_octets=segment.durable_octets
+            RecordKind.FENCE, self.incarnation, now_ns, durable_octets=segment.flushed_octets
         )
         return bytearray().join((fence, *self._pending))
 

@@ -11,9 +11,10 @@
 
 The head contains what a reader without older segments needs: the next sequence number of each
 origin, so that missing records are detected, and every live link. Each commit begins with a
-FENCE, which states how much of the segment was durable before it. A crash may tear the last
-commit, whose pages reach the disk in any order. A segment that is full, or found at the next start,
-is cut behind its last whole block and sealed with SEGMENT_END, which is then its last block.
+FENCE, which states how much of the segment was durable before it: nothing in the first one, whose
+flush makes the head durable as well. A crash may tear the last commit, whose pages reach the disk
+in any order. A segment that is full, or found at the next start, is cut behind its last whole block
+and sealed with SEGMENT_END, which is then its last block.
 
 At the first octet p that begins no whole block:
 

@@ -32,13 +32,16 @@ class SegmentFile:
 
     Attributes:
         begun_ns: when.
-        durable_octets: all before it is durable; the next commit goes here.
+        durable_octets: all before it is durable, but for the head, which the first commit makes so;
+            the next commit goes here.
+        flushed_octets: all before it is durable.
         zeroed_octets: up to here the file has been filled.
     """
 
     def __init__(self, disk: Disk, file: int, *, head_octets: int, begun_ns: int) -> None:
         self.begun_ns = begun_ns
         self.durable_octets = head_octets
+        self.flushed_octets = 0
         self.zeroed_octets = 0
         self._disk = disk
         self._file = file
@@ -102,6 +105,7 @@ class SegmentFile:
         """
         self._disk.flush(self._file)
         self.durable_octets += group_octets
+        self.flushed_octets = self.durable_octets
 
     def seal(self, *, incarnation: int, time_ns: int) -> None:
         """Cuts and seals the file as far as the disk allows, and closes it.

@@ -1,11 +1,13 @@
 import errno
 import random
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.journal.block import BlockFlag, Origin
+from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.protocol import Health
 from router.journal.record import LinkDescription, Record, RecordKind
@@ -444,6 +446,29 @@ def test_whatever_is_called_durable_survives_any_crash_in_order_and_once(
         for origin, durable in told.items():
             if origin.incarnation == incarnation:
                 assert follower.expected.get(origin, 1) >= durable
+
+
+@pytest.mark.parametrize("operations", range(3, 11))
+def test_a_head_that_was_never_flushed_is_no_damage(operations: int) -> None:
+    """Its octets become durable with the first commit: a crash in that one may tear both."""
+    disk = FakeDisk()
+    log = opened(disk)
+    writer = new_writer()
+    for number in range(40):
+        key = LinkKey(TARGET + number)
+        name = f"a link with a long name, {number}"
+        link = LinkDescription(key=key, is_incoming=False, local="dc1", remote="b", name=name)
+        writer.link_attached(START_NS, link)
+    append(log, writer)
+    log.commit(START_NS)
+    write_life(writer, 0)
+    append(log, writer)
+    disk.crash_at = disk.operations + operations
+    with suppress(CrashError):
+        log.commit(START_NS + 300 * SECOND_NS)  # begins a segment
+    for seed in range(40):
+        replayed = replay(DIRECTORY, disk=disk.crashed(random.Random(seed)))
+        assert (replayed.damage, replayed.holes) == ([], [])
 
 
 @pytest.mark.parametrize("is_like_ours", [False, True])
