@@ -167,6 +167,7 @@ def test_a_router_without_credit_stops_who_writes(url: str) -> None:
         *((str(each), f"plain.{each}") for each in PROTOCOLS),
         ("amqp-0-9-1", "shop/eu"),
         ("amqp-0-9r1", "shop9/eu"),
+        ("amqp-0-10", "shop10/eu"),
     ],
 )
 def test_lines_go_over_every_protocol_and_to_an_exchange_with_a_key(

@@ -171,20 +171,14 @@ class BrokerSession(Session):
         if awaited is None or awaited[0] != number:
             return
         self._awaited = None
-        missing = self._missing(awaited[1], self._found.pop(number, None))
-        if missing is not None:
-            self.end(Condition(NOT_FOUND, missing))
-        else:
-            self._go_on()
-
-    @staticmethod
-    def _missing(command: r.Command, found: Any) -> str | None:
-        """Returns what a query did not find; None: it was found."""
+        command, found = awaited[1], self._found.pop(number, None)
         if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
-            return f"no queue {command.queue!r}"
+            self.end(Condition(NOT_FOUND, f"no queue {command.queue!r}"))
+            return
         if isinstance(command, r.ExchangeQuery) and getattr(found, "not_found", True):
-            return f"no exchange {command.name!r}"
-        return None
+            # A router says here what the session has declared; this asks for what is routed.
+            self._script.appendleft(r.ExchangeDeclare(exchange=command.name, passive=True))
+        self._go_on()
 
     def completed_by_broker(self, number: int, note: Any) -> None:
         """Handles the completion of a command with a note."""
