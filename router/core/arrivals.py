@@ -85,7 +85,7 @@ class Arrivals:
         protocol = pairings[0].delivery.protocol
         usual = None
         if bulk.shortcuts is not None and isinstance(pairings, list):
-            has_address = incoming.address is not None
+            has_address = incoming.address is not None and incoming.names is None
             usual = bulk.shortcuts.enter(
                 pairings, entries, numbered, source, waits, protocol, has_address
             )
@@ -127,7 +127,7 @@ class Arrivals:
                 and delivery.ttl_milliseconds is None
                 and not (delivery.delivery_count or delivery.message_format)
                 and delivery.protocol is protocol
-                and (incoming.address is not None or not delivery.address)
+                and not _own_address(incoming, delivery)
             ):
                 run.append(delivery)
                 continue
@@ -253,7 +253,11 @@ class Arrivals:
 
 
 def _own_address(incoming: IncomingLink, delivery: ReceivedDelivery) -> str:
-    """Returns a delivery's address if its link is to the anonymous terminus; otherwise ``""``."""
-    if incoming.address is not None or not delivery.address:
+    """Returns a delivery's address if it has one beside its link's; otherwise ``""``."""
+    if not delivery.address:
+        return ""
+    if incoming.names is not None:
+        return delivery.address
+    if incoming.address is not None:
         return ""
     return inside(incoming.key.vhost, delivery.address)

@@ -14,7 +14,9 @@ from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink
 from router.model.identity import LinkId
 from router.model.terminus import (
+    ADDRESSES,
     ALL_OUTCOMES,
+    SUBSCRIPTION,
     ExpiryPolicy,
     ReceiverSettleMode,
     Role,
@@ -126,10 +128,10 @@ def _attach_sender(
         name=uplink.name,
         role=Role.SENDER,
         source=Source(address=uplink.node.key.address, outcomes=ALL_OUTCOMES),
-        target=Target(address=uplink.address),
+        target=Target(address=uplink.address if uplink.names is None else None),
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
-        properties=_declaring(route, capabilities) | _announcing(uplink),
+        properties=_declaring(route, capabilities) | _announcing(uplink) | _spreading(uplink),
     )
 
 
@@ -143,12 +145,24 @@ def _attach_receiver(
         name=uplink.name,
         role=Role.RECEIVER,
         source=Source(address=uplink.address, outcomes=ALL_OUTCOMES),
-        target=Target(address=uplink.node.key.address),
+        target=Target(address=None if route.pulls_many else uplink.node.key.address),
         # asked for plainly: some brokers take "mixed" as leave to settle everything
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
-        properties=_declaring(route, capabilities),
+        properties=_declaring(route, capabilities) | _subscribing(uplink, capabilities),
     )
+
+
+def _spreading(uplink: Uplink) -> dict[object, object]:
+    """Returns the link property with the pattern of the addresses that a link carries."""
+    return {} if uplink.names is None else {ADDRESSES: uplink.address}
+
+
+def _subscribing(uplink: Uplink, capabilities: Capabilities) -> dict[object, object]:
+    """Returns the link property that has a broker keep the queue of an exchange."""
+    if uplink.subscription is None or not capabilities.subscribes:
+        return {}
+    return {SUBSCRIPTION: uplink.subscription}
 
 
 def _announcing(uplink: Uplink) -> dict[object, object]:

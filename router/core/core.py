@@ -121,6 +121,7 @@ class Core:
         self._memories = parts.memories
         self._network = parts.network
         self._polls = parts.polls
+        self._postponer = parts.postponer
         self._resumer = parts.resumer
         self._settler = parts.settler
         self._strander = parts.strander
@@ -374,6 +375,7 @@ class Core:
         self._queue_returned()
         self._resumer.pump()
         self._strander.bury(self._settler.take_dead())
+        self._postponer.take()
         self._polls.take_newcomers()
         self._ways.review()  # before anything goes back for that nobody receives here
         while touched := turn.take_touched():
@@ -383,11 +385,13 @@ class Core:
                 self._turner.review(node)
                 self._forwarder.pump(node)
                 self._strander.review(node)
+                self._postponer.review(node)
                 if node.uncredited and node.is_vacant:
                     self._granter.receivers_changed(node)
                 self._polls.review(node)
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
+            self._postponer.take()
             self._queue_returned()
         self._end_unlisted()
         self._attach_once_more()

@@ -24,6 +24,9 @@ from router.model.identity import LinkId
 AHEAD_OCTETS: Final = 4 << 20
 """Payload without an outcome above which a connection gets nothing ahead of credit."""
 
+POSTPONED_MOST: Final = 50_000
+"""Deliveries of one link that are put off, above which it gets no credit (``postponing``)."""
+
 AHEAD_DELIVERIES: Final = 1 << 16
 """The number beyond the credit that engines of this worker get: they do not count it."""
 
@@ -65,7 +68,7 @@ class Granter:
             for incoming in node.feeds:
                 if not node.is_paused and width_for(node, incoming):
                     self._turn.review_credit(incoming)  # a receiver without credit is no way for it
-                elif incoming.address is not None:
+                elif not incoming.is_relayed:
                     self.withdraw(incoming)
         elif node.width != node.granted_width or node.has_ways:
             self._turn.review_credits(node.feeds)
@@ -116,11 +119,16 @@ class Granter:
         if credit is None:
             if may_be_ahead:
                 self._review_ahead(incoming)
-            return
+            changed = abs(incoming.postponed - incoming.beside)
+            if not changed or 8 * changed < incoming.link_credit or incoming.credit <= 0:
+                return
+            credit = incoming.credit
         if may_be_ahead:
             incoming.offer_ahead(self._find_ahead(incoming, connection))
         incoming.grant(credit)
-        self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
+        incoming.beside = incoming.postponed
+        order = GrantCredit(link, credit, ahead=incoming.ahead, beside=incoming.beside)
+        self._turn.order(incoming, order)
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
         """Returns the credit to grant on a link; None: no change."""
@@ -128,7 +136,9 @@ class Granter:
             return None
         if self._is_over_budget(incoming, connection):
             return None
-        if incoming.address is None:
+        if incoming.postponed >= POSTPONED_MOST:
+            credit = None
+        elif incoming.is_relayed:
             credit = grant(
                 incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
             )
@@ -225,7 +235,7 @@ class Granter:
             whether it has credit now.
         """
         link, connection = incoming.link, incoming.connection
-        if link is None or connection is None or incoming.address is None:
+        if link is None or connection is None or incoming.is_relayed:
             return False
         if incoming.adrift or incoming.is_reducing:
             return False

@@ -64,6 +64,7 @@ class Detacher:
         *,
         closed: bool = True,
         keeping: Keeping | None = None,
+        unsubscribes: bool = False,
     ) -> None:
         """Detaches a link from our side; a suspended one is forgotten.
 
@@ -72,13 +73,14 @@ class Detacher:
             condition: the error, if any.
             closed: its terminus ends too.
             keeping: how long its terminus is kept, if other than agreed with the peer.
+            unsubscribes: the binding that feeds it ends, too.
         """
         if link.link is None or link.is_detached:
             self.expire(link)
             return
         self._lanes.leave(link)
         self._take_back(link, is_lost=False)
-        self._turn.order(link, DetachLink(link.link, closed, condition))
+        self._turn.order(link, DetachLink(link.link, closed, condition, unsubscribes))
         is_whole = not closed and condition is None
         is_numbered = is_whole and link.session is not None and bool(link.unsettled)
         self._lost(
@@ -339,7 +341,7 @@ class Detacher:
     def end_senders(self, node: Node, reason: Condition) -> None:
         """Detaches the senders of a node that is gone; those to the anonymous terminus stay."""
         for link in tuple(node.feeds):
-            if link.address is not None:
+            if not link.is_relayed:
                 self.detach(link, reason)
             else:
                 self.close_feed(node, link)

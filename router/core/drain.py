@@ -17,6 +17,7 @@ from router.core.detach import Detacher
 from router.core.lanes import Lanes
 from router.core.node import feed_of, in_custody
 from router.core.passage import Passages
+from router.core.postponing import Postponer
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, Link, OutgoingLink, is_away
@@ -39,7 +40,9 @@ class Drainer:
         *,
         lanes: Lanes,
         passages: Passages,
+        postponer: Postponer,
     ) -> None:
+        self._postponer = postponer
         self._registry = state.registry
         self._turn = state.turn
         self._alarms = state.alarms
@@ -141,6 +144,8 @@ class Drainer:
         links = [attempt.outgoing for attempt in attempts if attempt.outgoing is not None]
         if links:
             return any(not is_away(link) for link in links)
+        if pairing.fan is not None or self._postponer.holds(pairing):
+            return False  # put off
         node = feed_of(pairing).node
         return bool(node.outgoing) or self._uplinks.is_attaching(node, Role.SENDER)
 

@@ -26,7 +26,9 @@ from router.core.memories import Memories
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Guests, Passages
+from router.core.pulls import Pulls
 from router.core.reach import is_sibling
+from router.core.refusals import Refusals
 from router.core.relay import Relay
 from router.core.resume import Resumer
 from router.core.settle import Settler
@@ -59,6 +61,7 @@ from router.model.events import (
     OutputPending,
     PartsTaken,
     SessionEnded,
+    SubscriptionEnded,
     WaysAdvertised,
 )
 from router.model.identity import ConnectionId, DeliveryNumber
@@ -87,6 +90,8 @@ class Events:
     _memories: Memories
     _network: Network
     _passages: Passages
+    _pulls: Pulls
+    _refusals: Refusals
     _relay: Relay
     _resumer: Resumer
     _settler: Settler
@@ -113,6 +118,7 @@ class Events:
             AttachConfirmed: self._attach_confirmed,
             LinkDetached: self._detached,
             SessionEnded: self._session_ended,
+            SubscriptionEnded: self._subscription_ended,
             AddressesWatched: self._watchers.begin,
             AddressesReached: self._watchers.reached,
             OutputPending: self._output_pending,
@@ -248,6 +254,10 @@ class Events:
         assert isinstance(event, SessionEnded)
         self._detacher.session_ended(connection, event.session)
 
+    def _subscription_ended(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, SubscriptionEnded)
+        self._uplinks.subscription_ended(connection, event)
+
     # --- deliveries -------------------------------------------------------------------------------
 
     def _received(self, connection: Connection, event: Event) -> None:
@@ -270,7 +280,9 @@ class Events:
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
         self._state.turn.review_credit(incoming)
-        if isinstance(feed, Feed):
+        if incoming.names is not None:
+            self._pulls.received(incoming, event.deliveries)
+        elif isinstance(feed, Feed):
             self._lanes.consider(feed.node)
             self._forwarder.received(feed, event.deliveries)
         else:
@@ -331,8 +343,9 @@ class Events:
         self._state.turn.mention(detached)
 
     def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
-        self._state.ledger.receiver_updated(link, event)
-        self._settler.receiver_updated(link, event)
+        for each in self._refusals.read(link, event):
+            self._state.ledger.receiver_updated(link, each)
+            self._settler.receiver_updated(link, each)
 
     def _sender_updated(self, link: IncomingLink, event: DeliveriesUpdated) -> None:
         self._state.ledger.sender_updated(link, event)

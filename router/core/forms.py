@@ -49,6 +49,8 @@ class Forms:
         )
         if link.carries_tags and pairing.parts is None:
             self._ledger.give_id(pairing, outgoing)
+        if link.names is not None:
+            outgoing.address = link.names.find(delivery.address)
         if link.is_traced:
             outgoing.hops = self._hops(link, pairing)
         if link.is_router:

@@ -12,6 +12,7 @@ from router.core.uplink import Uplink
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.model.events import LinkAttached
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
+from router.routes.pulling import SourceNames
 
 
 class Joiner:
@@ -88,6 +89,7 @@ class Joiner:
             wants_settled=event.sender_settle_mode is SenderSettleMode.SETTLED,
             settles_second=event.receiver_settle_mode is ReceiverSettleMode.SECOND,
             max_message_octets=event.max_message_octets,
+            names=uplink.names,
         )
         meet(link, connection, event.properties)
         if is_sibling(connection):
@@ -119,6 +121,8 @@ class Joiner:
             link_credit=node.route.link_credit
             or self._attach_requests.of(uplink).link_credit
             or self._settings.link_credit,
+            names=SourceNames(node.route) if node.route.pulls_many else None,
+            scatters=uplink.scatters,
         )
         meet(link, connection, event.properties)
         self._registry.attach(connection, link)

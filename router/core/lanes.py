@@ -218,6 +218,7 @@ class Lanes:
         return (
             self._knows(link)
             and link.address is not None
+            and link.names is None
             and not link.unsettled_limit
             and (link.connection is None or link.connection.pace is None)
             and link.discarding is None
@@ -230,6 +231,7 @@ class Lanes:
     def _fits_outgoing(self, link: OutgoingLink) -> bool:
         return (
             self._knows(link)
+            and link.names is None
             and not (link.adrift or link.resuming)
             and link.unconfirmed is None
             and not (link.is_draining or link.carries_tags or (link.traces and link.is_traced))
@@ -542,7 +544,7 @@ class Lanes:
             return
         nodes: dict[Node, None] = {}
         for link in grantable:
-            if link.address is None or link.is_express:
+            if link.is_relayed or link.is_express:
                 continue
             node = feed_of_link(link).node
             if node.is_express:

@@ -17,11 +17,8 @@ from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
 from router.model.ways import Stop
-from router.routes.route import Distribution, Guarantee, Route, Unroutable
+from router.routes.route import Distribution, Guarantee, Route
 from router.routes.table import Match
-
-_ANSWERED = frozenset({Unroutable.REJECT, Unroutable.DEAD_LETTER})
-"""Settings of ``unroutable`` with which no undeliverable delivery waits."""
 
 
 class Direction(enum.Enum):
@@ -73,9 +70,14 @@ def mark_of(connection: Connection) -> str:
 
 @attrs.define(eq=False)
 class Feed(Queue):
-    """What one incoming link brings to one node."""
+    """The deliveries of one incoming link at one node.
+
+    Attributes:
+        put_off: how many deliveries, beside those in the queue, are put off (``postponing``).
+    """
 
     node: "Node"
+    put_off: int = 0
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -202,7 +204,7 @@ class Node:
     @property
     def is_vacant(self) -> bool:
         """Whether nobody receives or is expected, and the route answers what comes all the same."""
-        return self.route.unroutable in _ANSWERED and not (
+        return self.route.answers_vacant and not (
             self.outgoing or self.returning or self.pending or self.awaited
         )
 
@@ -244,6 +246,7 @@ class Node:
         link.settles_on_send = link.wants_settled or self.is_lossy
         link.is_unrestricted = not (
             link.settles_on_send
+            or link.names is not None
             or link.is_traced
             or (link.is_router and self.is_recorded)
             or route.ttl_seconds is not None

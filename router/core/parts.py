@@ -28,7 +28,10 @@ from router.core.network import Network
 from router.core.passage import Guests, Passages
 from router.core.pausing import Pauser
 from router.core.polls import Polls
+from router.core.postponing import Postponer
+from router.core.pulls import Pulls
 from router.core.reach import Reach
+from router.core.refusals import Refusals
 from router.core.relay import Relay
 from router.core.reload import Reloader
 from router.core.resolve import Resolver
@@ -107,7 +110,24 @@ class Parts:
     @cached_property
     def strander(self) -> Strander:
         """Handles deliveries that no receiver can take."""
-        return Strander(self.state, self.settler, self.uplinks, self.detacher)
+        return Strander(
+            self.state, self.settler, self.uplinks, self.detacher, refusals=self.refusals
+        )
+
+    @cached_property
+    def refusals(self) -> Refusals:
+        """Handles the outcomes by which targets refuse what they have no binding for."""
+        return Refusals(self.state, self.settler)
+
+    @cached_property
+    def postponer(self) -> Postponer:
+        """Keeps deliveries that are retried later."""
+        return Postponer(self.state, self.settler, self.random)
+
+    @cached_property
+    def pulls(self) -> Pulls:
+        """Forwards deliveries that are pulled by pattern."""
+        return Pulls(self.forwarder, self.relay, self.postponer)
 
     @cached_property
     def relay(self) -> Relay:
@@ -119,6 +139,8 @@ class Parts:
             self.attacher,
             self.uplinks,
             detacher=self.detacher,
+            postponer=self.postponer,
+            refusals=self.refusals,
         )
 
     @cached_property
@@ -302,6 +324,7 @@ class Parts:
             self.uplinks,
             lanes=self.lanes,
             passages=self.passages,
+            postponer=self.postponer,
         )
 
     @cached_property
@@ -350,6 +373,8 @@ class Parts:
             memories=self.memories,
             network=self.network,
             passages=self.passages,
+            pulls=self.pulls,
+            refusals=self.refusals,
             relay=self.relay,
             resumer=self.resumer,
             settler=self.settler,

@@ -15,8 +15,10 @@ from typing import Final
 from router.core.attach import Attacher, Place
 from router.core.detach import Detacher
 from router.core.forward import Forwarder
-from router.core.node import Feed, Node, NodeKey
+from router.core.node import Feed, Node, NodeKey, feed_of_link
 from router.core.policy import Operation
+from router.core.postponing import Postponer
+from router.core.refusals import Refusals
 from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.core.unroutable import naming
@@ -27,6 +29,7 @@ from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import Rejected
+from router.model.terminus import Role
 from router.routes.route import Route
 
 REMEMBERED_ADDRESSES: Final = 256
@@ -47,7 +50,11 @@ class Relay:
         uplinks: Uplinks,
         *,
         detacher: Detacher,
+        postponer: Postponer,
+        refusals: Refusals,
     ) -> None:
+        self._postponer = postponer
+        self._refusals = refusals
         self._registry = state.registry
         self._turn = state.turn
         self._rejections = state.rejections
@@ -64,7 +71,9 @@ class Relay:
             if incoming.is_gone:
                 return  # one has ended the link: what comes behind it is void, as on the wire
             feed = self._feed(incoming, address)
-            if isinstance(feed, Feed):
+            if isinstance(feed, Feed) and self._postponer.knows(feed, address):
+                self._postponer.follow(feed, self._forwarder.pair(feed, list(run)))
+            elif isinstance(feed, Feed):
                 self._forwarder.received(feed, list(run))
             else:
                 self._refuse(incoming, list(run), feed)
@@ -79,7 +88,10 @@ class Relay:
             return known
         if incoming.connection is None:
             return _NO_ADDRESS
-        place = self._attacher.enter(incoming.connection, address, Operation.SEND)
+        if incoming.scatters:
+            place = self._attacher.find(address, Role.RECEIVER)
+        else:
+            place = self._attacher.enter(incoming.connection, address, Operation.SEND)
         if isinstance(place, Condition):
             return place
         return self._open(incoming, address, place)
@@ -96,7 +108,7 @@ class Relay:
         if len(incoming.queues) <= REMEMBERED_ADDRESSES:
             return
         for address, feed in incoming.queues.items():
-            if not feed.waiting and isinstance(feed, Feed):
+            if isinstance(feed, Feed) and not (feed.waiting or feed.put_off):
                 del incoming.queues[address]
                 self._registry.starve(feed.node, incoming)
                 self._turn.leave(feed.node)
@@ -105,6 +117,10 @@ class Relay:
     def _refuse(
         self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery], reason: Condition
     ) -> None:
+        if incoming.scatters:
+            for pairing in self._forwarder.pair(feed_of_link(incoming), deliveries):
+                self._refusals.strand(pairing, reason)
+            return
         rejected = Rejected(reason)
         is_known = narrow(rejected, incoming.outcomes) is rejected
         sent_settled: Pairing | None = None

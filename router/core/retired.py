@@ -129,6 +129,7 @@ def add(total: Tally, tally: Tally) -> None:
     total.expired += tally.expired
     total.redelivered += tally.redelivered
     total.dropped += tally.dropped
+    total.unroutable += tally.unroutable
 
 
 def subtract(total: Tally, tally: Tally) -> None:
@@ -150,4 +151,5 @@ def as_totals(tally: Tally) -> Totals:
         expired=tally.expired,
         redelivered=tally.redelivered,
         dropped=tally.dropped,
+        unroutable=tally.unroutable,
     )

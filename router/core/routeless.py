@@ -91,9 +91,10 @@ class Routeless:
         self._turn.leave(node)
 
     def _end_link(self, node: Node, link: Link, reason: Condition, *, keeps: bool) -> None:
-        if link.address is None:
-            if isinstance(link, IncomingLink):
-                self._detacher.close_feed(node, link)
+        if isinstance(link, IncomingLink) and link.is_relayed:
+            self._detacher.close_feed(node, link)
+        elif link.address is None:
+            return
         elif keeps and _is_kept(link) and not is_away(link):
             is_resumed = seconds_left(agreed(link), End.CONNECTION) > 0
             self._detacher.detach(link, reason, closed=not is_resumed, keeping=NEVER_EXPIRES)
@@ -107,7 +108,7 @@ class Routeless:
             link
             for connection in self._registry.parties
             for link in connection.incoming.values()
-            if link.address is None
+            if link.is_relayed
         )
         for link in (*node.feeds, *node.outgoing, *self._absent(node), *anonymous):
             for pairing in (*link.unsettled.values(), *link.adrift.values()):

@@ -13,8 +13,10 @@ class ContainerTerms:
         retry_seconds: pause before a link to it is tried again; doubles each time.
         retry_limit_seconds: longest such pause.
         failover_seconds: how long deliveries wait for it while it is away; None: for ever.
+        takes_addresses: one link may bring it deliveries for many addresses.
     """
 
+    takes_addresses: bool = False
     resumes: bool | None = None
     link_credit: int | None = None
     retry_seconds: float = 1.0

@@ -68,6 +68,7 @@ class Settler:
         self._returned: dict[Pairing, None] = {}
         self._dead: list[Pairing] = []
         self._unlisted: dict[IncomingLink, tuple[Pairing, Outcome]] = {}
+        self._postponed: list[tuple[Pairing, OutgoingLink | None]] = []
 
     # Receivers' updates
 
@@ -192,7 +193,9 @@ class Settler:
             self.try_elsewhere(pairing, link, outcome, again=may_go_on(outcome))
         elif pairing.fan is not None:
             self._leave(link, pairing, outcome, settled)
-            if not self._give_again(link, pairing, outcome):
+            if life.take_refusal(pairing) is not None:
+                self._postponed.append((pairing, link))
+            elif not self._give_again(link, pairing, outcome):
                 self._branch_done(pairing, outcome)
         elif may_go_on(outcome):
             self._leave(link, pairing, outcome, settled)
@@ -339,9 +342,41 @@ class Settler:
         life.fail(pairing, MODIFIED_FAILED)
         return True
 
+    # Deliveries that are put off
+
+    def take_postponed(self) -> list[tuple[Pairing, OutgoingLink | None]]:
+        """Returns deliveries to put off, each with the receiver of a multicast that refused it."""
+        postponed, self._postponed = self._postponed, []
+        return postponed
+
+    def postpone(self, pairing: Pairing) -> None:
+        """Puts a delivery off that nobody takes now."""
+        self._postponed.append((pairing, None))
+
+    def bury(self, pairing: Pairing) -> None:
+        """Has a delivery that nobody takes go to the dead letters of its route."""
+        self._dead.append(pairing)
+
+    def try_anew(self, pairing: Pairing, link: OutgoingLink | None) -> None:
+        """Offers a delivery again: to every receiver, or to one receiver of a multicast."""
+        if link is None:
+            life.try_again_from_first(pairing)
+            self._returned[pairing] = None
+        elif is_away(link):
+            self._branch_done(pairing, RELEASED)
+        else:
+            life.send_again(link, pairing)
+            self._turn.resume(link)
+
     def give_up(self, pairing: Pairing) -> None:
-        """Sends the outcome of a delivery that no receiver will take."""
-        self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
+        """Sends the outcome of a delivery that no receiver will take; a refused one is put off."""
+        refusal = life.take_refusal(pairing)
+        if refusal is None:
+            self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
+        elif refusal is life.REFUSED and feed_of(pairing).node.route.dead_letter is not None:
+            self.bury(pairing)
+        else:
+            self.postpone(pairing)
 
     def give_up_all(self, node: Node) -> None:
         """Sends the outcomes of deliveries queued at a node that gets no receivers any more."""

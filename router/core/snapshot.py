@@ -40,6 +40,7 @@ class Totals:
         expired: their time to live ended while they were queued.
         redelivered: forwarded again after a failed attempt.
         dropped: received settled, and no receiver could take them.
+        unroutable: refused by a target without a binding, or without a receiver.
     """
 
     deliveries: int = 0
@@ -52,6 +53,7 @@ class Totals:
     expired: int = 0
     redelivered: int = 0
     dropped: int = 0
+    unroutable: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -122,6 +124,7 @@ class RouteRecord:
         incoming_credit: credit of its senders.
         outgoing_credit: credit of its receivers.
         queued: received, and not forwarded yet.
+        postponed: received, refused by a target, and to be retried later.
         incoming_unsettled: received, and the sender has no outcome yet.
         outgoing_unsettled: sent, and the receiver's outcome is awaited.
         in_doubt: sent, and the connection was lost before the outcome.
@@ -149,6 +152,7 @@ class RouteRecord:
     incoming_credit: int = 0
     outgoing_credit: int = 0
     queued: int = 0
+    postponed: int = 0
     incoming_unsettled: int = 0
     outgoing_unsettled: int = 0
     in_doubt: int = 0

@@ -74,6 +74,7 @@ class _RouteSum:
     incoming_credit: int = 0
     outgoing_credit: int = 0
     queued: int = 0
+    postponed: int = 0
     incoming_unsettled: int = 0
     outgoing_unsettled: int = 0
     in_doubt: int = 0
@@ -221,6 +222,8 @@ class Surveyor:
             found.queued = sum(link.queued for link in node.feeds)
         elif node.rotation:
             found.queued = sum(len(feed.waiting) for feed in node.rotation)
+        for feed in node.feeds.values():
+            route.postponed += feed.put_off
         route.queued += found.queued
         route.addresses += 1
         uplinks = self._uplinks.of(node)
@@ -396,6 +399,7 @@ def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:
         incoming_credit=found.incoming_credit,
         outgoing_credit=found.outgoing_credit,
         queued=found.queued,
+        postponed=found.postponed,
         incoming_unsettled=found.incoming_unsettled,
         outgoing_unsettled=found.outgoing_unsettled,
         in_doubt=found.in_doubt,

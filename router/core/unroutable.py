@@ -13,13 +13,14 @@ from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.reach import are_back, comes_far, is_sibling, receivers_for
+from router.core.refusals import Refusals
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
-from router.model.outcome import Rejected
+from router.model.outcome import ACCEPTED, Rejected
 from router.routes.route import Unroutable
 
 DELIVERY_TAG: Final = "delivery-tag"
@@ -31,8 +32,15 @@ class Strander:
     """Rejects, releases, holds or redirects deliveries at nodes without receivers."""
 
     def __init__(
-        self, state: State, settler: Settler, uplinks: Uplinks, detacher: Detacher
+        self,
+        state: State,
+        settler: Settler,
+        uplinks: Uplinks,
+        detacher: Detacher,
+        *,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
         self._registry = state.registry
         self._turn = state.turn
         self._settler = settler
@@ -53,7 +61,7 @@ class Strander:
         """
         if not node.rotation or node.returning or node.awaited:
             return
-        is_held = node.route.unroutable is Unroutable.HOLD
+        is_held = node.route.vacant is Unroutable.HOLD
         for feed in tuple(node.rotation):
             if is_held and (node.pending or not comes_far(feed.incoming)):
                 continue
@@ -74,9 +82,15 @@ class Strander:
             return
         node.withdraw_all(feed, stranded)
         self._turn.review_credit(feed.incoming)
+        if feed.incoming.scatters:
+            for pairing in stranded:
+                self._refusals.strand(pairing, _NOBODY)
+            return
+        if node.route.answers_vacant and not comes_far(feed.incoming):
+            self._refusals.note(feed.incoming, stranded, _NOBODY)
         for pairing in stranded:
             self._answer(node, pairing)
-        if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
+        if node.route.vacant is Unroutable.REJECT and feed.incoming.address is None:
             self._end(feed.incoming, stranded)
 
     def _end(self, incoming: IncomingLink, stranded: list[Pairing]) -> None:
@@ -90,13 +104,15 @@ class Strander:
         was_offered = pairing.tried is not None or pairing.attempts
         has_others = bool(pairing.delivery.hops and node.outgoing)  # who sent it may
         is_back = has_others or is_sibling(pairing.incoming.connection)
-        policy = node.route.unroutable
+        policy = node.route.vacant
         if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
             self._bury(node, pairing)
         elif was_offered or is_back or policy is Unroutable.RELEASE:
             self._settler.give_up(pairing)
         elif policy is Unroutable.DEAD_LETTER:
             self._bury(node, pairing)
+        elif policy is Unroutable.DROP:
+            self._settler.answer(pairing, ACCEPTED)
         else:
             self._settler.answer(pairing, Rejected(_NOBODY))
 
@@ -142,8 +158,8 @@ def _is_only_here(node: Node, pairing: Pairing) -> bool:
     That is a delivery in custody that would only be released, and one that was in doubt; where the
     route holds unroutable deliveries, every one that its sender has settled.
     """
-    if node.route.unroutable is Unroutable.HOLD:
+    if node.route.vacant is Unroutable.HOLD:
         return pairing.is_settled
-    if in_custody(pairing) and node.route.unroutable is Unroutable.RELEASE:
+    if in_custody(pairing) and node.route.vacant is Unroutable.RELEASE:
         return True
     return node.is_exact and pairing.is_settled and pairing.attempts > 0

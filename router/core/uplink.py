@@ -26,7 +26,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.node import Node
-from router.links.link import Link
+from router.links.link import Link, Names
 from router.model.condition import Condition
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
@@ -85,6 +85,10 @@ class Uplink:
         address: the container's node.
         name: the link name, the same for all attachments, also after a restart.
         is_eager: wanted as long as its route exists.
+        scatters: its deliveries go to the nodes of many addresses (``pulls``).
+        subscription: name of the queue that feeds it, if it pulls from an exchange (``follow``).
+        names: gives each delivery its address at the container; None: that of the link.
+        is_subscribed: the container has bound that queue.
         is_finishing: no longer needed, and only kept for outstanding outcomes.
         id: the LinkId of the present attach.
         link: the attached link.
@@ -105,8 +109,12 @@ class Uplink:
     role: Role
     name: LinkName
     is_eager: bool
+    scatters: bool = False
+    subscription: str | None = None
+    names: Names | None = None
     step: Step = attrs.field(default=Step.AWAY, init=False)
     is_wanted: bool = attrs.field(default=False, init=False)
+    is_subscribed: bool = attrs.field(default=False, init=False)
     is_finishing: bool = attrs.field(default=False, init=False)
     id: LinkId | None = attrs.field(default=None, init=False)
     link: Link | None = attrs.field(default=None, init=False)

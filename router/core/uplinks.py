@@ -13,6 +13,7 @@ from router.core.detach import Detacher
 from router.core.joining import Joiner
 from router.core.lanes import Lanes
 from router.core.node import Direction, Node, NodeKey
+from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_name
 from router.core.reach import Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
 from router.core.state import State
@@ -22,9 +23,10 @@ from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
 from router.links.link import Connection, Link, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
 from router.model.condition import DETACH_FORCED, NOT_IMPLEMENTED, Condition
-from router.model.events import LinkAttached, LinkDetached
+from router.model.events import LinkAttached, LinkDetached, SubscriptionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
+from router.routes.pulling import TargetNames, is_exchange
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
 
@@ -127,7 +129,7 @@ class Uplinks:
         kept = []
         for endpoint, role in self._uplink_ends(node):
             fresh = self._make(node, endpoint, role)
-            same = [old for old in known if old.name == fresh.name and old not in kept]
+            same = [old for old in known if _is_same(old, fresh) and old not in kept]
             for old in same[:1]:
                 old.is_finishing = False
             kept += same[:1] or [fresh]
@@ -165,7 +167,8 @@ class Uplinks:
 
     def _uplink_ends(self, node: Node) -> list[tuple[Endpoint, Role]]:
         """Returns where a node's uplinks lead from this worker, and our role on them."""
-        return self._reach.uplink_ends(node, _endpoints(node))
+        is_scattered = pulls_here(node) and scatters(node.route, self._registry.terms)
+        return self._reach.uplink_ends(node, _endpoints(node, is_scattered=is_scattered))
 
     def _is_eager(self, node: Node, container: str) -> bool:
         """Returns whether a node's links to a container are attached while the route exists."""
@@ -209,11 +212,46 @@ class Uplinks:
         link, attachment = uplink.link or uplink.kept, uplink.id
         self._forget_id(uplink)
         uplink.kept = None
+        ends = self._ends_subscription(uplink)
         if link is not None:
-            self._detacher.detach(link, None)
+            attachment = link.link
+            self._detacher.detach(link, None, unsubscribes=ends)
         elif attachment is not None:
-            self._order(uplink, DetachLink(attachment, True))
+            self._order(uplink, DetachLink(attachment, True, unsubscribes=ends))
+        if ends and attachment is None:
+            assert uplink.subscription is not None
+            self._queue_left(uplink.container, uplink.subscription, uplink.address)
         self._step(uplink, Input.UNWANTED)
+
+    def _ends_subscription(self, uplink: Uplink) -> bool:
+        """Returns whether no route needs the binding of an uplink's queue any more."""
+        if not uplink.is_subscribed:
+            return False
+        table = self._registry.table
+        route = table.by_name.get(uplink.node.route.name)
+        if route is None or route.from_ is None or route.from_.container != uplink.container:
+            return True
+        match = table.lookup(route.address)
+        if match is None or match.route is not route:
+            return True
+        return match.address_at(route.from_) != uplink.address
+
+    def subscription_ended(self, connection: Connection, event: SubscriptionEnded) -> None:
+        """Reports a queue that fed a route, and that stays at its container."""
+        if not event.is_unbound:
+            self._queue_left(connection.configured, event.queue, event.address)
+            return
+        self._notices.add(
+            "queue.unbound",
+            container=connection.configured,
+            queue=event.queue,
+            address=event.address,
+            count=event.messages,
+        )
+
+    def _queue_left(self, container: str | None, queue: str, address: str) -> None:
+        """Warns of a queue that is still bound and that nobody consumes."""
+        self._notices.warn("queue.left", container=container, queue=queue, address=address)
 
     def settle_second(self, route: Route) -> bool:
         """Returns whether the containers behind a route can settle second, as far as is known."""
@@ -257,10 +295,19 @@ class Uplinks:
             role=role,
             name=LinkName(f"{owner}:{node.key.address}{arrow}{endpoint.container}/{address}"),
             is_eager=self._is_eager(node, endpoint.container),
+            scatters=role is Role.RECEIVER and scatters(node.route, self._registry.terms),
+            subscription=self._subscription(node, role) if is_exchange(address) else None,
         )
+        if is_spread(node, endpoint, role) and not is_to_sibling:
+            uplink.names = TargetNames(node.route, endpoint)
         if endpoint.container in self._containers:
             uplink.step = Step.IDLE
         return uplink
+
+    def _subscription(self, node: Node, role: Role) -> str | None:
+        if role is Role.SENDER or not pulls_here(node):
+            return None
+        return subscription_name(self._settings.router_id, node.route)
 
     def _is_needed(self, uplink: Uplink) -> bool:
         node = uplink.node
@@ -408,6 +455,8 @@ class Uplinks:
         if ours is None or not self._step(uplink, Input.ANSWERED):
             return  # refused; the detach has the reason
         uplink.attached_at = self._turn.now
+        subscribes = connection.capabilities.subscribes
+        uplink.is_subscribed = uplink.subscription is not None and subscribes
         uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
@@ -550,8 +599,23 @@ class Uplinks:
         self._wait_not_for(uplink)
 
 
-def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:
-    """Returns where a node's uplinks lead, and our role on them."""
+def _is_same(old: Uplink, fresh: Uplink) -> bool:
+    """Returns whether an uplink is what its node's route asks for."""
+    return (
+        old.name == fresh.name
+        and old.scatters == fresh.scatters
+        and (old.names is None) is (fresh.names is None)
+        and old.subscription == fresh.subscription
+    )
+
+
+def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]:
+    """Returns where a node's uplinks lead, and our role on them.
+
+    Args:
+        node: the node.
+        is_scattered: deliveries that are pulled for it go to other nodes.
+    """
     route = node.route
     match node.key.direction:
         case Direction.TOWARDS:
@@ -559,5 +623,9 @@ def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:
         case Direction.PULL:
             return [(endpoint, Role.RECEIVER) for endpoint in route.to]
         case Direction.MEETING:
-            sources = [] if route.from_ is None else [(route.from_, Role.RECEIVER)]
+            sources = []
+            if route.from_ is not None and pulls_here(node):
+                sources = [(route.from_, Role.RECEIVER)]
+            if is_scattered:
+                return sources
             return sources + [(endpoint, Role.SENDER) for endpoint in route.to]

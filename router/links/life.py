@@ -24,12 +24,20 @@ is theirs. ``core/_bulk.pyx`` writes the same for whole runs: ``pair`` as ``arri
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import UNNUMBERED, Pairing
 from router.links.recovery import SendAnew
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
-from router.model.outcome import DeliveryState, Modified, Outcome, Rejected
+from router.model.outcome import DeliveryState, Modified, Outcome, Rejected, Released
+
+REFUSED: Final = Released()
+"""Value of ``Pairing.failure``: a target has refused the delivery (``core.refusals``). It is this
+object, not an equal one."""
+
+PUT_OFF: Final = Released()
+"""The same of one that it does not take for another reason."""
 
 
 class Stage(enum.Enum):
@@ -424,6 +432,25 @@ def fail(pairing: Pairing, outcome: Modified) -> None:
 def set_failure(pairing: Pairing, outcome: Outcome) -> None:
     """Keeps what the sender hears if nobody takes it."""
     pairing.failure = outcome
+
+
+def refuse(pairing: Pairing) -> None:
+    """Records that a target refuses it now; it is retried or goes to the dead letters."""
+    pairing.failure = REFUSED
+
+
+def put_off(pairing: Pairing) -> None:
+    """A target does not take it now: it gives it back, and it is not given up for that."""
+    pairing.failure = PUT_OFF
+
+
+def take_refusal(pairing: Pairing) -> Released | None:
+    """Returns, and forgets, ``REFUSED`` or ``PUT_OFF``; None: neither was the last word on it."""
+    refusal = pairing.failure
+    if refusal is not REFUSED and refusal is not PUT_OFF:
+        return None
+    pairing.failure = None
+    return REFUSED if refusal is REFUSED else PUT_OFF
 
 
 def set_attempts(pairing: Pairing, attempts: int) -> None:

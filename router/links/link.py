@@ -21,6 +21,7 @@ the express lane; only ``core/lanes.py`` decides which links are on the lane.
 
 from collections import deque
 from typing import TYPE_CHECKING
+from typing import Protocol as Interface
 
 import attrs
 
@@ -139,6 +140,7 @@ class Tally:
         settled: received or sent settled.
         redelivered: sent again after an attempt elsewhere had failed.
         dropped: settled by their sender, and then without a receiver, or rejected by one.
+        unroutable: refused by a target without a binding, or without a receiver.
     """
 
     deliveries: int = 0
@@ -151,6 +153,14 @@ class Tally:
     expired: int = 0
     redelivered: int = 0
     dropped: int = 0
+    unroutable: int = 0
+
+
+class Names(Interface):
+    """Finds names of single deliveries, see ``routes.pulling``."""
+
+    def find(self, name: str | None) -> str | None:
+        """Returns the other name of an address; None: there is none."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -184,6 +194,9 @@ class IncomingLink:
         tag_prefix: the first octets of all tags derived from this link's tags (see ``tags``).
         outcomes: outcomes that its source lists, symbolic descriptors; empty: all.
         number: the greatest number of its accepted attaches; None: no attach had one.
+        names: gives each delivery its address (``core.pulls``); None: it is the link's, or, on a
+            link to the anonymous terminus, the delivery's own.
+        scatters: each delivery goes to its own address, although the link has one.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
@@ -199,11 +212,13 @@ class IncomingLink:
         is_emptying: the sender was asked to use up its credit, and is granted none meanwhile.
         holds: why its window is held, see ``credit.Hold``; 0: it is not.
         queued: how many of its deliveries wait to be sent on.
+        postponed: how many others are put off (``core.postponing``).
+        beside: the value of ``postponed`` that the engine was last sent.
         is_express: it is on the express lane; the credit noted here may be outdated.
         lane_unsettled: unsettled deliveries of the lane, when last counted.
         octets: payload octets of its deliveries without an outcome.
         queue: where its deliveries wait; None for the anonymous terminus.
-        queues: the same by address, for the anonymous terminus.
+        queues: the same by address, for the anonymous terminus, and if it scatters.
         unsettled: by the engine's number: deliveries that have not been settled towards the peer.
         adrift: by tag: unsettled deliveries that have no number until they are resumed.
         partial: the delivery whose last part has not arrived.
@@ -228,6 +243,8 @@ class IncomingLink:
     link_credit: int = 0
     unsettled_limit: int = 0
     number: "AttachNumber | None" = None
+    names: Names | None = None
+    scatters: bool = False
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
@@ -241,6 +258,8 @@ class IncomingLink:
     is_emptying: bool = attrs.field(default=False, init=False)
     holds: int = attrs.field(default=0, init=False)
     queued: int = attrs.field(default=0, init=False)
+    postponed: int = attrs.field(default=0, init=False)
+    beside: int = attrs.field(default=0, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     lane_unsettled: int = attrs.field(default=0, init=False)
     octets: int = attrs.field(default=0, init=False)
@@ -258,6 +277,11 @@ class IncomingLink:
     node: Stop | None = attrs.field(default=None, init=False)
     ways: Ways | None = attrs.field(default=None, init=False)
     is_traced: bool = attrs.field(default=False, init=False)
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether each delivery goes where its own address says."""
+        return self.address is None or self.scatters
 
     def grant(self, credit: int, *, empties: bool = False) -> None:
         """Records the credit granted to the peer; ``empties``: it is asked to use it up."""
@@ -316,6 +340,7 @@ class OutgoingLink:
         is_unrestricted: deliveries need no checks before they are sent on it.
         max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unconfirmed: as with ``IncomingLink``.
+        names: gives each delivery its address at the peer (``routes.pulling``); None: the link's.
         session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
@@ -353,6 +378,7 @@ class OutgoingLink:
     settles_second: bool = False
     max_message_octets: int = 0
     number: "AttachNumber | None" = None
+    names: Names | None = None
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)

@@ -43,6 +43,10 @@ class Capabilities:
             for the connection alone.
         declares: the peer creates a missing queue or exchange if a link's property ``declare``
             asks for it.
+        subscribes: a durable queue is bound to a source that is an exchange, if a link's property
+            ``SUBSCRIPTION`` names it.
+        releases_unroutable: a peer without a binding for a delivery may release it; others reject
+            it with amqp:not-found.
         annotates: delivery annotations reach the peer.
         names_links: the peer chooses link names, and they mean the same on all its connections.
         sends_ahead: the protocol has no credit for senders, so settled deliveries may be accepted
@@ -64,6 +68,8 @@ class Capabilities:
     is_neighbor: bool = False
     names_itself: bool = True
     declares: bool = False
+    subscribes: bool = False
+    releases_unroutable: bool = False
     annotates: bool = False
     names_links: bool = False
     sends_ahead: bool = False

@@ -86,11 +86,16 @@ class AddressesChanged:
 
 @attrs.frozen
 class DetachLink:
-    """Detach our end; ``closed`` ends the terminus too (§2.6.4-6)."""
+    """Detach our end; ``closed`` ends the terminus too (§2.6.4-6).
+
+    Attributes:
+        unsubscribes: the binding that the link has made at a broker (``SUBSCRIPTION``) ends, too.
+    """
 
     link: LinkId
     closed: bool
     condition: Condition | None = None
+    unsubscribes: bool = False
 
 
 @attrs.frozen
@@ -103,12 +108,15 @@ class GrantCredit:
         ahead: settled deliveries that are accepted beyond the credit. An engine whose protocol has
             no credit hands on every one that it has read; at 0 it stops reading after such a
             delivery. None: settled deliveries need credit like others.
+        beside: deliveries that stay unsettled for long and are not to count where what is
+            unsettled is limited.
     """
 
     link: LinkId
     credit: int
     drain: bool = False
     ahead: int | None = None
+    beside: int = 0
 
 
 @attrs.frozen

@@ -251,12 +251,16 @@ class DeliveriesUpdated:
 
     On links where we send, the numbers are the core's; else they are the engine's.
     Numbers that are settled already never appear.
+
+    Attributes:
+        is_unsent: the engine says so, not the peer, to which nothing of them was sent.
     """
 
     link: LinkId
     numbers: Sequence[DeliveryNumber]
     state: DeliveryState | None
     settled: bool
+    is_unsent: bool = False
 
 
 @attrs.frozen
@@ -310,6 +314,25 @@ class MemoryLeft:
     key: bytes
 
 
+@attrs.frozen(kw_only=True)
+class SubscriptionEnded:
+    """A broker's queue that fed a link is not bound for it any more, or could not be unbound.
+
+    Attributes:
+        link: the link; it has been detached.
+        queue: the queue, which stays at the broker with what is in it.
+        address: the source that it was bound to, as the link named it.
+        messages: how many messages are in the queue; None: the broker has not said.
+        is_unbound: the broker has removed the binding.
+    """
+
+    link: LinkId
+    queue: str
+    address: str
+    messages: int | None = None
+    is_unbound: bool = False
+
+
 Event = (
     ConnectionOpened
     | ConnectionClosed
@@ -319,6 +342,7 @@ Event = (
     | AddressesReached
     | LinkDetached
     | SessionEnded
+    | SubscriptionEnded
     | CreditGranted
     | WaysAdvertised
     | CreditReturned

@@ -8,6 +8,14 @@ import attrs
 
 from router.model.outcome import Outcome
 
+SUBSCRIPTION: Final = "router:subscription"
+"""Property of ``AttachLink``: name of the durable queue that is bound to the source, an exchange;
+it outlives the link until ``DetachLink.unsubscribes``."""
+
+ADDRESSES: Final = "router:addresses"
+"""Property of ``AttachLink`` to the anonymous terminus: the pattern of the addresses of all that is
+sent on the link."""
+
 PRIORITY: Final = "rabbitmq:priority"
 """Link property of a receiver: it gets only deliveries for which no receiver of a higher priority
 has credit."""

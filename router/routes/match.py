@@ -99,6 +99,11 @@ def split(address: str) -> list[str]:
     return address.replace("/", ".").split(".") if address else []
 
 
+def has_wildcards(text: str) -> bool:
+    """Returns whether a token of a pattern, or of what is to be filled from one, is a wildcard."""
+    return any(token in ("*", "#") for token in split(text))
+
+
 def parse_pattern(text: str, user: str | None = None) -> Pattern:
     """Parses a pattern.
 

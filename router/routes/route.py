@@ -4,6 +4,8 @@ import enum
 
 import attrs
 
+from router.routes.match import has_wildcards
+
 
 class Distribution(enum.StrEnum):
     """To how many of an address' receivers a delivery goes."""
@@ -41,6 +43,8 @@ class Unroutable(enum.StrEnum):
     """It waits here, within the octet budgets, until a receiver can take it."""
     DEAD_LETTER = "dead-letter"
     """It goes to the route's ``dead_letter``."""
+    DROP = "drop"
+    """Its outcome is ``accepted``: it is dropped, and counted."""
 
 
 @attrs.frozen
@@ -125,7 +129,8 @@ class Route:
     the containers. ``from_`` alone: messages come from the container. Both: a bridge.
 
     Attributes:
-        address: the pattern; literal if ``from_`` is given.
+        address: the pattern. If it has wildcards and ``from_`` is given, each message that is
+            pulled has an address of its own (``pulling``).
         name: the route's name in the console, metrics and logs; unique in a table.
         in_doubt: None: not given; at-least-once sends again, exactly-once holds.
         declare: how brokers create a missing queue or exchange; None: they are not asked to.
@@ -174,6 +179,25 @@ class Route:
     def is_bridge(self) -> bool:
         """Whether it moves messages from one container to others."""
         return self.from_ is not None and bool(self.to)
+
+    @property
+    def vacant(self) -> Unroutable:
+        """What becomes of deliveries while nobody receives.
+
+        A target that is away has not refused anything: only what a target refuses is dropped.
+        """
+        drops = self.unroutable is Unroutable.DROP
+        return Unroutable.RELEASE if drops and self.to else self.unroutable
+
+    @property
+    def answers_vacant(self) -> bool:
+        """Whether no delivery waits while nobody receives: each gets an outcome at once."""
+        return self.vacant not in (Unroutable.RELEASE, Unroutable.HOLD)
+
+    @property
+    def pulls_many(self) -> bool:
+        """Whether each message that is pulled has an address of its own."""
+        return self.from_ is not None and has_wildcards(self.address)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -275,7 +275,12 @@ def container_terms(container: Container) -> ContainerTerms:
         retry_seconds=container.retry_seconds,
         retry_limit_seconds=container.retry_limit_seconds,
         failover_seconds=container.failover_seconds,
+        takes_addresses=container.protocol in _TAKING_ADDRESSES,
     )
+
+
+_TAKING_ADDRESSES: Final = (Protocol.AMQP_0_9_1, Protocol.AMQP_0_10, Protocol.AMQP_0_9R1)
+"""What is published by these names exchange and key of each message."""
 
 
 def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) -> EngineSettings:

@@ -177,6 +177,11 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
         lambda route: route.queued,
     ),
     (
+        "postponed_deliveries",
+        "Deliveries that a target has no binding for and that are retried later.",
+        lambda route: route.postponed,
+    ),
+    (
         "in_doubt_deliveries",
         "Deliveries in doubt: sent, and the connection was lost before the outcome.",
         lambda route: route.in_doubt,
@@ -430,6 +435,12 @@ def _of_totals(
             for names, totals in flows
             for outcome in OUTCOMES
         ],
+    )
+    yield _counter(
+        f"{prefix}_unroutable",
+        "Deliveries that a target had no binding for, or that nobody received.",
+        labels,
+        [(names, received.unroutable) for names, received, _ in rows],
     )
     yield _counter(
         f"{prefix}_redeliveries",

@@ -51,7 +51,16 @@ class SendingEnd(LinkEnd, Interface):
 
 
 class ReceivingEnd(LinkEnd, Interface):
-    """A link that we receive on."""
+    """A link that we receive on.
+
+    Attributes:
+        beside: as in ``GrantCredit``.
+    """
+
+    beside: int
+
+    def unsubscribe(self) -> None:
+        """Ends the link, and the binding that feeds its queue (``SUBSCRIPTION``)."""
 
     def grant(self, credit: int, drain: bool) -> None:
         """Handles credit from the core."""
@@ -97,6 +106,7 @@ class DialingMachine(ConnectionMachine):
             case GrantCredit(link=link, credit=credit, drain=drain):
                 end = self.links.get(link)
                 if isinstance(end, self.receiver_type):
+                    end.beside = command.beside
                     end.grant(credit, drain)
             case HoldWindow(link=link, held=held):
                 end = self.links.get(link)
@@ -104,7 +114,9 @@ class DialingMachine(ConnectionMachine):
                     end.hold(held)
             case DetachLink(link=link, closed=closed, condition=condition):
                 end = self.links.get(link)
-                if end is not None:
+                if command.unsubscribes and isinstance(end, self.receiver_type):
+                    end.unsubscribe()
+                elif end is not None:
                     end.detach(closed, condition)
             case (
                 RefuseLink()

@@ -57,7 +57,7 @@ def route_state(record: RouteRecord, rates: Rates | None, away: Collection[str] 
         return RouteState.REJECTING
     if is_flowing:
         return RouteState.FLOWING
-    if record.blocked_senders or record.queued:
+    if record.blocked_senders or record.queued or record.postponed:
         return RouteState.WAITING
     if away and any(_container(each) in away for each in (record.from_, *record.to)):
         return RouteState.AWAY

@@ -113,6 +113,7 @@ class RouteView:
         incoming_credit: credit of its senders, in deliveries.
         outgoing_credit: credit from its receivers, in deliveries.
         queued: deliveries received that wait to be forwarded.
+        postponed: deliveries that a target gave back, and that are tried again later.
         incoming_unsettled: deliveries received whose outcome has not been sent to the sender.
         outgoing_unsettled: deliveries sent whose outcome has not arrived from the receiver.
         in_doubt: deliveries sent whose connection was lost before the outcome arrived.
@@ -139,6 +140,7 @@ class RouteView:
     incoming_credit: int
     outgoing_credit: int
     queued: int
+    postponed: int
     incoming_unsettled: int
     outgoing_unsettled: int
     in_doubt: int

@@ -14,14 +14,13 @@ from router.routes.loops import find_loops
 from router.routes.match import (
     Pattern,
     PatternError,
-    Wildcard,
     equal_patterns,
+    has_wildcards,
     parse_pattern,
-    split,
 )
 from router.routes.promise import Promise, promise
 from router.routes.rewrite import check_rename
-from router.routes.route import Endpoint, Position, Route, Unroutable
+from router.routes.route import Endpoint, Guarantee, Position, Route, Unroutable
 from router.routes.table import RoutingTable
 from router.routes.vhost import is_reserved
 from router.service.config.containers import ClientMechanism, Container
@@ -35,6 +34,8 @@ from router.service.config.routing import RouteEntry
 Problems = Iterator[Problem]
 
 _DECLARING = (Protocol.AMQP_0_9_1, Protocol.AMQP_0_10, Protocol.AMQP_0_9R1)
+
+_NAMING_KEYS = (Protocol.AMQP_0_9_1, Protocol.AMQP_0_9R1)
 
 _WILDCARD_HOSTS = frozenset(["0.0.0.0", "::"])
 
@@ -72,6 +73,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         found = [
             *_route_problems(entry, container_names),
             *_declare_problems(entry, file.containers),
+            *_pull_problems(entry, file.containers),
         ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
@@ -344,20 +346,45 @@ def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) ->
             yield Problem(entry.where.of("declare"), problem)
 
 
-def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> Problems:
-    """Checks that a pull names one address on either side: others could not be discovered."""
-    if not pattern.is_literal:
+def _pull_problems(entry: RouteEntry, containers: Mapping[str, Container]) -> Problems:
+    """Checks that a source says where each message was published, if its route needs that."""
+    source, route = entry.from_, entry.as_route()
+    container = None if source is None else containers.get(source.container)
+    if container is None or route.from_ is None or not route.pulls_many:
+        return
+    if route.guarantee is Guarantee.EXACTLY_ONCE:
         problem = (
-            f"address: '{entry.address}' has wildcards, but a route with 'from' fills one"
-            f" address; name that one, or write 'to' alone, which feeds receivers as well"
+            "guarantee: exactly-once holds for messages pulled for one address, and"
+            f" '{entry.address}' has wildcards; name that one, or leave guarantee out"
         )
-        yield Problem(entry.where.of("address"), problem)
-    wildcards = {each.value for each in Wildcard}
-    if source.address is not None and wildcards & set(split(source.address)):
+        yield Problem(entry.where.of("guarantee"), problem)
+    if container.protocol in _NAMING_KEYS:
+        return
+    names = ", ".join(_NAMING_KEYS)
+    problem = (
+        f"from: '{entry.address}' has wildcards, and only containers that speak {names} say where"
+        f" each message was published; '{route.from_.container}' speaks {container.protocol};"
+        " name one address"
+    )
+    yield Problem(entry.where.of("from"), problem)
+
+
+def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> Problems:
+    """Checks what a route pulls: only routing keys of an exchange may be a pattern."""
+    name = source.address or entry.address
+    exchange, slash, _ = name.removeprefix("/").partition("/")
+    if has_wildcards(name) and (not slash or has_wildcards(exchange)):
         problem = (
-            f"from: '{source}' has wildcards, but messages are pulled from one address; name it"
+            f"from: '{source}' has wildcards, but no exchange before them; write"
+            " EXCHANGE/PATTERN, or name one address"
         )
         yield Problem(entry.where.of("from"), problem)
+        return
+    if not pattern.is_literal and source.address is not None and has_wildcards(source.address):
+        try:
+            check_rename(parse_pattern(source.address), entry.address)
+        except PatternError as error:
+            yield Problem(entry.where.of("address"), f"address: {error}")
 
 
 def _rename_problems(entry: RouteEntry, key: str, endpoint: Endpoint, pattern: Pattern) -> Problems:

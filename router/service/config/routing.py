@@ -120,7 +120,8 @@ class RouteEntry(Placed):
     from_: Endpoint | None = option(
         EndpointText(),
         default=None,
-        help="container, or container/address, from which messages are pulled all the time",
+        help="container, or container/address, from which messages are pulled all the time; with"
+        " EXCHANGE/PATTERN each message has the address EXCHANGE/KEY",
     )
     to: tuple[Endpoint, ...] = option(
         ListOf(EndpointText(), "endpoint", may_be_empty=False),
@@ -177,9 +178,10 @@ class RouteEntry(Placed):
     unroutable: Unroutable = option(
         OneOf(Unroutable),
         default=Unroutable.RELEASE,
-        help="deliveries that no receiver can take: release or reject to the sender,"
-        " hold here, dead-letter; "
-        "where nobody receives senders wait, but for reject and dead-letter",
+        help="deliveries that no receiver can take, or that a target has no binding for: release"
+        " or reject to the sender, hold here, dead-letter, or drop: accept and count them. Pulled"
+        " deliveries are retried later instead of released. Where nobody receives senders wait,"
+        " except with reject, dead-letter, and drop on routes without 'to'",
     )
     dead_letter: Endpoint | None = option(
         EndpointText(), default=None, help="target of dead letters, for unroutable: dead-letter"

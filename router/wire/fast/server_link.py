@@ -175,6 +175,10 @@ class ServerLink:
         self._report_end(closed, condition)
         self._start_close(reply_of(condition), words_of(condition))
 
+    def unsubscribe(self) -> None:
+        """Ends the link; there are no bindings."""
+        self.detach(True, None)
+
     def end(self, condition: Condition | None) -> None:
         """Ends the link for a fault."""
         self.detach(True, condition or Condition(DETACH_FORCED, "the server closed the handle"))

@@ -72,6 +72,7 @@ class ServerReceiver(ServerLink):
         self._credit = 0
         self._is_draining = False
         self._is_held = False
+        self.beside = 0
         self._held: deque[ReceivedDelivery] = deque()
         self._open: dict[int, bool] = {}  # message number → is decided; ascending
         self._redelivered: set[int] = set()  # those of them that were redelivered

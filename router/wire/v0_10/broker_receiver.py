@@ -63,6 +63,7 @@ class BrokerReceiver(BrokerSession):
         self._is_stopping = False
         self._is_draining = False
         self._is_held = False
+        self.beside = 0
         self._has_own_queue = False
         self._queue = ""
         self._open: dict[int, None] = {}  # transfers without an outcome for the broker, ascending
@@ -239,6 +240,10 @@ class BrokerReceiver(BrokerSession):
         """Resets the credit for the time when the session comes back."""
         self._is_stopping = self._is_draining = False
         self._credit = 0
+
+    def unsubscribe(self) -> None:
+        """Ends the link; a queue of our own goes with it."""
+        self.detach(True, None)
 
     def detach(self, closed: bool, condition: Any) -> None:
         """Ends the link; unsettled deliveries are requeued when the session ends."""

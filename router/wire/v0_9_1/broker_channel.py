@@ -24,7 +24,13 @@ from router.model.terminus import Coordinator, Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, ChannelPhase, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
-from router.wire.v0_9_1.names import NAME_OCTETS, BrokerNode, broker_node
+from router.wire.v0_9_1.names import (
+    NAME_OCTETS,
+    BrokerNode,
+    ExchangeType,
+    broker_node,
+    has_wildcards,
+)
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
 
 DECLARE: Final = "declare"
@@ -142,11 +148,17 @@ class BrokerChannel(Channel):
         )
         return declare, m.QueueDeclareOk
 
-    def declare_exchange(self, exchange: str) -> tuple[m.Method, type]:
-        """Checks that an exchange exists, or declares it, as the route says."""
+    def declare_exchange(self, exchange: str, key: str = "") -> tuple[m.Method, type]:
+        """Checks that an exchange exists, or declares it, as the route says.
+
+        A key with wildcards wants a topic exchange. Brokers do not compare types where they only
+        check, but a router that is our broker learns the type from that.
+        """
         declared = self._declaring()
         if declared is None or exchange.startswith("amq."):
-            return m.ExchangeDeclare(exchange=exchange, passive=True), m.ExchangeDeclareOk
+            kind = ExchangeType.TOPIC if has_wildcards(key) else ExchangeType.DIRECT
+            check = m.ExchangeDeclare(exchange=exchange, type=kind.value, passive=True)
+            return check, m.ExchangeDeclareOk
         declare = m.ExchangeDeclare(
             exchange=exchange,
             type=str(declared.get("type", "topic")),
@@ -198,6 +210,7 @@ class BrokerChannel(Channel):
         m.ChannelFlow: _take_flow,
         m.QueueDeclareOk: _take_answer,
         m.QueueBindOk: _take_answer,
+        m.QueueUnbindOk: _take_answer,
         m.ExchangeDeclareOk: _take_answer,
         m.ConfirmSelectOk: _take_answer,
         m.BasicQosOk: _take_answer,

@@ -5,7 +5,8 @@ The consumer is started with the first credit, which becomes its prefetch, per c
 channel: quorum queues refuse that). The broker sends more after acknowledgments before the core
 grants anew, so it may exceed the credit within the prefetch; such deliveries are *held* here until
 credit is granted. When more than twice the prefetch is granted, the consumer is cancelled and
-started again with more.
+started again with more; likewise when half of the prefetch is taken by deliveries that the core
+keeps unsettled for long (``GrantCredit.beside``).
 
 States of the consumer, by what the core requests::
 
@@ -26,8 +27,18 @@ Outcomes become ``basic.ack``, joined with ``multiple`` where all older deliveri
     rejected                          reject, requeue=0: dead-lettered, if the queue has that
     released, modified, no state      reject, requeue=1
 
-The source of a link may be an exchange, ``exchange/key``: then an exclusive queue, which the broker
-names and deletes with the link or the connection, is bound to it.
+The source of a link may be an exchange, ``exchange/key``. The core may name a subscription: a
+durable queue of that name is bound to the exchange, and stays when the link ends. Otherwise an
+exclusive queue, which the broker names and deletes with the link or the connection, is bound to it.
+
+A subscription ends only when the core orders it. Unsettled deliveries return to the queue, the
+binding is removed, and the number of messages in the queue is reported::
+
+    ACTIVE  unsubscribe -> cancel, nack of everything, queue.unbind, passive declare -> close
+
+On a link whose target is the anonymous terminus each delivery has an address of its own, the
+exchange and key that its message was published with: ``exchange/key``, or the key alone for the
+default exchange.
 """
 
 import enum
@@ -40,18 +51,19 @@ from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
 from router.model.condition import RESOURCE_DELETED, Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned
+from router.model.events import CreditReturned, SubscriptionEnded
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import Accepted, DeliveryState, Rejected
-from router.model.terminus import SenderSettleMode
-from router.model.text import encode_text
+from router.model.terminus import SUBSCRIPTION, SenderSettleMode, Target
+from router.model.text import decode_name, encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
-from router.wire.v0_9_1.channel import ContentHandlers, MethodHandlers
+from router.wire.v0_9_1.channel import ChannelPhase, ContentHandlers, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.content import FLAGS
+from router.wire.v0_9_1.reply import Reply
 
 MAX_PREFETCH: Final = 0xFFFF
 CONSUMER_TAG: Final = "router"
@@ -59,6 +71,9 @@ CONSUMER_TAG: Final = "router"
 
 DELIVER_HEAD: Final = b"\x00\x3c\x00\x3c" + bytes((len(CONSUMER_TAG),)) + CONSUMER_TAG.encode()
 """The first octets of each ``basic.deliver``."""
+
+_ADDRESSES_LIMIT: Final = 4096
+"""Addresses of messages that are remembered."""
 
 _HEADERS: Final = FLAGS["headers"]
 _EXPIRATION: Final = FLAGS["expiration"]
@@ -83,11 +98,19 @@ class BrokerReceiver(BrokerChannel):
         self._queue = ""
         self._consuming = Consuming.IDLE
         self._prefetch = 0
+        self.beside = 0
+        self._beside = 0  # when the consumer was started
         self._credit = 0
         self._is_unwanted = False
         self._is_draining = False
         self._is_held = False
         self._has_own_queue = False
+        self._subscription = self._read_subscription()
+        self._is_over = False  # the link is; its binding is about to be
+        self._is_unbound = False
+        target = command.target
+        self._reports_addresses = isinstance(target, Target) and target.address is None
+        self._addresses: dict[bytes, str | None] = {}
         self._held: deque[tuple[int, bytes]] = deque()
         self._open: dict[int, None] = {}  # unacknowledged delivery tags, ascending
         self._acks: list[int] = []
@@ -97,11 +120,26 @@ class BrokerReceiver(BrokerChannel):
         node = self.node()
         if node is None or node.queue is not None:
             return [self.declare_queue("" if node is None else node.queue or "")]
-        self._has_own_queue = True
-        script = [self.declare_exchange(node.exchange)] if node.exchange else []
+        exchange, key = node.exchange, node.routing_key
+        script = [self.declare_exchange(exchange, key)] if exchange else []
+        name = self._subscription
+        self._has_own_queue = name is None
         own = m.QueueDeclare(exclusive=True)
-        bind = m.QueueBind(exchange=node.exchange, routing_key=node.routing_key)
+        if name is not None:
+            arguments = dict((self._declaring() or {}).get("arguments", {}))
+            own = m.QueueDeclare(queue=name, durable=True, arguments=arguments)
+        bind = m.QueueBind(queue=name or "", exchange=exchange, routing_key=key)
         return [*script, (own, m.QueueDeclareOk), (bind, m.QueueBindOk)]
+
+    def _read_subscription(self) -> str | None:
+        """Returns the name of the queue that is bound to the source; None: one that does not stay.
+
+        A source that is no exchange needs none.
+        """
+        node, name = self.node(), self.command.properties.get(SUBSCRIPTION)
+        if node is None or node.queue is not None or not node.exchange:
+            return None
+        return name if isinstance(name, str) else None
 
     # --- the consumer -----------------------------------------------------------------------------
 
@@ -126,6 +164,9 @@ class BrokerReceiver(BrokerChannel):
 
     def answered(self, method: m.Method) -> None:
         """Moves the consumer to its next state."""
+        if self._is_over:
+            self._go_on_unsubscribing(method)
+            return
         match method:
             case m.QueueDeclareOk(queue=queue):
                 self._queue = queue
@@ -154,6 +195,7 @@ class BrokerReceiver(BrokerChannel):
             case Consuming.IDLE if self._credit > 0:
                 self._consuming = Consuming.STARTING
                 self._prefetch = min(self._credit, MAX_PREFETCH)
+                self._beside = self.beside
                 self.start_consumer(self._queue, self._prefetch)
             case Consuming.ACTIVE if self._must_stop:
                 self._consuming = Consuming.STOPPING
@@ -172,7 +214,9 @@ class BrokerReceiver(BrokerChannel):
     def _must_stop(self) -> bool:
         if self._is_draining or self._is_unwanted:
             return True
-        wanted = self._credit + len(self._open) - len(self._held)
+        if self._credit > 0 and 2 * (self.beside - self._beside) >= self._prefetch:
+            return True  # half of the prefetch is taken by what stays unsettled
+        wanted = self._credit + len(self._open) - len(self._held) - self.beside
         return wanted > 2 * self._prefetch and self._prefetch < MAX_PREFETCH
 
     def _take_cancel(self, method: m.BasicCancel) -> None:
@@ -204,6 +248,8 @@ class BrokerReceiver(BrokerChannel):
 
     def take_all(self, found: list[tuple[int, bytes, bool]]) -> None:
         """Handles a run of deliveries: tag, content, and whether ttl or attempts are to be read."""
+        if self._is_over:
+            return
         if len(found) > self._credit or self._held or self._is_held or self._settles:
             for tag, content, _ in found:
                 self.take(tag, content)
@@ -219,11 +265,33 @@ class BrokerReceiver(BrokerChannel):
             )
             for tag, content, is_looked_at in found
         ]
+        if self._reports_addresses:
+            for delivery in deliveries:
+                delivery.address = self._address_of(delivery.payload)
         if deliveries:
             self.machine.runs.receive_all(self.link, deliveries)
 
+    def _address_of(self, content: bytes) -> str | None:
+        """Returns the address that a message was published to; None: a name of it is not UTF-8."""
+        names = content[2 : 3 + content[1] + content[2 + content[1]]]
+        try:
+            return self._addresses[names]
+        except KeyError:
+            pass
+        exchange, key = contents.content_route(content)
+        try:
+            address = decode_name(b"%b/%b" % (exchange, key) if exchange else key)
+        except DecodeError:
+            address = None
+        if len(self._addresses) >= _ADDRESSES_LIMIT:
+            self._addresses.clear()
+        self._addresses[names] = address
+        return address
+
     def take(self, tag: int, content: bytes) -> None:
         """Handles a delivery: reports it if there is credit, else holds it."""
+        if self._is_over:
+            return
         self._open[tag] = None
         if self._credit > 0 and not self._held and not self._is_held:
             self._report(tag, content)
@@ -236,6 +304,8 @@ class BrokerReceiver(BrokerChannel):
             self._acks.append(tag)
             self.machine.settling[self.number] = self
         delivery = delivery_of(tag, content, self._settles, self.machine.protocol)
+        if self._reports_addresses:
+            delivery.address = self._address_of(content)
         self.machine.runs.receive(self.link, delivery)
 
     def _report_held(self) -> None:
@@ -292,6 +362,68 @@ class BrokerReceiver(BrokerChannel):
         if self._has_own_queue and self.is_attached:
             self.send(m.QueueDelete(queue=self._queue, no_wait=True))
         super().detach(closed, condition)
+
+    unbinds: ClassVar[bool] = True
+    """The protocol can remove a binding."""
+
+    def unsubscribe(self) -> None:
+        """Ends the link, and removes the binding of its queue."""
+        name, node = self._subscription, self.node()
+        if name is None or node is None or not (self.is_attached and self.unbinds):
+            if name is not None:
+                self._report_unbound(None)
+            self.detach(True, None)
+            return
+        self.machine.flush()
+        self._report_end(True, None)
+        self._is_over = True
+        self._held.clear()
+        if self._consuming in (Consuming.STARTING, Consuming.ACTIVE):
+            self.stop_consumer()
+        if not self._awaited:
+            self._unbind()
+
+    def _unbind(self) -> None:
+        """Removes the binding; a cancel is answered late, so nothing else is asked before."""
+        name, node = self._subscription, self.node()
+        assert name is not None
+        assert node is not None
+        if self._open:
+            self.send(m.BasicNack(0, multiple=True, requeue=True))
+            self._open.clear()
+        unbind = m.QueueUnbind(queue=name, exchange=node.exchange, routing_key=node.routing_key)
+        self.ask(unbind, m.QueueUnbindOk)
+
+    def _go_on_unsubscribing(self, method: m.Method) -> None:
+        if isinstance(method, m.QueueUnbindOk):
+            self._is_unbound = True
+            declare = m.QueueDeclare(queue=self._subscription or "", passive=True)
+            self.ask(declare, m.QueueDeclareOk)
+        elif not self._is_unbound:
+            if not self._awaited:
+                self._unbind()
+        elif isinstance(method, m.QueueDeclareOk):
+            self._report_unbound(method.message_count)
+            self.phase = ChannelPhase.CLOSING
+            self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
+
+    def _report_unbound(self, messages: int | None) -> None:
+        assert self._subscription is not None
+        self.machine.runs.add(
+            SubscriptionEnded(
+                link=self.link,
+                queue=self._subscription,
+                address=self.address or "",
+                messages=messages,
+                is_unbound=self._is_unbound,
+            )
+        )
+
+    def ended(self, reason: End | None) -> None:
+        """Reports to the core why the link, or its subscription, is gone."""
+        if self._is_over and self.phase is not ChannelPhase.CLOSING:
+            self._report_unbound(None)
+        super().ended(reason)
 
     handlers: ClassVar[MethodHandlers] = {
         **BrokerChannel.handlers,

@@ -46,7 +46,7 @@ from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
-from router.model.terminus import SenderSettleMode
+from router.model.terminus import ADDRESSES, SenderSettleMode
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_NAME, BrokerChannel
@@ -138,9 +138,17 @@ class BrokerSender(BrokerChannel):
             script.append(self.declare_queue(node.queue))
         elif node is not None and node.exchange:
             script.append(self.declare_exchange(node.exchange))
+        elif exchange := self._common_exchange():
+            script.append(self.declare_exchange(exchange))
         if self._confirms:
             script.append(self.ask_for_outcomes())
         return script
+
+    def _common_exchange(self) -> str:
+        """Returns the exchange of all that is published on a link without an address, if known."""
+        addresses = self.command.properties.get(ADDRESSES)
+        exchange = broker_node(addresses).exchange if isinstance(addresses, str) else ""
+        return "" if exchange in ("*", "#") else exchange
 
     def ask_for_outcomes(self) -> tuple[m.Method, type]:
         """The request for outcomes of publishes, and the type of its answer."""

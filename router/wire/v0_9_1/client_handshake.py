@@ -159,7 +159,10 @@ class ClientHandshake(Machine):
                 container=ContainerId(words(str(name))),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
-                    protocol=self.protocol, credit=Credit.PREFETCH, declares=True
+                    protocol=self.protocol,
+                    credit=Credit.PREFETCH,
+                    declares=True,
+                    subscribes=True,
                 ),
                 properties=readable(self._broker),
             )

@@ -101,6 +101,8 @@ class DraftSender(DraftChannel, BrokerSender):
 class DraftReceiver(DraftChannel, BrokerReceiver):
     """A receiving link from a broker."""
 
+    unbinds = False
+
     def __init__(self, engine: "DraftClient", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._tag = 0

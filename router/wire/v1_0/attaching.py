@@ -409,7 +409,8 @@ class Attaching:
         if isinstance(link, OutgoingLink) and link.queue:
             unsent = self._outgoing.drop_waiting(link)
             if unsent:
-                self._endpoints.runs.add(DeliveriesUpdated(link.link, unsent, RELEASED, True))
+                update = DeliveriesUpdated(link.link, unsent, RELEASED, True, is_unsent=True)
+                self._endpoints.runs.add(update)
 
     def _leave_behind(self, link: Link, closed: bool, condition: Condition | None) -> None:
         """Releases a detached link's resources; unsettled deliveries stay unless it is closed."""

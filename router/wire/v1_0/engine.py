@@ -415,6 +415,7 @@ class Engine10:
                     express=self._express is not None,
                     is_router=is_router,
                     is_neighbor=offers_trace,
+                    releases_unroutable=True,
                     annotates=True,
                     names_links=True,
                     drains=self._connection.drains,

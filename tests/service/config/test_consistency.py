@@ -160,9 +160,20 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "pull by pattern": (
         CONTAINERS + "routes:\n  - {address: 'a.*', from: east/b.#}\n",
         [
-            "6:15: address: 'a.*' has wildcards, but a route with 'from' fills one address",
-            "6:28: from: 'east/b.#' has wildcards, but messages are pulled from one address",
+            "6:28: from: 'east/b.#' has wildcards, but no exchange before them",
         ],
+    ),
+    "pull from 1.0": (
+        CONTAINERS + "routes:\n  - {address: 'b/#', from: west/b/#}\n",
+        ["6:28: from: 'b/#' has wildcards, and only containers that speak"],
+    ),
+    "pull exactly once": (
+        CONTAINERS + "routes:\n  - {address: 'b/#', from: east/b/#, guarantee: exactly-once}\n",
+        ["6:49: guarantee: exactly-once holds for messages pulled for one address"],
+    ),
+    "pull renamed": (
+        CONTAINERS + "routes:\n  - {address: 'a/*', from: east/b/#}\n",
+        ["6:15: address: pattern 'a/*' has 1 '*', but 'b/#' captures only 0"],
     ),
     "rename": (
         CONTAINERS + "routes:\n  - {address: 'a.*', to: west/b.#}\n",

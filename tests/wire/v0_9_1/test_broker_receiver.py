@@ -1,5 +1,6 @@
 """We consume from a broker."""
 
+import attrs
 import pytest
 
 from router.model import condition as conditions
@@ -10,6 +11,7 @@ from router.model.events import (
     DeliveriesUpdated,
     Event,
     LinkDetached,
+    SubscriptionEnded,
 )
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import (
@@ -19,7 +21,7 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
-from router.model.terminus import Role, SenderSettleMode
+from router.model.terminus import SUBSCRIPTION, Role, SenderSettleMode, Target
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_receiver import CONSUMER_TAG
 from router.wire.v0_9_1.content import Properties, content_layout, content_route
@@ -340,7 +342,7 @@ def test_an_exchange_is_consumed_through_a_queue_of_our_own_that_goes_with_the_l
     peer.send(1, m.QueueBindOk())
     assert peer.methods() == [
         m.ChannelOpen(),
-        m.ExchangeDeclare(exchange="logs", passive=True),
+        m.ExchangeDeclare(exchange="logs", type="topic", passive=True),
         m.QueueDeclare(exclusive=True),
         m.QueueBind(exchange="logs", routing_key="kern.*"),
         m.BasicQos(prefetch_count=5),
@@ -348,3 +350,59 @@ def test_an_exchange_is_consumed_through_a_queue_of_our_own_that_goes_with_the_l
     ]
     peer.do(DetachLink(LINK, True))
     assert peer.methods()[0] == m.QueueDelete(queue="amq.gen-1", no_wait=True)
+
+
+def subscribed(address: str = "prices/#") -> BrokerPeer:
+    """A link that is fed by a queue which stays, each delivery with an address of its own."""
+    peer = BrokerPeer().open()
+    command = attach(Role.RECEIVER, address)
+    peer.do(
+        attrs.evolve(command, target=Target(address=None), properties={SUBSCRIPTION: "dc1.prices"})
+    )
+    peer.send(1, m.ChannelOpenOk(), m.ExchangeDeclareOk(), m.QueueDeclareOk("dc1.prices"))
+    peer.send(1, m.QueueBindOk())
+    return peer
+
+
+def test_a_subscription_is_a_durable_queue_that_is_bound_and_stays() -> None:
+    peer = subscribed()
+    assert peer.methods()[-3:] == [
+        m.ExchangeDeclare(exchange="prices", type="topic", passive=True),
+        m.QueueDeclare(queue="dc1.prices", durable=True),
+        m.QueueBind(queue="dc1.prices", exchange="prices", routing_key="#"),
+    ]
+    peer.do(DetachLink(LINK, closed=True))
+    assert [type(each) for each in peer.methods()] == [m.ChannelClose]
+
+
+def test_each_delivery_of_an_exchange_has_the_address_that_it_was_published_to() -> None:
+    peer = subscribed()
+    peer.do(GrantCredit(LINK, 10))
+    peer.send(1, m.BasicQosOk(), m.BasicConsumeOk(CONSUMER_TAG))
+    (event,) = (each for each in deliver(peer, 1, 2) if isinstance(each, DeliveriesReceived))
+    assert [each.address for each in event.deliveries] == ["ex/key", "ex/key"]
+
+
+def test_a_subscription_ends_with_its_messages_back_in_the_queue_and_the_binding_gone() -> None:
+    peer = subscribed()
+    peer.do(GrantCredit(LINK, 10))
+    peer.send(1, m.BasicQosOk(), m.BasicConsumeOk(CONSUMER_TAG))
+    deliver(peer, 1)
+    peer.methods()
+    peer.do(DetachLink(LINK, closed=True, unsubscribes=True))
+    assert peer.methods() == [m.BasicCancel(CONSUMER_TAG)], "it is answered late"
+    assert not numbers(deliver(peer, 2)), "what was on its way is the queue's again"
+    peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
+    assert peer.methods() == [
+        m.BasicNack(0, multiple=True, requeue=True),
+        m.QueueUnbind(queue="dc1.prices", exchange="prices", routing_key="#"),
+    ]
+    peer.send(1, m.QueueUnbindOk())
+    assert peer.methods() == [m.QueueDeclare(queue="dc1.prices", passive=True)]
+    events = peer.send(1, m.QueueDeclareOk("dc1.prices", 7))
+    assert events == [
+        SubscriptionEnded(
+            link=LINK, queue="dc1.prices", address="prices/#", messages=7, is_unbound=True
+        )
+    ]
+    assert [type(each) for each in peer.methods()] == [m.ChannelClose]
