@@ -389,6 +389,8 @@ class Core:
                 if node.uncredited and node.is_vacant:
                     self._granter.receivers_changed(node)
                 self._polls.review(node)
+                if not (node.feeds or node.rotation):
+                    self._registry.fed[node] = None  # deliveries of senders that left may be gone
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
             self._postponer.take()

@@ -36,7 +36,7 @@ class Registry:
         guests: peers whose links lead here through siblings, by the link (``passage``).
         hosted: the permissions of guests that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
-        fed: nodes whose senders have come or gone; ``watch`` takes them.
+        fed: nodes whose senders, or last deliveries, have come or gone; ``watch`` takes them.
         named: keys of links that have been attached or detached; ``network`` takes them.
     """
 

@@ -5,7 +5,8 @@ engine watches a pattern here (``AddressesWatched``) and attaches to each matchi
 a sender. Deliveries of that sender meanwhile wait for the watchers (``Node.awaited``); otherwise
 the first message would miss one. They wait until the watchers have attached, or report that no
 attach is left (``AddressesReached``), at most as long as attaching may take. When an address loses
-its last sender, the engine is informed too and detaches its link, so links do not accumulate.
+its last sender, and no deliveries of it are queued, the engine is informed too and detaches its
+link, so links do not accumulate.
 A watch is answered when all workers know of it, like the attach of a multicast's receiver
 (``announce``): by then the workers with senders have attached here, and the answer includes their
 addresses.
@@ -66,7 +67,7 @@ class _Watch:
             node: the node.
             is_theirs: the peer may receive from it.
         """
-        address, is_fed = node.key.address, bool(node.feeds) and is_theirs
+        address, is_fed = node.key.address, _has_deliveries(node) and is_theirs
         if is_fed is (address in self.reported):
             return False
         (self.reported.add if is_fed else self.reported.discard)(address)
@@ -161,7 +162,7 @@ class Watchers:
         if not self._watches:
             return
         for node in self._registry.fed:
-            if node.feeds and _may_meet(node):
+            if _is_watchable(node):
                 for watch in self._watching(node.key.address):
                     if watch.alarm is None and node.key.address not in watch.reported:
                         if self._is_theirs(watch, node):
@@ -209,7 +210,11 @@ class Watchers:
         self._alarms.cancel(watch.alarm)
         watch.alarm = None
         for node in self._registry.nodes.values():
-            if node.feeds and _may_meet(node) and matches(watch.pattern, node.key.address):
+            if (
+                _has_deliveries(node)
+                and _may_meet(node)
+                and matches(watch.pattern, node.key.address)
+            ):
                 watch.saw(node, self._is_theirs(watch, node))
         self._report(watch)
 
@@ -234,6 +239,16 @@ class Watchers:
         come = tuple(outside(address) for address, is_fed in changes.items() if is_fed)
         gone = tuple(outside(address) for address, is_fed in changes.items() if not is_fed)
         self._turn.order_connection(watch.connection, AddressesChanged(watch.link, come, gone))
+
+
+def _has_deliveries(node: Node) -> bool:
+    """Returns whether a node has senders, or deliveries that senders have left behind."""
+    return bool(node.feeds or node.rotation)
+
+
+def _is_watchable(node: Node) -> bool:
+    """Returns whether watchers are to be informed of a node."""
+    return _has_deliveries(node) and _may_meet(node)
 
 
 def _may_meet(node: Node) -> bool:

@@ -1,5 +1,6 @@
 """Receivers of patterns hear which addresses are sent to."""
 
+import attrs
 import pytest
 
 from router.core.network import PATIENCE_SECONDS
@@ -41,6 +42,20 @@ def test_a_sender_to_the_anonymous_terminus_counts_for_the_addresses_it_names() 
     watch = play.connect().watch("shop.*")
     play.connect().attach_sender(None).send("one", address="shop.eu")
     assert watch.addresses == {"shop.eu"}
+
+
+def test_deliveries_whose_sender_has_left_wait_for_their_watchers_until_they_are_gone() -> None:
+    play = Play(SHOP)
+    client, publisher = play.connect(), play.connect()
+    watch = client.watch("shop.*")
+    publisher.attach_sender(None).send(b"one", b"two", address="shop.eu", settled=True)
+    publisher.lose()
+    assert watch.addresses == {"shop.eu"}
+    receiver = client.attach_receiver("shop.eu", credit=1)
+    assert watch.addresses == {"shop.eu"}
+    receiver.grant(1)
+    assert receiver.payloads == [b"one", b"two"]
+    assert watch.addresses == set()
 
 
 def test_a_watcher_that_attaches_gets_what_is_sent_as_any_receiver() -> None:
@@ -241,3 +256,32 @@ def test_a_pattern_for_which_receivers_meet_no_senders_is_refused(pattern: str) 
 def test_patterns_overlap_if_an_address_matches_both(one: str, other: str, expected: bool) -> None:
     assert overlaps(parse_pattern(one), parse_pattern(other)) is expected
     assert overlaps(parse_pattern(other), parse_pattern(one)) is expected
+
+
+@pytest.mark.parametrize("distribution", [Distribution.BALANCED, Distribution.MULTICAST])
+def test_watchers_of_every_worker_get_what_a_sender_has_left_behind(
+    distribution: Distribution,
+) -> None:
+    fleet = Fleet(2, attrs.evolve(SHOP, distribution=distribution))
+    far, near = fleet[1].connect(), fleet[2].connect()
+    watches = far.watch("shop.*"), near.watch("#.eu")
+    fleet.settle()
+    publisher = fleet[2].connect()
+    publisher.attach_sender(None).send(b"one", b"two", address="shop.eu", settled=True)
+    publisher.lose()
+    fleet.settle()
+    assert [watch.addresses for watch in watches] == [{"shop.eu"}, {"shop.eu"}]
+    first = far.attach_receiver("shop.eu", credit=10)
+    fleet.settle()
+    second = near.attach_receiver("shop.eu", credit=10)
+    fleet.settle()
+    everything = [b"one", b"two"]
+    if distribution is Distribution.MULTICAST:
+        assert first.payloads == second.payloads == everything
+    else:
+        assert sorted(first.payloads + second.payloads) == everything
+    first.accept()
+    second.accept()
+    fleet.settle()
+    fleet.wait(120)
+    assert [watch.addresses for watch in watches] == [set(), set()]
