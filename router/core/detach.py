@@ -14,6 +14,7 @@ from router.core.credit import Granter
 from router.core.lanes import Lanes
 from router.core.lifetime import LOOK_SECONDS, Lifetime, has_links, has_messages
 from router.core.node import Feed, Node, feed_of, feed_of_link
+from router.core.postponing import Postponer
 from router.core.reach import Reach, is_sibling
 from router.core.settle import Settler
 from router.core.state import State
@@ -43,6 +44,7 @@ class Detacher:
         lanes: Lanes,
         suspender: Suspender,
         reach: Reach,
+        postponer: Postponer,
     ) -> None:
         self._turn = state.turn
         self._alarms = state.alarms
@@ -56,6 +58,7 @@ class Detacher:
         self._streams = streams
         self._lanes = lanes
         self._suspender = suspender
+        self._postponer = postponer
 
     def detach(
         self,
@@ -263,6 +266,7 @@ class Detacher:
                 self._settler.orphan(pairing)
         self._orphans.leave(link, (*link.unsettled.values(), *link.adrift.values()))
         life.clear(link)
+        self._postponer.leave(link)
         for feed in self._registry.feeds_of(link):
             self._registry.starve(feed.node, link)
             feed.node.uncredited.pop(link, None)

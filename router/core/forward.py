@@ -224,7 +224,7 @@ class Forwarder:
         hopeless: dict[Feed, list[Pairing]] = {}
         for pairing in given_back:
             is_held = holds and not comes_far(pairing.incoming)
-            if not (in_custody(pairing) or is_held or self._has_hope(node, pairing)):
+            if not (_stays(pairing) or is_held or self._has_hope(node, pairing)):
                 hopeless.setdefault(feed_of(pairing), []).append(pairing)
             elif node.pending or (pairing.parts is not None and not pairing.parts.is_complete):
                 node.given_back[pairing] = None
@@ -294,7 +294,7 @@ class Forwarder:
                 self._settler.expire(pairing)
                 continue
             fit = self._fit(node, pairing, able)
-            if not fit and in_custody(pairing) and not self._has_hope(node, pairing):
+            if not fit and _stays(pairing) and not self._has_hope(node, pairing):
                 life.try_again_from_first(pairing)
                 fit = self._fit(node, pairing, able)
             if fit and node.is_multicast:
@@ -480,6 +480,11 @@ def _misses_some(
     if len(able) < len(receivers) and _lacks_credit(feed.waiting[0], receivers):
         return True
     return bool(node.pending) and not stays_here(node, feed.incoming)
+
+
+def _stays(pairing: Pairing) -> bool:
+    """Returns whether a delivery that every receiver has returned is offered to them again."""
+    return in_custody(pairing) and not life.is_refused(pairing)
 
 
 def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:

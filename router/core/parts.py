@@ -183,6 +183,7 @@ class Parts:
             lanes=self.lanes,
             suspender=self.suspender,
             reach=self.reach,
+            postponer=self.postponer,
         )
 
     @cached_property

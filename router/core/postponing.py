@@ -13,9 +13,9 @@ Deliveries for one address are put off together, on one *shelf*, in the order of
                              ▼
                        more are offered, 32 times as many each time, until none is left
 
-A receiver that attaches to the node ends the pause. Deliveries that their sender has settled or
-lost meanwhile are removed from the shelf before it is offered: a container redelivers what got no
-outcome.
+A receiver that attaches to the node ends the pause. What its sender has settled without an outcome
+is in the router's custody; it stays, and waits in its queue when its link is gone. The rest is
+freed then: a container redelivers what got no outcome.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,13 +26,13 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.forms import expires_at
-from router.core.node import Feed, Node, by_sequence, feed_of
+from router.core.node import Feed, Node, by_sequence, feed_of, in_custody
 from router.core.settle import Settler, trunk_of
 from router.core.state import State
 from router.links import life
 from router.links.backoff import pause_seconds
 from router.links.life import Claim, Stage
-from router.links.link import OutgoingLink
+from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing
 
 FIRST_SECONDS: Final = 1.0
@@ -110,6 +110,19 @@ class Postponer:
                     shelf.places, shelf.failures = node.places, 0
                     if shelf.offered is None:
                         self._offer(feed, key, shelf)
+
+    def leave(self, incoming: IncomingLink) -> None:
+        """Frees what a link that is gone has left here; what is in custody waits in its queue."""
+        if not incoming.postponed:
+            return
+        feeds = [incoming.queue, *incoming.queues.values()]
+        for feed in (each for each in feeds if isinstance(each, Feed)):
+            for key, shelf in tuple(self._shelves.get(feed, {}).items()):
+                for pairing in tuple(shelf.waiting):
+                    self._remove(feed, shelf, pairing)
+                    if not self._is_over(pairing):
+                        self._settler.try_anew(pairing, key[1])
+                self._forget(feed, key, shelf)
 
     def _put(self, pairing: Pairing, link: OutgoingLink | None) -> _Shelf:
         feed = feed_of(pairing)
@@ -190,7 +203,8 @@ class Postponer:
 
 
 def _has_ended(pairing: Pairing) -> bool:
-    return life.claim_of(trunk_of(pairing)) is Claim.UNCLAIMED
+    trunk = trunk_of(pairing)
+    return life.claim_of(trunk) is Claim.UNCLAIMED and not in_custody(trunk)
 
 
 def _is_undecided(pairing: Pairing) -> bool:

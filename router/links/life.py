@@ -444,6 +444,11 @@ def put_off(pairing: Pairing) -> None:
     pairing.failure = PUT_OFF
 
 
+def is_refused(pairing: Pairing) -> bool:
+    """Returns whether ``REFUSED`` or ``PUT_OFF`` was the last word on it."""
+    return pairing.failure is REFUSED or pairing.failure is PUT_OFF
+
+
 def take_refusal(pairing: Pairing) -> Released | None:
     """Returns, and forgets, ``REFUSED`` or ``PUT_OFF``; None: neither was the last word on it."""
     refusal = pairing.failure

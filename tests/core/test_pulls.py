@@ -125,8 +125,38 @@ def test_a_connection_that_is_lost_takes_what_was_put_off_with_it() -> None:
     source.send("a", address="prices/nowhere")
     target.update(target.last.number, state=NO_BINDING)
     east.lose()
+    assert play.core._registry.process.used == 0, "it is freed at once"
     play.wait(60)
     assert target.payloads == [b"a"], "the broker delivers it again itself"
+
+
+@pytest.mark.parametrize("ends", ["nothing", "its connection", "its route"])
+def test_what_the_source_has_settled_is_tried_again_though_the_source_is_gone(ends: str) -> None:
+    play, east, source, target = bridge()
+    source.send("a", address="prices/nowhere", settled=True)
+    target.update(target.last.number, state=NO_BINDING)
+    assert target.payloads == [b"a"]
+    if ends == "its connection":
+        east.lose()
+    elif ends == "its route":
+        configure(play, attrs.evolve(BRIDGE, from_=Endpoint("east", "other/#")))
+    play.wait(1.01)
+    assert target.payloads == [b"a", b"a"]
+    target.accept()
+    play.wait(60)
+    assert target.payloads == [b"a", b"a"]
+    assert play.core._registry.process.used == 0
+
+
+def test_what_the_source_has_settled_waits_for_its_route_to_come_back() -> None:
+    play, _, source, target = bridge()
+    source.send("a", address="prices/nowhere", settled=True)
+    target.update(target.last.number, state=NO_BINDING)
+    configure(play)
+    play.wait(60)
+    configure(play, BRIDGE)
+    again = play.peers[target.peer.id].answer_receiver(credit=10)
+    assert (target.payloads, again.payloads) == ([b"a"], [b"a"])
 
 
 @pytest.mark.parametrize(
