@@ -383,6 +383,20 @@ class BrokerReceiver(BrokerChannel):
         if not self._awaited:
             self._unbind()
 
+    @property
+    def is_unsubscribing(self) -> bool:
+        """Whether its binding is about to be removed."""
+        return self._is_over and self.phase is ChannelPhase.OPEN
+
+    def _is_bound_again(self) -> bool:
+        """Returns whether a link attached since needs the same binding of the same queue."""
+        return any(
+            isinstance(other, BrokerReceiver)
+            and not other._is_over
+            and (other._subscription, other.address) == (self._subscription, self.address)
+            for other in self.machine.channels.values()
+        )
+
     def _unbind(self) -> None:
         """Removes the binding; a cancel is answered late, so nothing else is asked before."""
         name, node = self._subscription, self.node()
@@ -391,6 +405,9 @@ class BrokerReceiver(BrokerChannel):
         if self._open:
             self.send(m.BasicNack(0, multiple=True, requeue=True))
             self._open.clear()
+        if self._is_bound_again():
+            self._leave()
+            return
         unbind = m.QueueUnbind(queue=name, exchange=node.exchange, routing_key=node.routing_key)
         self.ask(unbind, m.QueueUnbindOk)
 
@@ -404,8 +421,13 @@ class BrokerReceiver(BrokerChannel):
                 self._unbind()
         elif isinstance(method, m.QueueDeclareOk):
             self._report_unbound(method.message_count)
-            self.phase = ChannelPhase.CLOSING
-            self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
+            self._leave()
+
+    def _leave(self) -> None:
+        """Closes the channel, when the binding is not its concern any more."""
+        self.phase = ChannelPhase.CLOSING
+        self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
+        self.machine.unsubscribed()
 
     def _report_unbound(self, messages: int | None) -> None:
         assert self._subscription is not None
@@ -423,6 +445,8 @@ class BrokerReceiver(BrokerChannel):
         """Reports to the core why the link, or its subscription, is gone."""
         if self._is_over and self.phase is not ChannelPhase.CLOSING:
             self._report_unbound(None)
+            self._is_over = False
+            self.machine.unsubscribed()
         super().ended(reason)
 
     handlers: ClassVar[MethodHandlers] = {

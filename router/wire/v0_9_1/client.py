@@ -15,7 +15,7 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
-from router.wire.machine import MachinePhase, Steps
+from router.wire.machine import CLOSE_SECONDS, MachinePhase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
@@ -43,6 +43,8 @@ class ClientEngine(ClientLinks):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self._next_number = 1
+        self._is_leaving = False
+        self._left_for: Condition | None = None
 
     # --- runs of frames ---------------------------------------------------------------------------
 
@@ -99,6 +101,33 @@ class ClientEngine(ClientLinks):
         self.channels[number] = channel
         self.links[command.link] = channel
         channel.start()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def close(self, condition: Condition | None) -> None:
+        """Closes the connection as ordered by the core; bindings about to be removed go first."""
+        if self.is_ending or not self._unsubscribing():
+            super().close(condition)
+        elif not self._is_leaving:
+            self._is_leaving, self._left_for = True, condition
+            self.gives_up_at = self.now + CLOSE_SECONDS
+
+    def unsubscribed(self) -> None:
+        """Closes the connection, after this turn, if that waits for no other binding."""
+        if self._is_leaving and not self._unsubscribing():
+            self.gives_up_at = self.now
+
+    def give_up_waiting(self) -> None:
+        """Ends overdue waits; bindings that are still there are reported by their links."""
+        if self._is_leaving and self.phase is MachinePhase.OPENED:
+            self._is_leaving = False
+            super().close(self._left_for)
+        else:
+            super().give_up_waiting()
+
+    def _unsubscribing(self) -> bool:
+        channels = self.channels.values()
+        return any(isinstance(each, BrokerReceiver) and each.is_unsubscribing for each in channels)
 
     def _free_number(self) -> int | None:
         """Returns a free channel number; those used recently come last."""

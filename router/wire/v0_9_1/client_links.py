@@ -57,6 +57,10 @@ class ClientLinks(DialingMachine, ClientHandshake):
         """When ``handle_deadline`` is due; in the past if something is pending."""
         return float("-inf") if self._reviews else super().deadline
 
+    def unsubscribed(self) -> None:
+        """Records that the binding of a link that has ended is gone, or stays for good."""
+        raise NotImplementedError
+
     def review(self, channel: _Sending) -> None:
         """Reviews a link's credit at the end of the turn."""
         self._reviews[channel.number] = channel

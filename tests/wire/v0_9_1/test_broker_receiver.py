@@ -4,8 +4,15 @@ import attrs
 import pytest
 
 from router.model import condition as conditions
-from router.model.commands import DetachLink, GrantCredit, HoldWindow, UpdateDeliveries
+from router.model.commands import (
+    CloseConnection,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    UpdateDeliveries,
+)
 from router.model.events import (
+    ConnectionClosed,
     CreditReturned,
     DeliveriesReceived,
     DeliveriesUpdated,
@@ -22,6 +29,7 @@ from router.model.outcome import (
     DeliveryState,
 )
 from router.model.terminus import SUBSCRIPTION, Role, SenderSettleMode, Target
+from router.wire.machine import CLOSE_SECONDS
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_receiver import CONSUMER_TAG
 from router.wire.v0_9_1.content import Properties, content_layout, content_route
@@ -406,3 +414,57 @@ def test_a_subscription_ends_with_its_messages_back_in_the_queue_and_the_binding
         )
     ]
     assert [type(each) for each in peer.methods()] == [m.ChannelClose]
+
+
+def unsubscribing() -> BrokerPeer:
+    """A link whose consumer ends, before its binding is removed; the connection closes."""
+    peer = subscribed()
+    peer.do(GrantCredit(LINK, 10))
+    peer.send(1, m.BasicQosOk(), m.BasicConsumeOk(CONSUMER_TAG))
+    peer.do(DetachLink(LINK, closed=True, unsubscribes=True))
+    peer.do(CloseConnection())
+    assert peer.methods()[-1] == m.BasicCancel(CONSUMER_TAG)
+    return peer
+
+
+def test_a_connection_that_closes_removes_the_binding_first() -> None:
+    peer = unsubscribing()
+    peer.send(1, m.BasicCancelOk(CONSUMER_TAG), m.QueueUnbindOk())
+    peer.send(1, m.QueueDeclareOk("dc1.prices", 7))
+    (ended,) = (each for each in peer.events if isinstance(each, SubscriptionEnded))
+    assert (ended.is_unbound, ended.messages) == (True, 7)
+    peer.wait(0)
+    sent = [type(each) for each in peer.methods()]
+    assert sent[-2:] == [m.ChannelClose, m.ConnectionClose]
+    assert isinstance(peer.events[-1], ConnectionClosed)
+
+
+@pytest.mark.parametrize("broker", ["is silent", "closes the channel"])
+def test_a_binding_that_cannot_be_removed_holds_up_no_close(broker: str) -> None:
+    peer = unsubscribing()
+    if broker == "is silent":
+        peer.wait(CLOSE_SECONDS)
+    else:
+        peer.send(1, m.ChannelClose(reply_code=404, reply_text="gone"))
+        peer.wait(0)
+    (ended,) = (each for each in peer.events if isinstance(each, SubscriptionEnded))
+    assert not ended.is_unbound
+    assert isinstance(peer.methods()[-1], m.ConnectionClose)
+
+
+def test_a_binding_that_a_later_link_needs_stays() -> None:
+    peer = subscribed()
+    peer.do(GrantCredit(LINK, 10))
+    peer.send(1, m.BasicQosOk(), m.BasicConsumeOk(CONSUMER_TAG))
+    peer.do(DetachLink(LINK, closed=True, unsubscribes=True))
+    again = attrs.evolve(
+        attach(Role.RECEIVER, "prices/#"),
+        link=LinkId(2),
+        target=Target(address=None),
+        properties={SUBSCRIPTION: "dc1.prices"},
+    )
+    peer.do(again)
+    peer.methods()
+    events = peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
+    assert [type(each) for each in peer.methods()] == [m.ChannelClose]
+    assert not [each for each in events if isinstance(each, SubscriptionEnded)]
