@@ -35,8 +35,8 @@ BRIDGE = """\
 router: {{id: dc1, workers: 2, admin: "127.0.0.1:{admin}"}}
 listeners: [{{bind: "127.0.0.1:0"}}]
 containers:
-  east: {{url: "amqp://guest:guest@127.0.0.1:{port}", protocol: amqp-0-9-1}}
-  west: {{url: "amqp://guest:guest@127.0.0.1:{port}", protocol: amqp-0-9-1}}
+  east: {{url: "amqp://guest:guest@127.0.0.1:{port}", protocol: {protocol}}}
+  west: {{url: "amqp://guest:guest@127.0.0.1:{port}", protocol: {protocol}}}
 routes:
   - address: source/#
     from: east/source/#
@@ -110,7 +110,10 @@ def unroutable(admin: int) -> float:
     return sum(float(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
 
 
-def test_each_message_keeps_its_key_and_unbound_ones_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["amqp-0-9-1", "amqp-0-9r1"])
+def test_each_message_keeps_its_key_and_unbound_ones_are_counted(
+    tmp_path: Path, protocol: str
+) -> None:
     port, admin = free_port(), free_port()
     (tmp_path / "brokers").mkdir()
     every = BOUND + UNBOUND
@@ -118,7 +121,9 @@ def test_each_message_keeps_its_key_and_unbound_ones_are_counted(tmp_path: Path)
     bound = sum(key in BOUND for key in keys)
     with running_router(BROKERS.format(port=port), tmp_path / "brokers"):
         ends = Ends(port)
-        with running_router(BRIDGE.format(port=port, admin=admin), tmp_path) as router:
+        with running_router(
+            BRIDGE.format(port=port, admin=admin, protocol=protocol), tmp_path
+        ) as router:
             router.wait_for(ATTACHED)
             ends.publish(keys)
             assert_each_key_in_order(ends.take(bound), keys)
