@@ -53,6 +53,7 @@ from router.links.link import (
     unnumbered,
 )
 from router.links.pairing import count_doubts
+from router.model.steps import at_once
 from router.model.terminus import Role
 from router.routes.route import Route
 from router.routes.table import RoutingTable
@@ -128,13 +129,7 @@ class Surveyor:
 
     def survey(self, now: float) -> Snapshot:
         """Surveys the core in one go."""
-        steps = self.steps(now)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                snapshot: Snapshot = end.value
-                return snapshot
+        return at_once(self.steps(now))
 
     def steps(self, now: float) -> Generator[None, None, Snapshot]:
         """Surveys the core, yielding after each ``STEP_LINKS`` links.

@@ -32,6 +32,7 @@ from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine, Tracer
 from router.errors import RouterError
 from router.model.identity import ConnectionId, DeliveryTag
+from router.net.leisure import at_leisure
 from router.service.assembly import Assembly
 from router.service.config.containers import Container
 from router.service.vitals import Meter, Vitals
@@ -274,7 +275,7 @@ class LocalControl:
         async with self._survey:
             if self._last is None or not self._is_fresh(since):
                 began = trio.current_time()
-                core = await self._survey_core()
+                core = await at_leisure(self.worker.core.surveyor.steps(self.worker.plane.clock()))
                 express = self.worker.shared.express
                 self._note_stalls(core)
                 self._last = WorkerSnapshot(
@@ -311,16 +312,6 @@ class LocalControl:
     def _is_fresh(self, since: float) -> bool:
         """Returns whether the last survey began after a time, with the routes of now."""
         return self._taken_at >= since and self._taken_of is self.worker.assembly
-
-    async def _survey_core(self) -> Snapshot:
-        steps = self.worker.core.surveyor.steps(self.worker.plane.clock())
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                core: Snapshot = end.value
-                return core
-            await trio.lowlevel.checkpoint()
 
     def _note_stalls(self, core: Snapshot) -> None:
         """Reports each stall once, and its end."""

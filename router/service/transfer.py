@@ -11,12 +11,12 @@ over a socket pair that no other process holds.
 
 import base64
 import pickle
-from collections.abc import Generator
 from typing import Any, Final
 
 import attrs
 import trio
 
+from router.net.leisure import at_leisure
 from router.routes.route import Route
 from router.routes.table import RoutingTable
 from router.service.config.load import RouterConfig
@@ -59,19 +59,8 @@ async def unpack(draft: Draft) -> RouterConfig:
     for piece in draft.pieces:
         routes += _unwrap(piece)
         await trio.lowlevel.checkpoint()
-    building = RoutingTable.in_slices(routes)
-    table = await _finish(building)
+    table = await at_leisure(RoutingTable.in_slices(routes))
     return attrs.evolve(frame, routes=table.routes[: draft.own], table=table)
-
-
-async def _finish(building: Generator[None, None, RoutingTable]) -> RoutingTable:
-    while True:
-        try:
-            next(building)
-        except StopIteration as end:
-            table: RoutingTable = end.value
-            return table
-        await trio.lowlevel.checkpoint()
 
 
 def _wrap(value: object) -> str:

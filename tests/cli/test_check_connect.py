@@ -1,11 +1,9 @@
 """`router check --connect`, as a user runs it, against a router, a web server and nobody."""
 
 import json
-import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ import pytest
 
 from router.model.capabilities import Protocol
 from tests.support.certificates import Certificates
+from tests.support.commands import run
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -84,15 +83,7 @@ def web(answers_at_once: bool) -> Iterator[int]:
 
 def check(folder: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     (folder / "router.yaml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "router", "check", "--connect", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run("check", "--connect", *options, folder=folder)
     assert "Traceback" not in done.stderr
     assert SECRET not in done.stdout + done.stderr
     return done

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import trio
 import trustme
 
 from router.wire.protocols import PROTOCOLS
+from tests.support.commands import begin, begun
 from tests.support.cuttable import Cuttable, cuttable
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
@@ -73,16 +75,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         )
 
 
-def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "router", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=options.pop("stderr", subprocess.PIPE),
-        text=True,
-        **options,
-    )
-
-
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     output, errors = process.communicate(timeout=120)
     return process.returncode, output, errors or ""
@@ -97,15 +89,8 @@ def complaints(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if not line.startswith("router send: it ")]
 
 
-@contextlib.contextmanager
-def receiving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = begin("receive", *arguments)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+def receiving(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return begun("receive", *arguments)
 
 
 @pytest.mark.parametrize("settle", ["at-most-once", "at-least-once", "exactly-once"])
@@ -348,7 +333,7 @@ def test_progress_is_shown_on_a_terminal_only(house: House, verb: str) -> None:
     ours, theirs = pty.openpty()
     other = "receive" if verb == "send" else "send"
     common = (house.url, f"orders.bar.{verb}", "--count", "20000")
-    watched = begin(verb, *common, stderr=theirs, env=_terminal())
+    watched = begin(verb, *common, stderr=theirs, environment=_terminal())
     os.close(theirs)
     partner = begin(other, *common)
     shown = b""

@@ -1,8 +1,6 @@
 """`router demo`, as `make demo` runs it."""
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,21 +11,12 @@ from router.cli.demo import Account, Demo, is_good
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.net.client.message import numbered
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "router", "demo", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+from tests.support.commands import run
 
 
 def test_nothing_is_lost_or_duplicated_and_it_says_so() -> None:
     began = time.monotonic()
-    ended = run()
+    ended = run("demo")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert time.monotonic() - began < 60
     assert ended.stderr == ""
@@ -40,7 +29,7 @@ def test_nothing_is_lost_or_duplicated_and_it_says_so() -> None:
 
 
 def test_json_gives_the_account_and_nothing_else() -> None:
-    ended = run("--count", "3000", "--size", "1000", "--json")
+    ended = run("demo", "--count", "3000", "--size", "1000", "--json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     account = json.loads(ended.stdout)
     assert account["sent"] == account["received"] == 3000

@@ -1,11 +1,8 @@
 """AMQP/Fast on real sockets, through a running router, to and from AMQP 1.0."""
 
-import contextlib
 import hashlib
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from router.wire.fast import commands as c
 from router.wire.fast.commands import decode_command
 from router.wire.fast.framing import START, frame
 from router.wire.fast.message import Head, encode_head
+from tests.support.commands import begun
 from tests.support.fast_peer import message
 from tests.support.ports import free_port
 from tests.support.running import running_router
@@ -74,26 +72,6 @@ class Wire:
         command = self.read()
         assert isinstance(command, c.HandleNotify)
         return command, self._take(command.fragment_size)
-
-
-def begin(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "router", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@contextlib.contextmanager
-def begun(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = begin(*arguments)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def test_a_1_0_receivers_outcome_comes_back_to_a_fast_sender(port: int) -> None:

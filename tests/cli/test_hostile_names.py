@@ -26,7 +26,6 @@ from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.record import LinkDescription
 from router.model.commands import (
-    AttachLink,
     RefuseLink,
     SendDeliveries,
 )
@@ -46,6 +45,7 @@ from router.wire.engine import EngineSettings
 from router.wire.mechanisms import Mechanism, MechanismServer
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.sections import AnnotatedMessage, Properties, encode_message
+from tests.support.accepting import accepting
 from tests.support.fleets import (
     FakeControl,
     FakeSteering,
@@ -408,15 +408,7 @@ def converse(peer: socket.socket, name: str) -> None:
                 case LinkAttached(role=Role.RECEIVER, link=link):
                     engine.execute(RefuseLink(link, Condition(NOT_FOUND, name)))
                 case LinkAttached(link=link):
-                    engine.execute(
-                        AttachLink(
-                            link=link,
-                            name=event.name,
-                            role=event.role,
-                            source=event.source,
-                            target=event.target,
-                        )
-                    )
+                    engine.execute(accepting(event))
                 case CreditGranted(link=link, credit=credit) if credit:
                     message = AnnotatedMessage(
                         properties=Properties(message_id=name[:100]), data=[name.encode()]

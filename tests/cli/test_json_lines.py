@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import attrs
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from router.net.client.json_message import to_line
 from router.wire.v1_0.sections import AnnotatedMessage
+from tests.support.commands import begin_octets
 from tests.support.json_messages import messages
 from tests.support.ports import free_port
 from tests.support.running import running_router
@@ -33,12 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def begin(*arguments: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "router", *arguments, "--json-lines", "--timeout", "60"],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    return begin_octets(*arguments, "--json-lines", "--timeout", "60", stdin=stdin)
 
 
 def passed(url: str, address: str, lines: bytes, count: int) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from router.cli.receive import kept_seconds
 from router.net.client.terminus import TERMINUS_SECONDS
 from router.routes.route import Guarantee
+from tests.support.commands import begin_octets
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
@@ -35,26 +36,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"amqp://127.0.0.1:{port}"
 
 
-def begin(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "router", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
 @pytest.mark.parametrize("form", ["--show", "--json-lines"])
 @pytest.mark.parametrize("address", ["often.head", "once.head"])
 def test_what_a_receiver_did_not_print_is_free_as_soon_as_its_reader_has_gone(
     url: str, address: str, form: str
 ) -> None:
     address = f"{address}.{form.strip('-')}"
-    head = begin("receive", url, address, form, "--timeout", "60")
+    head = begin_octets("receive", url, address, form, "--timeout", "60")
     assert head.stdin is not None
     assert head.stdout is not None
     assert head.stderr is not None
-    sender = begin("send", url, address, "--lines", "--timeout", "40")
+    sender = begin_octets("send", url, address, "--lines", "--timeout", "40")
     assert sender.stdin is not None
     sender.stdin.write(b"a line\n" * MESSAGES)
     sender.stdin.close()
@@ -64,7 +56,7 @@ def test_what_a_receiver_did_not_print_is_free_as_soon_as_its_reader_has_gone(
     assert (head.wait(60), head.stderr.read()) == (0, b"")
     head.stdin.close()
     head.stderr.close()
-    other = begin("receive", url, address, "--timeout", "60")
+    other = begin_octets("receive", url, address, "--timeout", "60")
     output, _ = sender.communicate(timeout=90)
     outcomes = re.search(rb"sent (\d+)", output)
     assert outcomes is not None, output
@@ -76,11 +68,11 @@ def test_what_a_receiver_did_not_print_is_free_as_soon_as_its_reader_has_gone(
 
 
 def test_a_reader_that_leaves_before_the_count_is_reached_fails_the_receiver(url: str) -> None:
-    head = begin("receive", url, "often.count", "--show", "--count", "10", "--timeout", "60")
+    head = begin_octets("receive", url, "often.count", "--show", "--count", "10", "--timeout", "60")
     assert head.stdout is not None
     head.stdout.close()
     head.stdout = None
-    sender = begin("send", url, "often.count", "--timeout", "40")
+    sender = begin_octets("send", url, "often.count", "--timeout", "40")
     sender.communicate(timeout=90)
     _, errors = head.communicate(timeout=60)
     assert (head.returncode, errors) == (1, b"")
@@ -94,7 +86,7 @@ def test_a_full_disk_is_named_and_ends_the_receiver(url: str) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
         )
-    sender = begin("send", url, "often.full", "--timeout", "40")
+    sender = begin_octets("send", url, "often.full", "--timeout", "40")
     sender.communicate(timeout=90)
     assert sender.returncode == 1, "it was released"
     _, errors = receiver.communicate(timeout=60)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.wire.protocols import PROTOCOLS
+from tests.support.commands import begin_octets
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
@@ -37,17 +37,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"amqp://127.0.0.1:{port}"
 
 
-def begin(*arguments: str, stdin: int | None = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "router", *arguments],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
 def run(*arguments: str, octets: bytes = b"") -> tuple[int, str, list[str]]:
-    process = begin(*arguments)
+    process = begin_octets(*arguments)
     output, errors = process.communicate(octets, timeout=120)
     return process.returncode, output.decode(), complaints(errors)
 
@@ -60,7 +51,7 @@ def complaints(errors: bytes) -> list[str]:
 
 @contextlib.contextmanager
 def receiving(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = begin("receive", *arguments, "--timeout", "60")
+    process = begin_octets("receive", *arguments, "--timeout", "60")
     try:
         yield process
     finally:
@@ -115,7 +106,7 @@ def test_many_lines_come_in_order_and_none_is_missing(url: str, tmp_path: Path) 
     path.write_text("\n".join(lines))
     with receiving(url, "lines.many", "--count", "20000", "--show") as receiver:
         with path.open("rb") as file:
-            sender = begin("send", url, "lines.many", "--lines", stdin=file.fileno())
+            sender = begin_octets("send", url, "lines.many", "--lines", stdin=file.fileno())
         assert bodies(receiver) == lines
         output, errors = sender.communicate(timeout=60)
     assert sender.returncode == 0, errors
@@ -124,7 +115,7 @@ def test_many_lines_come_in_order_and_none_is_missing(url: str, tmp_path: Path) 
 
 def test_a_line_is_sent_before_the_next_one_is_written(url: str) -> None:
     with receiving(url, "lines.slow", "--count", "1", "--show") as receiver:
-        sender = begin("send", url, "lines.slow", "--lines")
+        sender = begin_octets("send", url, "lines.slow", "--lines")
         assert sender.stdin is not None
         sender.stdin.write(b"first\n")
         sender.stdin.flush()
@@ -135,7 +126,7 @@ def test_a_line_is_sent_before_the_next_one_is_written(url: str) -> None:
 
 
 def test_a_router_without_credit_stops_who_writes(url: str) -> None:
-    sender = begin("send", url, "lines.nobody", "--lines")
+    sender = begin_octets("send", url, "lines.nobody", "--lines")
     assert sender.stdin is not None
     os.set_blocking(sender.stdin.fileno(), False)
     written, still = 0, 0

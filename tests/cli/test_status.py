@@ -20,6 +20,7 @@ from rich.console import Console
 
 from router.cli import screen
 from tests.support.clients import receiving, sending
+from tests.support.commands import run
 from tests.support.fleets import FakeControl, Site, core, fleet, route, worker_snapshot
 from tests.support.ports import free_port
 from tests.support.running import running_router
@@ -48,15 +49,7 @@ class House:
         environment.pop("COLUMNS", None)
         if columns is not None:
             environment["COLUMNS"] = str(columns)
-        done = subprocess.run(
-            [sys.executable, "-m", "router", *arguments],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=environment,
-            timeout=120,
-            check=False,
-        )
+        done = run(*arguments, folder=self.folder, environment=environment)
         return done.returncode, done.stdout
 
     def status(self, *options: str, columns: int | None = None) -> tuple[int, str]:

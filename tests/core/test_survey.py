@@ -1,7 +1,5 @@
 """What the core tells of itself: totals, credit, ages, stalls."""
 
-from collections.abc import Generator
-
 import attrs
 import pytest
 
@@ -20,6 +18,7 @@ from router.core.snapshot import (
 from router.core.survey import STEP_LINKS, idle_record
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import RELEASED, Rejected
+from router.model.steps import at_once
 from router.model.terminus import Role
 from router.routes.route import Endpoint, Guarantee, Route
 from router.service.merge import merge_cores
@@ -37,15 +36,6 @@ def survey(play: Play) -> Snapshot:
 
 def route_of(play: Play, name: str = "orders") -> RouteRecord:
     return next(route for route in survey(play).routes if route.name == name)
-
-
-def finish(steps: Generator[None, None, Snapshot]) -> Snapshot:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            snapshot: Snapshot = end.value
-            return snapshot
 
 
 def peer_of(play: Play, container: str) -> PeerRecord:
@@ -418,7 +408,7 @@ def test_everything_may_go_away_in_the_middle_of_a_survey() -> None:
     steps = play.core.surveyor.steps(play.now)
     next(steps)
     client.lose()
-    assert finish(steps).routes[0].addresses == 0
+    assert at_once(steps).routes[0].addresses == 0
 
 
 def test_a_link_that_goes_in_the_middle_of_a_survey_is_counted_once() -> None:
@@ -433,7 +423,7 @@ def test_a_link_that_goes_in_the_middle_of_a_survey_is_counted_once() -> None:
     steps = play.core.surveyor.steps(play.now)
     next(steps)
     receiver.peer.lose()
-    assert finish(steps).routes[0].sent.deliveries == 2
+    assert at_once(steps).routes[0].sent.deliveries == 2
     assert route_of(play, "orders.#").sent.deliveries == 2
 
 
@@ -448,7 +438,7 @@ def test_a_link_that_goes_before_a_survey_comes_by_is_counted_once() -> None:
     steps = play.core.surveyor.steps(play.now)
     next(steps)
     receiver.peer.lose()
-    assert finish(steps).routes[0].sent.deliveries == 2
+    assert at_once(steps).routes[0].sent.deliveries == 2
 
 
 def test_a_containers_connection_that_goes_in_the_middle_of_a_survey_is_counted_once() -> None:
@@ -462,7 +452,7 @@ def test_a_containers_connection_that_goes_in_the_middle_of_a_survey_is_counted_
     steps = play.core.surveyor.steps(play.now)
     next(steps)
     east.lose()
-    found = next(peer for peer in finish(steps).peers if peer.container == "east")
+    found = next(peer for peer in at_once(steps).peers if peer.container == "east")
     assert found.received.deliveries == 2
     assert peer_of(play, "east").received.deliveries == 2
 

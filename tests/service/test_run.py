@@ -17,6 +17,7 @@ from router.model.terminus import Role, Source, Target
 from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Open, encode
 from tests.support.clients import receiving, sending
+from tests.support.commands import run
 from tests.support.kernel import needs_kernel
 from tests.support.running import RunningRouter, running_router
 
@@ -38,15 +39,7 @@ def events(router: RunningRouter) -> list[dict[str, object]]:
 
 def run_to_end(tmp_path: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     (tmp_path / "router.yaml").write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "router", "run", *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return run("run", *options, folder=tmp_path)
 
 
 async def test_messages_pass_and_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import time
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from tests.support.clients import Sender, receiving, sending
+from tests.support.commands import run
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import (
@@ -242,27 +244,32 @@ async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
     assert dials > 10  # each was answered, or ``greet`` would have failed
 
 
+def _refused_beside(running: RunningRouter, folder: Path, text: str) -> dict[str, Any]:
+    """Runs another router, which must fail, beside a running one, which must not be drained.
+
+    Returns:
+        the last line of its log, which says why it failed.
+    """
+    running.wait_for("router.ready")
+    other = folder / "other.yaml"
+    other.write_text(text)
+    ended = run("run", str(other))
+    assert ended.returncode == 1
+    assert running.process.poll() is None
+    assert not [line for line in running.log if "router.draining" in line]
+    failed: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    assert failed["event"] == "router.failed"
+    return failed
+
+
 def test_another_file_without_an_id_does_not_take_the_place_of_a_running_router(
     tmp_path: Path,
 ) -> None:
     file = re.sub(r"id: [^,}]+, ", "", FILE.replace("workers: 2", "workers: 1"))
     assert "id:" not in file
     with running_router(file, tmp_path) as running:
-        running.wait_for("router.ready")
-        other = tmp_path / "other.yaml"
-        other.write_text(file)
-        ended = subprocess.run(
-            [sys.executable, "-m", "router", "run", str(other)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert ended.returncode == 1
-        failed = json.loads(ended.stdout.splitlines()[-1])
+        failed = _refused_beside(running, tmp_path, file)
         assert f"it runs with {tmp_path / 'router.yaml'}" in failed["reason"]
-        assert running.process.poll() is None
-        assert not [line for line in running.log if "router.draining" in line]
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -272,23 +279,9 @@ def test_another_router_on_the_state_directory_of_a_running_one_is_refused(
     promised = f'"q.#", guarantee: {guarantee}'
     file = FILE.replace("workers: 2", "workers: 1").replace('"q.#"', promised)
     with running_router(file, tmp_path) as running:
-        running.wait_for("router.ready")
-        other = tmp_path / "other.yaml"
-        other.write_text(re.sub(r"id: [^,}]+", "id: other", file))
-        ended = subprocess.run(
-            [sys.executable, "-m", "router", "run", str(other)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert ended.returncode == 1
-        failed = json.loads(ended.stdout.splitlines()[-1])
-        assert failed["event"] == "router.failed"
+        failed = _refused_beside(running, tmp_path, re.sub(r"id: [^,}]+", "id: other", file))
         assert "give every router a directory of its own" in failed["reason"]
         assert f"process {running.process.pid}" in failed["reason"]
-        assert running.process.poll() is None
-        assert not [line for line in running.log if "router.draining" in line]
 
 
 def _enter(file: str, folder: Path) -> "_Entered":

@@ -13,7 +13,6 @@ import attrs
 
 from router.links.recovery import ABSENT, ResumeFrom, SendAnew, Settle, resume
 from router.model.commands import (
-    AttachLink,
     CloseConnection,
     Command,
     DetachLink,
@@ -42,6 +41,7 @@ from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
 from router.net.client.conversation import LinkMachine
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
+from tests.support.accepting import accepting
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -167,12 +167,8 @@ class Keeper:
                 known = dict.fromkeys(self._went)
         told = None if known is None else dict(itertools.islice(known.items(), self.map_limit))
         commands: list[Command] = [
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
+            accepting(
+                event,
                 sender_settle_mode=event.sender_settle_mode,
                 receiver_settle_mode=mode,
                 unsettled=told,

@@ -12,6 +12,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.terminus import Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
+from tests.support.accepting import accepting
 from tests.support.peer import converse
 
 Kind = TypeVar("Kind", bound=Event)
@@ -78,12 +79,8 @@ class Linked:
         self.run()
         event = self.heard[-1]
         assert isinstance(event, LinkAttached), event
-        other = AttachLink(
-            link=event.link,
-            name=event.name,
-            role=event.role,
-            source=event.source,
-            target=event.target,
+        other = accepting(
+            event,
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=event.receiver_settle_mode,
         )

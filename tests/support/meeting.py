@@ -35,6 +35,7 @@ from router.wire.v0_9r1.engine import make_engine as make_0_9r1
 from router.wire.v0_10.engine import make_engine as make_0_10
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.sections import AnnotatedMessage, Properties
+from tests.support.accepting import accepting
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -122,12 +123,8 @@ class Side:
 
 
 def _yes(event: LinkAttached) -> AttachLink:
-    return AttachLink(
-        link=event.link,
-        name=event.name,
-        role=event.role,
-        source=event.source,
-        target=event.target,
+    return accepting(
+        event,
         sender_settle_mode=event.sender_settle_mode,
         receiver_settle_mode=event.receiver_settle_mode,
     )

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from router.model.commands import AttachLink, GrantCredit
+from router.model.commands import GrantCredit
 from router.model.events import Event, LinkAttached
 from router.model.identity import LinkId
 from router.model.terminus import Role, Source, Target
@@ -40,6 +40,7 @@ from router.wire.v1_0.performatives import (
     decode,
     encode,
 )
+from tests.support.accepting import accepting
 
 Record = TypeVar("Record")
 Kind = TypeVar("Kind", bound=Event)
@@ -228,13 +229,7 @@ class Peer:
     def answer(self, credit: int = 0, **changes: Any) -> LinkId:
         """Has the core attach as the peer asked in the one event so far; returns the link."""
         event = self.take_event(LinkAttached)
-        own = AttachLink(
-            link=event.link,
-            name=event.name,
-            role=event.role,
-            source=event.source,
-            target=event.target,
-        )
+        own = accepting(event)
         self.engine.execute(attrs.evolve(own, **changes))
         if credit:
             self.engine.execute(GrantCredit(event.link, credit))

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from router.model.commands import AttachLink, GrantCredit, RefuseLink
+from router.model.commands import GrantCredit, RefuseLink
 from router.model.condition import NOT_FOUND, Condition
 from router.model.events import Event, LinkAttached
 from router.model.terminus import Role
@@ -23,6 +23,7 @@ from router.wire.v0_10.message import write_header
 from router.wire.v0_10.optional import OptionalCommand, StreamProperties, StreamPublish
 from router.wire.v0_10.server import ServerEngine
 from router.wire.v0_10.types import with_size
+from tests.support.accepting import accepting
 
 Kind = TypeVar("Kind")
 
@@ -92,12 +93,8 @@ class Peer:
             self.engine.execute(RefuseLink(event.link, condition))
             return
         self.engine.execute(
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
+            accepting(
+                event,
                 unsettled=event.unsettled,
             )
         )

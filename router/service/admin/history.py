@@ -22,6 +22,8 @@ import attrs
 import trio
 
 from router.core.snapshot import PeerRecord, RouteRecord, Snapshot, Totals
+from router.model.steps import at_once
+from router.net.leisure import at_leisure
 from router.service.control import WorkerSnapshot
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 
@@ -149,17 +151,17 @@ class History:
         """Takes samples until cancelled; traffic goes on while a sample is processed."""
         while True:
             with contextlib.suppress(SilentError):  # shows as a gap in the plot
-                await _at_leisure(self._sample(await control.snapshot()))
+                await at_leisure(self._sample(await control.snapshot()))
             await trio.sleep(SAMPLE_SECONDS)
 
     def add(self, snapshot: RouterSnapshot) -> Moment:
         """Adds a sample without a pause, and returns its rates."""
-        return _at_once(self._sample(snapshot))
+        return at_once(self._sample(snapshot))
 
     async def moment(self, snapshot: RouterSnapshot) -> Moment:
         """Returns the rates at a snapshot; the same again for the same survey of the workers."""
         if self._last is None or self._last[0] is not snapshot.core:
-            self._last = (snapshot.core, await _at_leisure(self._moment(snapshot)))
+            self._last = (snapshot.core, await at_leisure(self._moment(snapshot)))
         return self._last[1]
 
     def _moment(self, snapshot: RouterSnapshot) -> _Steps:
@@ -183,25 +185,6 @@ class History:
             self.samples.append(_sample(snapshot, moment.total, unsettled))
         self._marks.append(mark)
         return moment
-
-
-async def _at_leisure(steps: _Steps) -> Moment:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            moment: Moment = end.value
-            return moment
-        await trio.lowlevel.checkpoint()
-
-
-def _at_once(steps: _Steps) -> Moment:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            moment: Moment = end.value
-            return moment
 
 
 def _mark(snapshot: RouterSnapshot) -> Generator[None, None, _Mark]:

@@ -7,7 +7,7 @@ annotations are for one hop and are dropped; so is ``first-acquirer``, which con
 import uuid
 from typing import Any, Final
 
-from router.errors import DecodeError, MisuseError, TranslationError
+from router.errors import MisuseError, TranslationError
 from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
@@ -275,15 +275,3 @@ def _ttl_of(expiration: Any) -> str | None:
     octets = _octets(expiration)
     ttl = contents.ttl_of(Properties(expiration=decode_text(octets or b"")))
     return None if ttl is None else str(ttl)
-
-
-def decode_sections(payload: bytes) -> AnnotatedMessage:
-    """Decodes a payload of AMQP 1.0 for its translation.
-
-    Raises:
-        TranslationError: a section is invalid.
-    """
-    try:
-        return sections.decode_message(payload)
-    except DecodeError as error:
-        raise TranslationError("sections", f"octet {error.offset}: {error.rule}") from error

@@ -37,6 +37,7 @@ from router.wire.fast import commands as c
 from router.wire.fast.area import Area
 from router.wire.fast.commands import SPECS
 from router.wire.fast.framing import frame
+from tests.support.accepting import accepting
 from tests.support.fast_peer import Client, Peer, Server, message, outgoing
 
 STATES = (ACCEPTED, RELEASED, REJECTED, MODIFIED_FAILED, None)
@@ -110,13 +111,7 @@ class Core:
             if dice.random() < 0.2:
                 return RefuseLink(link, Condition(NOT_FOUND, "no"))
             self.open[link] = event.role
-            return AttachLink(
-                link=link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
-            )
+            return accepting(event)
         link = dice.choice([*self.open, LinkId(999)])
         if kind < 3:
             return GrantCredit(link, dice.choice([0, 1, 10]), dice.random() < 0.2)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from router.errors import DecodeError
 from router.model.capabilities import Protocol
 from router.model.commands import (
-    AttachLink,
     DetachLink,
     GrantCredit,
     SendDeliveries,
@@ -44,6 +43,7 @@ from router.wire.v0_10.packing import pack, unpack
 from router.wire.v0_10.reply import ErrorCode
 from router.wire.v0_10.subscription import UNBOUNDED_CAPACITY
 from router.wire.v0_10.types import Seconds, with_size
+from tests.support.accepting import accepting
 from tests.support.peer_0_10 import Peer, Transfer, server
 
 CONSUME = o.StreamConsume(queue="orders", consumer_tag="c")
@@ -367,12 +367,8 @@ def test_a_packet_that_is_too_large_for_its_link_is_refused_by_its_own_numbers()
     peer.packet(PUBLISH, b"much too long")
     (event,) = peer.of(LinkAttached)
     peer.engine.execute(
-        AttachLink(
-            link=event.link,
-            name=event.name,
-            role=event.role,
-            source=event.source,
-            target=event.target,
+        accepting(
+            event,
             max_message_octets=10,
         )
     )

@@ -53,6 +53,7 @@ from router.wire.v0_9_1.codec import CODEC
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.framing import METHOD, PROTOCOL_HEADER, frame
 from router.wire.v0_9_1.server import ServerEngine
+from tests.support.accepting import accepting
 from tests.support.basic_messages import content
 from tests.support.basic_peer import BrokerPeer, ClientPeer, Content, attach
 from tests.support.basic_peer import settings as engine_settings
@@ -90,13 +91,7 @@ class Pair:
         if address in self.refuses:
             refused: Command = RefuseLink(event.link, Condition(NOT_FOUND, "no route"))
         else:
-            refused = AttachLink(
-                link=event.link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
-            )
+            refused = accepting(event)
         self.server.execute(refused)
 
     def run(self) -> None:

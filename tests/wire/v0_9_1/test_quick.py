@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import TranslationError
+from router.model.capabilities import Protocol
+from router.wire.hub import to_sections
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.from_sections import decode_sections, from_message
+from router.wire.v0_9_1.from_sections import from_message
 from router.wire.v0_9_1.quick_from_sections import quick_from_sections
 from router.wire.v0_9_1.quick_to_sections import quick_to_sections
 from router.wire.v0_9_1.to_sections import to_message
@@ -205,7 +207,7 @@ plain_messages = st.builds(
 
 
 def general(octets: bytes) -> bytes:
-    return from_message(decode_sections(octets))
+    return from_message(to_sections(Protocol.AMQP_1_0, octets))
 
 
 @settings(max_examples=500)

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import TranslationError
+from router.model.capabilities import Protocol
 from router.model.text import decode_text
+from router.wire.hub import to_sections
 from router.wire.v0_9_1.content import Properties, content_layout, content_route, properties_of
-from router.wire.v0_9_1.from_sections import decode_sections, from_message
+from router.wire.v0_9_1.from_sections import from_message
 from router.wire.v0_9_1.marks import RESERVED_ANNOTATIONS
 from router.wire.v0_9_1.to_sections import to_message
 from router.wire.v0_9_1.types import Seconds, TableDecimal
@@ -48,7 +50,7 @@ def up(made: Properties, body: bytes = b"", **route: Any) -> AnnotatedMessage:
 
 def down(message: AnnotatedMessage) -> tuple[Properties, bytes]:
     """Translates from_sections; gives properties and body."""
-    octets = from_message(decode_sections(encode_message(message)))
+    octets = from_message(to_sections(Protocol.AMQP_1_0, encode_message(message)))
     layout = content_layout(octets)
     return properties_of(octets, layout), octets[layout.body_start :]
 
@@ -106,7 +108,7 @@ def test_a_message_of_0_9_1_comes_back_from_1_0_as_it_was(
     octets = content(
         made, body, exchange=exchange, routing_key=routing_key, redelivered=redelivered
     )
-    again = from_message(decode_sections(encode_message(to_message(octets))))
+    again = from_message(to_sections(Protocol.AMQP_1_0, encode_message(to_message(octets))))
     layout = content_layout(again)
     expected = attrs.evolve(made, headers=made.headers and returns(made.headers))
     assert agree(properties_of(again, layout), expected)
@@ -664,7 +666,7 @@ def test_any_annotation_is_translated_or_refused(value: Any) -> None:
 @given(whole_messages().map(encode_message).flatmap(lambda octets: mutated(st.just(octets))))
 def test_broken_sections_are_translated_or_refused(octets: bytes) -> None:
     with contextlib.suppress(TranslationError):
-        from_message(decode_sections(octets))
+        from_message(to_sections(Protocol.AMQP_1_0, octets))
 
 
 @given(st.dictionaries(names, table_values, max_size=3))

@@ -6,7 +6,7 @@ are the published ones, those of connection and channel inferred (``router.wire.
 """
 
 from router.model.capabilities import Protocol
-from router.model.commands import AttachLink, GrantCredit, SendDeliveries, UpdateDeliveries
+from router.model.commands import GrantCredit, SendDeliveries, UpdateDeliveries
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     ConnectionClosed,
@@ -21,6 +21,7 @@ from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Target
 from router.wire.engine import Engine, EngineSettings
 from router.wire.v0_9r1.engine import make_engine
+from tests.support.accepting import accepting
 from tests.support.basic_peer import attach
 from tests.support.draft_peer import hexed
 
@@ -48,15 +49,7 @@ class Talk:
         return [each for each in self.events if isinstance(each, LinkAttached)][-1]
 
     def accepts(self, event: LinkAttached) -> None:
-        self.engine.execute(
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
-            )
-        )
+        self.engine.execute(accepting(event))
         self.events += self.engine.handle_deadline(0.0)
 
 

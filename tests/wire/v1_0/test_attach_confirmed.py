@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.model.commands import AttachLink, GrantCredit, ReportAttachConfirmed, SendDeliveries
+from router.model.commands import GrantCredit, ReportAttachConfirmed, SendDeliveries
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     AttachConfirmed,
@@ -20,6 +20,7 @@ from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
 from router.wire.v1_0.flowing import ATTACH_CONFIRMED
 from router.wire.v1_0.performatives import Attach, Detach, Disposition, Flow
+from tests.support.accepting import accepting
 from tests.support.peer import Peer, begun
 
 CHALLENGE = 0x2345_6789
@@ -33,12 +34,8 @@ def asked(role: Role, **settings: Any) -> Peer:
     peer.attach(role, unsettled={})
     event = peer.take_event(LinkAttached)
     assert event.may_be_late
-    command = AttachLink(
-        link=event.link,
-        name=event.name,
-        role=event.role,
-        source=event.source,
-        target=event.target,
+    command = accepting(
+        event,
         unsettled={},
         challenge=CHALLENGE,
     )
@@ -70,15 +67,7 @@ def test_nobody_is_asked_without_a_challenge() -> None:
     peer = begun()
     peer.attach(Role.RECEIVER, unsettled={})
     event = peer.take_event(LinkAttached)
-    peer.engine.execute(
-        AttachLink(
-            link=event.link,
-            name=event.name,
-            role=event.role,
-            source=event.source,
-            target=event.target,
-        )
-    )
+    peer.engine.execute(accepting(event))
     assert peer.expect_one(Attach).initial_delivery_count == 0
     peer.flow(handle=0, delivery_count=0, link_credit=5)
     assert not is_confirmed(peer)
@@ -118,12 +107,8 @@ def test_a_flow_that_came_before_our_answer_is_none() -> None:
     assert isinstance(event, LinkAttached)
     peer.flow(handle=0, delivery_count=CHALLENGE, link_credit=5)  # it would have to guess it
     peer.engine.execute(
-        AttachLink(
-            link=event.link,
-            name=event.name,
-            role=event.role,
-            source=event.source,
-            target=event.target,
+        accepting(
+            event,
             challenge=CHALLENGE,
         )
     )

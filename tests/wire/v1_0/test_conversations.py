@@ -65,6 +65,7 @@ from router.model.outcome import (
 from router.model.terminus import ReceiverSettleMode, Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
+from tests.support.accepting import accepting
 
 WRAP = 1 << 32
 picks = st.integers(0, 9)
@@ -357,12 +358,8 @@ class Conversation(RuleBasedStateMachine):
         end = End(here, event.link, event.name, event.role, is_second, is_attached=True)
         here.ends[end.name, end.role] = end
         here.engine.execute(
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=event.role,
-                source=event.source,
-                target=event.target,
+            accepting(
+                event,
                 receiver_settle_mode=event.receiver_settle_mode,
             )
         )

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.model.commands import (
-    AttachLink,
     GrantCredit,
     RefuseLink,
     ReturnCredit,
@@ -43,6 +42,7 @@ from router.wire.v1_0.performatives import (
     Transfer,
     encode,
 )
+from tests.support.accepting import accepting
 from tests.support.linked import deliveries
 from tests.support.peer import Peer, settings
 
@@ -57,15 +57,7 @@ def serve(engine: Engine10, events: list[Event]) -> None:
             case LinkAttached(link=link) if link % 5 == 4:
                 engine.execute(RefuseLink(link, Condition("x:no")))
             case LinkAttached():
-                engine.execute(
-                    AttachLink(
-                        link=event.link,
-                        name=event.name,
-                        role=event.role,
-                        source=event.source,
-                        target=event.target,
-                    )
-                )
+                engine.execute(accepting(event))
                 if event.role is Role.RECEIVER:
                     engine.execute(GrantCredit(event.link, 100))
             case DeliveriesReceived(link=link, deliveries=run):
