@@ -42,6 +42,7 @@ from router.service.config.containers import Container
 from router.service.journal import Store, needs_journal
 from router.service.ledger import close_ledger, open_archive, open_ledger
 from router.service.placement import HOME
+from router.wire.protocols import load_engines
 
 CLOSE_SECONDS: Final = 5.0
 """How long a draining worker waits for its peers to answer the close."""
@@ -312,5 +313,6 @@ def make_worker(
     Raises:
         TlsError, MisuseError: the configuration is unusable.
     """
+    load_engines()
     shared = share(config)
     return Worker(assemble(config, shared), shared, number, containers)

@@ -4,20 +4,20 @@ Listeners, connectors, the client behind ``router send`` and the choices of the 
 use this table. A protocol without a row is not served, and is refused by name in the file.
 Translation between protocols is the table of ``wire.hub``; detection by the first octets, that of
 ``wire.detect``.
+
+The engines are half of the router's code, and are imported when the first of a protocol is created:
+the supervisor needs none, and most commands need one protocol at most. Workers import all of them
+before they serve (``load_engines``).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import attrs
 
 from router.model.capabilities import Protocol
 from router.wire.engine import Engine, EngineSettings
-from router.wire.fast.engine import make_engine as make_fast
-from router.wire.v0_9_1.engine import make_engine as make_0_9_1
-from router.wire.v0_9r1.engine import make_engine as make_0_9r1
-from router.wire.v0_10.engine import make_engine as make_0_10
-from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express
 
 EngineFactory = Callable[[EngineSettings, Express | None], Engine]
@@ -40,14 +40,41 @@ class ProtocolRow:
     vhost: str | None = ROOT_VHOST
 
 
+def _make_1_0(settings: EngineSettings, express: Express | None) -> Engine:
+    engine: Engine = _module("v1_0").Engine10(settings, express)
+    return engine
+
+
+def _maker(folder: str) -> EngineFactory:
+    """Returns a factory for a protocol that has no express lane."""
+
+    def make(settings: EngineSettings, express: Express | None) -> Engine:
+        engine: Engine = _module(folder).make_engine(settings)
+        return engine
+
+    return make
+
+
+def _module(folder: str) -> Any:
+    return import_module(f"router.wire.{folder}.engine")
+
+
+_FOLDERS: Final = ("v1_0", "v0_9_1", "v0_9r1", "v0_10", "fast")
+
 PROTOCOLS: Final[Mapping[Protocol, ProtocolRow]] = {
-    Protocol.AMQP_1_0: ProtocolRow(make=Engine10, vhost=None),
-    Protocol.AMQP_0_9_1: ProtocolRow(make=lambda settings, express: make_0_9_1(settings)),
-    Protocol.AMQP_0_9R1: ProtocolRow(make=lambda settings, express: make_0_9r1(settings)),
-    Protocol.AMQP_0_10: ProtocolRow(make=lambda settings, express: make_0_10(settings)),
-    Protocol.AMQP_FAST: ProtocolRow(make=lambda settings, express: make_fast(settings)),
+    Protocol.AMQP_1_0: ProtocolRow(make=_make_1_0, vhost=None),
+    Protocol.AMQP_0_9_1: ProtocolRow(make=_maker("v0_9_1")),
+    Protocol.AMQP_0_9R1: ProtocolRow(make=_maker("v0_9r1")),
+    Protocol.AMQP_0_10: ProtocolRow(make=_maker("v0_10")),
+    Protocol.AMQP_FAST: ProtocolRow(make=_maker("fast")),
 }
 """The supported protocols, in the order in which they are shown to people."""
+
+
+def load_engines() -> None:
+    """Imports all engines, so that no connection waits for the import."""
+    for folder in _FOLDERS:
+        _module(folder)
 
 
 def vhost_to_ask_for(protocol: Protocol, named: str | None, host: str) -> str:
