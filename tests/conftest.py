@@ -25,6 +25,11 @@ settings.register_profile(
 settings.load_profile("router")
 
 
+# Hundreds of processes are started, each of which would compile hundreds of modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the choice of a tier."""
     parser.addoption(
