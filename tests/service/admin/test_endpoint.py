@@ -107,6 +107,13 @@ def site(folder: Path, text: str = FILE, **fields: Any) -> Iterator[Site]:
         yield Site(router, line["admin"][0], **fields)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A router for tests that change nothing of it and count nothing."""
+    with site(tmp_path_factory.mktemp("shared")) as admin:
+        yield admin
+
+
 def address_of(router: RunningRouter) -> str:
     return str(json.loads(router.wait_for("router.ready"))["listeners"][0])
 
@@ -181,23 +188,22 @@ async def test_a_stall_shows_in_log_metrics_status_and_readiness_detail(tmp_path
         assert len(stalled) == 1
 
 
-async def test_a_trace_comes_while_deliveries_pass(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        address = address_of(admin.router)
-        connection = admin.connect()
-        body = json.dumps({"address": "prices", "count": 2, "seconds": 10}).encode()
-        connection.request("POST", "/api/v1/trace", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        async with (
-            receiving(address, "prices"),
-            sending(address, "prices", [b"secret"] * 5) as source,
-        ):
-            await source.wait_until(lambda: source.outcomes["Accepted"] == 5)
-        lines = [json.loads(line) for line in answer.read().splitlines() if line]
-        connection.close()
-        assert {line["what"] for line in lines} >= {"attach", "transfer", "disposition", "decision"}
-        assert max(line["delivery"] or 0 for line in lines) == 2
-        assert "secret" not in str(lines)
+async def test_a_trace_comes_while_deliveries_pass(shared: Site) -> None:
+    address = address_of(shared.router)
+    connection = shared.connect()
+    body = json.dumps({"address": "prices", "count": 2, "seconds": 10}).encode()
+    connection.request("POST", "/api/v1/trace", body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    async with (
+        receiving(address, "prices"),
+        sending(address, "prices", [b"secret"] * 5) as source,
+    ):
+        await source.wait_until(lambda: source.outcomes["Accepted"] == 5)
+    lines = [json.loads(line) for line in answer.read().splitlines() if line]
+    connection.close()
+    assert {line["what"] for line in lines} >= {"attach", "transfer", "disposition", "decision"}
+    assert max(line["delivery"] or 0 for line in lines) == 2
+    assert "secret" not in str(lines)
 
 
 def test_drain_ends_the_router_with_0(tmp_path: Path) -> None:
@@ -239,31 +245,30 @@ def test_reload_tells_the_difference_or_why_not(tmp_path: Path) -> None:
         assert admin.get("/api/v1/routes/new")
 
 
-async def test_a_pause_holds_traffic_and_outlives_a_reload(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        address = address_of(admin.router)
-        assert admin.ask("POST", "/api/v1/routes/%23/pause")[0] == 200
-        assert admin.ask("POST", "/api/v1/reload")[0] == 200
-        async with (
-            receiving(address, "prices"),
-            sending(address, "prices", [b"x"]) as source,
-        ):
-            await source.wait_until(lambda: source.is_attached)
-            assert admin.get("/api/v1/routes/%23")["state"] == "paused"
-            assert not source.sent
-            assert admin.ask("POST", "/api/v1/routes/%23/resume")[0] == 200
-            await source.wait_until(lambda: source.outcomes["Accepted"] == 1)
+async def test_a_pause_holds_traffic_and_outlives_a_reload(shared: Site) -> None:
+    address = address_of(shared.router)
+    assert shared.ask("POST", "/api/v1/routes/%23/pause")[0] == 200
+    assert shared.ask("POST", "/api/v1/reload")[0] == 200
+    async with (
+        receiving(address, "prices"),
+        sending(address, "prices", [b"x"]) as source,
+    ):
+        await source.wait_until(lambda: source.is_attached)
+        assert shared.get("/api/v1/routes/%23")["state"] == "paused"
+        assert not source.sent
+        assert shared.ask("POST", "/api/v1/routes/%23/resume")[0] == 200
+        await source.wait_until(lambda: source.outcomes["Accepted"] == 1)
 
 
-def test_the_log_level_can_be_set(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        assert admin.ask("PUT", "/api/v1/log-level", {"level": "error"})[0] == 200
-        assert admin.get("/api/v1/log-level") == {"level": "error"}
-        admin.ask("POST", "/api/v1/routes/orders/pause")
-        assert admin.ask("PUT", "/api/v1/log-level", {"level": "info"})[0] == 200
-        admin.ask("POST", "/api/v1/routes/orders/resume")
-        admin.router.wait_for("route.resumed")
-        assert not any("route.paused" in line for line in admin.router.log)
+def test_the_log_level_can_be_set(shared: Site) -> None:
+    seen = len(shared.router.log)
+    assert shared.ask("PUT", "/api/v1/log-level", {"level": "error"})[0] == 200
+    assert shared.get("/api/v1/log-level") == {"level": "error"}
+    shared.ask("POST", "/api/v1/routes/orders/pause")
+    assert shared.ask("PUT", "/api/v1/log-level", {"level": "info"})[0] == 200
+    shared.ask("POST", "/api/v1/routes/orders/resume")
+    shared.router.wait_for("route.resumed", since=seen)
+    assert not any("route.paused" in line for line in shared.router.log[seen:])
 
 
 def test_a_required_container_that_is_away_makes_it_unready(tmp_path: Path) -> None:
@@ -402,9 +407,9 @@ def probe(site: Site, path: str, turn: threading.Lock) -> int:
 
 
 @pytest.mark.parametrize("count", [40, 64, 200])
-def test_probes_are_answered_while_slow_connections_drip_octets(count: int, tmp_path: Path) -> None:
-    with site(tmp_path) as admin, Drip(admin.place, count) as drip:
-        check_probes(admin, times=40, among=drip)
+def test_probes_are_answered_while_slow_connections_drip_octets(count: int, shared: Site) -> None:
+    with Drip(shared.place, count) as drip:
+        check_probes(shared, times=40, among=drip)
 
 
 def probing(admin: Site) -> Site:
@@ -478,36 +483,38 @@ def test_neither_door_is_shut_by_a_crowd_at_the_other(tmp_path: Path) -> None:
                 check_probes(admin, door, times=20, among=drip)
 
 
-def test_a_head_that_does_not_end_in_time_ends_its_connection(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        host, _, port = admin.place.rpartition(":")
-        for octets in (b"", b"GET /livez HTTP/1.1\r\n"):
-            with socket.create_connection((host, int(port)), timeout=30) as slow:
-                slow.sendall(octets)
-                began = time.monotonic()
-                while slow.recv(1000):
-                    pass
-                assert HEADER_SECONDS - 1 < time.monotonic() - began < IDLE_SECONDS - 1
-
-
-def test_a_connection_is_kept_for_the_next_request_and_not_for_a_slow_one(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        host, _, port = admin.place.rpartition(":")
-        request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        with socket.create_connection((host, int(port)), timeout=30) as kept:
-            for _ in range(2):
-                kept.sendall(request)
-                answer = b""
-                while not answer.endswith(b'{"live":true}'):
-                    part = kept.recv(1000)
-                    assert part, answer
-                    answer += part
-                time.sleep(HEADER_SECONDS + 1)
-            kept.sendall(request[:20])
-            began = time.monotonic()
-            while kept.recv(1000):
+def test_a_head_that_does_not_end_in_time_ends_its_connection(shared: Site) -> None:
+    host, _, port = shared.place.rpartition(":")
+    began = time.monotonic()
+    with contextlib.ExitStack() as open_ones:
+        peers = []
+        for octets in (b"", b"G", b"GET /livez HTTP/1.1\r\n"):
+            peer = socket.create_connection((host, int(port)), timeout=30)
+            peers.append(open_ones.enter_context(peer))
+            peer.sendall(octets)
+        for peer in peers:
+            while peer.recv(1000):
                 pass
-            assert time.monotonic() - began < IDLE_SECONDS - 1
+            assert HEADER_SECONDS - 1 < time.monotonic() - began < IDLE_SECONDS - 1
+
+
+def test_a_connection_is_kept_for_the_next_request_and_not_for_a_slow_one(shared: Site) -> None:
+    host, _, port = shared.place.rpartition(":")
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as kept:
+        for pause_seconds in (HEADER_SECONDS + 1, 0):
+            kept.sendall(request)
+            answer = b""
+            while not answer.endswith(b'{"live":true}'):
+                part = kept.recv(1000)
+                assert part, answer
+                answer += part
+            time.sleep(pause_seconds)
+        kept.sendall(request[:20])
+        began = time.monotonic()
+        while kept.recv(1000):
+            pass
+        assert time.monotonic() - began < IDLE_SECONDS - 1
 
 
 def test_a_crowd_is_logged_and_whoever_asks_keeps_his_place(tmp_path: Path) -> None:
@@ -539,18 +546,17 @@ def test_a_peer_that_reads_nothing_does_not_keep_the_router_from_ending(tmp_path
             assert time.monotonic() - began < 25
 
 
-def test_garbage_is_refused_and_harms_nobody(tmp_path: Path) -> None:
-    with site(tmp_path) as admin:
-        host, _, port = admin.place.rpartition(":")
-        for garbage in (b"\x00" * 100, b"GET / HTTP/9.9\r\n\r\n", b"A" * 50_000, b"AMQP\x00\x01"):
-            peer = socket.create_connection((host, int(port)), timeout=5)
-            with peer, contextlib.suppress(OSError):
-                peer.sendall(garbage)
-                peer.shutdown(socket.SHUT_WR)
-                while peer.recv(65536):
-                    pass
-        assert admin.get("/livez") == {"live": True}
-        assert not any("admin.failed" in line for line in admin.router.log)
+def test_garbage_is_refused_and_harms_nobody(shared: Site) -> None:
+    host, _, port = shared.place.rpartition(":")
+    for garbage in (b"\x00" * 100, b"GET / HTTP/9.9\r\n\r\n", b"A" * 50_000, b"AMQP\x00\x01"):
+        peer = socket.create_connection((host, int(port)), timeout=5)
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(garbage)
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(65536):
+                pass
+    assert shared.get("/livez") == {"live": True}
+    assert not any("admin.failed" in line for line in shared.router.log)
 
 
 def test_two_workers_answer_as_one_router(tmp_path: Path) -> None:
