@@ -56,7 +56,7 @@ from router.model.terminus import (
     Source,
     Target,
 )
-from router.routes.route import Route
+from router.routes.route import Guarantee, Route
 from router.routes.table import Match
 from router.routes.vhost import inside, is_reserved, outside
 
@@ -324,11 +324,17 @@ class Attacher:
     def _settles_second(
         self, connection: Connection, event: LinkAttached, route: Route | None
     ) -> bool:
+        """Returns whether a sender is to settle before we forget the outcome that it was sent.
+
+        Exactly-once needs it whatever the containers can do: the outcome of one that settles first
+        waits here, and in the journal, until the sender has read it. On other routes the mode is
+        promised only where it holds from end to end.
+        """
         if event.receiver_settle_mode is not ReceiverSettleMode.SECOND:
             return False
         if connection.is_volatile or route is None:
             return True  # it is between workers that the outcome must not be lost
-        return self._uplinks.settle_second(route)
+        return route.guarantee is Guarantee.EXACTLY_ONCE or self._uplinks.settle_second(route)
 
     def _answer_sender(
         self, connection: Connection, link: IncomingLink, event: LinkAttached, key: NodeKey | None

@@ -6,6 +6,7 @@ import pytest
 from router.core.resolve import Decision
 from router.core.settings import CoreSettings
 from router.links.tags import derived_tag, tag_prefix
+from router.model.capabilities import Capabilities, Protocol
 from router.model.condition import NOT_IMPLEMENTED, STOLEN, Condition
 from router.model.identity import ContainerId, DeliveryTag, LinkName
 from router.model.outcome import (
@@ -16,7 +17,7 @@ from router.model.outcome import (
     DeliveryState,
     Received,
 )
-from router.model.terminus import ExpiryPolicy
+from router.model.terminus import ExpiryPolicy, ReceiverSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, InDoubt, Route
 from tests.support.play import AMQP, RESUMING, Peer, Play, ReceiverEnd, SenderEnd
 
@@ -117,6 +118,29 @@ def test_outcome_that_came_while_the_sender_was_away_waits_for_it() -> None:
     assert there.told_last(there.last.number) == (ACCEPTED, True)
     assert not there.unsettled
     assert back.outcome(number) is None
+    assert play.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("is_dialed_first", [True, False])
+def test_an_outcome_of_a_target_that_settles_first_waits_for_its_sender_on_an_exact_route(
+    is_dialed_first: bool,
+) -> None:
+    play = Play(attrs.evolve(TO_EAST, in_doubt=InDoubt.HOLD))
+    basic = Capabilities(protocol=Protocol.AMQP_0_9_1)
+    east = play.dial("east", capabilities=basic) if is_dialed_first else None
+    away = sender(play)
+    east = east or play.dial("east", capabilities=basic)
+    there = east.answer_receiver(credit=9)
+    assert away.attach is not None
+    assert away.attach.receiver_settle_mode is ReceiverSettleMode.SECOND
+    (number,) = away.send(body("x"))
+    there.accept(there.last.number)
+    assert away.outcome(number) == (ACCEPTED, False)
+    away.peer.lose()  # before it has read that
+    back = sender(play, {T0: None})
+    assert answered_map(back) == {T0: ACCEPTED}
+    back.send(b"", tag=T0, resume=True, state=ACCEPTED, settled=True)
+    assert len(there.received) == 1
     assert play.core._registry.process.used == 0
 
 
