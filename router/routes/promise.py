@@ -46,6 +46,13 @@ _ANSWERS: Final[Mapping[Protocol, str]] = {
 """How a target of each protocol reports that it has accepted a message."""
 
 
+_MARKS: Final[Mapping[Protocol, str]] = {
+    Protocol.AMQP_1_0: "its delivery-count raised",
+    Protocol.AMQP_0_10: "marked as redelivered",
+}
+"""How a message that is sent to a target again shows it; in the others a publish has no mark."""
+
+
 @attrs.frozen(kw_only=True)
 class Peer:
     """The configured facts about a container.
@@ -164,7 +171,9 @@ def _towards(route: Route, peer: Peer) -> End:
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, f"to {peer.name}: settled on send")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
-        return End(Guarantee.AT_LEAST_ONCE, f"to {peer.name}: {answer}; {_doubt(route)}")
+        return End(
+            Guarantee.AT_LEAST_ONCE, f"to {peer.name}: {answer}; {_doubt(route, peer.protocol)}"
+        )
     return End(Guarantee.EXACTLY_ONCE, f"to {peer.name}: {_exactly_once(route, peer)}")
 
 
@@ -221,7 +230,7 @@ def _receivers(route: Route) -> End:
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "receivers: settled on send")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
-        doubt = _doubt(route)
+        doubt = _doubt(route, Protocol.AMQP_1_0)
         return End(Guarantee.AT_LEAST_ONCE, f"receivers: their outcome is awaited; {doubt}")
     why = "receivers: if they resume their links, as `router receive` does; what others leave"
     if route.in_doubt is InDoubt.RESEND:
@@ -231,10 +240,11 @@ def _receivers(route: Route) -> End:
     return End(Guarantee.EXACTLY_ONCE, f"{why} unsettled {after}")
 
 
-def _doubt(route: Route) -> str:
-    held = route.in_doubt is InDoubt.HOLD
-    after = "waits for a person" if held else "is sent again, its delivery-count raised"
-    return f"what is in doubt {after}"
+def _doubt(route: Route, protocol: Protocol) -> str:
+    if route.in_doubt is InDoubt.HOLD:
+        return "what is in doubt waits for a person"
+    mark = _MARKS.get(protocol, "which a publish has no mark for")
+    return f"what is in doubt is sent again, {mark}"
 
 
 def _contradictions(route: Route) -> list[Refusal]:

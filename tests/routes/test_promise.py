@@ -144,6 +144,23 @@ def test_held_deliveries_are_told_of() -> None:
     assert "waits for a person" in kept.flows[0].reasons[-1]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "mark"),
+    [
+        (Protocol.AMQP_1_0, "its delivery-count raised"),
+        (Protocol.AMQP_0_10, "marked as redelivered"),
+        (Protocol.AMQP_0_9_1, "which a publish has no mark for"),
+        (Protocol.AMQP_0_9R1, "which a publish has no mark for"),
+        (Protocol.AMQP_FAST, "which a publish has no mark for"),
+    ],
+)
+def test_what_a_repeat_shows_depends_on_the_targets_protocol(protocol: Protocol, mark: str) -> None:
+    route = Route(address="orders", from_=Endpoint("east"), to=(Endpoint("west"),))
+    peers = {"east": Peer(name="east"), "west": Peer(name="west", protocol=protocol)}
+    (flow,) = promise(route, peers).flows
+    assert flow.reasons[-1].endswith(f"what is in doubt is sent again, {mark}")
+
+
 def test_hold_is_not_called_a_resend_where_the_target_knows_ids() -> None:
     result = judged(west=BY_ID, in_doubt=InDoubt.HOLD)
     assert "in_doubt: hold" in result.flows[0].reasons[-1]
