@@ -26,6 +26,7 @@ from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.net.client.conversation import Conversation, Dialing, LinkMachine, UnreachableError
 from router.net.client.report import Report
 from router.routes.route import Guarantee
+from router.service.advice import command_link_advice, command_words, connection_advice
 from router.service.config.addresses import parse_url
 from router.service.config.problems import UnfitError
 from router.wire.engine import Engine, EngineSettings
@@ -61,6 +62,11 @@ class Place:
     user: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
     server_name: str = ""
+
+    def advice(self, reason: str) -> str:
+        """Returns what to do when nothing is reached there for a reason."""
+        port = self.address.port if isinstance(self.address, TcpAddress) else None
+        return connection_advice(reason, command_words(str(self.address), port))
 
 
 def read_place(context: click.Context, parameter: click.Parameter, value: str) -> Place:
@@ -166,6 +172,7 @@ class Errand:
 
     Attributes:
         verb: the command's name.
+        address: what the link is attached to.
         expected: number of deliveries after which it is done; None: it runs until interrupted.
         moved: returns the number of completed deliveries in ``report``.
         waits_for: returns why there is no progress; None: the reason is unknown.
@@ -178,6 +185,7 @@ class Errand:
     protocol: Protocol
     machine: LinkMachine
     container: str
+    address: str
     expected: int | None
     moved: Callable[[Report], int]
     patience_seconds: float
@@ -188,6 +196,7 @@ class Errand:
     is_whole: Callable[[], bool] = lambda: True
     seconds: float = attrs.field(default=0.0, init=False)
     error: str | None = attrs.field(default=None, init=False)
+    advice: str | None = attrs.field(default=None, init=False)
     _memory: dict[str, object] = attrs.field(factory=dict, init=False)
     _reported: tuple[str, int] | None = attrs.field(default=None, init=False)
     was_stopped: bool = attrs.field(default=False, init=False)
@@ -198,6 +207,7 @@ class Errand:
         failure = self.machine.failure
         if failure is not None and self.error is None:
             self.error = str(failure)
+            self.advice = command_link_advice(self.error, self.address)
 
     @property
     def is_complete(self) -> bool:
@@ -229,6 +239,7 @@ class Errand:
                 await conversation.run()
             except UnreachableError as error:
                 self.error = f"{self.place.address}: {error}"
+                self.advice = self.place.advice(str(error))
             nursery.cancel_scope.cancel()
         self.seconds = trio.current_time() - began
 
@@ -304,6 +315,8 @@ class Errand:
             print_lines(self._line(report), err=err)
         if self.error is not None:
             print_lines(f"router {self.verb}: {self.error}", err=True)
+        if self.advice is not None:
+            print_lines(f"router {self.verb}: {self.advice}", err=True)
         if not self.is_complete:
             raise SystemExit(FAILED)
 
@@ -317,6 +330,7 @@ class Errand:
         facts["seconds"] = round(self.seconds, 6)
         facts["messages_per_second"] = round(self._rate, 1)
         facts["error"] = self.error
+        facts["advice"] = self.advice
         return facts
 
     def _line(self, report: Report) -> str:

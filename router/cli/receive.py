@@ -195,6 +195,7 @@ def command(
         protocol=Protocol(protocol),
         machine=machine,
         container=link,
+        address=address,
         expected=count,
         moved=lambda report: report.received,
         patience_seconds=wait,

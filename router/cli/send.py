@@ -128,6 +128,7 @@ def command(
         protocol=Protocol(protocol),
         machine=machine,
         container=link,
+        address=address,
         expected=1 if count is None else count,
         moved=_good,
         patience_seconds=wait,

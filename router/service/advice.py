@@ -56,6 +56,26 @@ def container_words(name: str, places: Iterable[str], ports: Iterable[int]) -> W
     )
 
 
+def command_words(place: str, port: int | None) -> Words:
+    """Returns the words for a command that was given a URL.
+
+    Args:
+        place: where it dials, without password.
+        port: of that; None: it has none.
+    """
+    return Words(
+        places=place,
+        ports=() if port is None else (port,),
+        url="URL",
+        protocol="--protocol",
+        login="URL",
+        tls="--ca, and the peer's own settings,",
+        authorities="--ca",
+        server_name="URL",
+        otherwise="check URL, and --protocol",
+    )
+
+
 _OTHER_PORTS: Final = {
     15672: ("RabbitMQ's management (HTTP)", "5672"),
     15671: ("RabbitMQ's management (HTTPS)", "5671"),
@@ -184,6 +204,19 @@ _LINK_ADVICE: Final = (
         "'{address}' is there with other properties: make it anew, or adapt declare in the route",
     ),
 )
+_COMMAND_LINK_ADVICE: Final = (
+    (
+        "not-found",
+        "check ADDRESS: it must be there, or, if a router is dialed, one of its routes must match"
+        " it (`router explain` shows which does)",
+    ),
+    (
+        "unauthorized",
+        "check the user and password in URL: they are wrong, or lack the right to '{address}'",
+    ),
+    ("locked", "another connection has '{address}' for itself: end that one, or name another"),
+    ("invalid-field", "'{address}' is no name there: correct ADDRESS"),
+)
 _SPOKEN: Final = re.compile(r"the peer speaks (amqp-[a-z0-9.-]+)")
 
 
@@ -204,6 +237,12 @@ def link_advice(reason: str, address: str, otherwise: str) -> str:
     """Returns what to do about an address to which no link can be attached for a reason."""
     advice = first_fitting(_LINK_ADVICE, reason, "")
     return advice.format(address=address) if advice else otherwise
+
+
+def command_link_advice(reason: str, address: str) -> str | None:
+    """Returns what to do when a command's link is refused for a reason; None: that says it all."""
+    advice = first_fitting(_COMMAND_LINK_ADVICE, reason, "")
+    return advice.format(address=address) or None
 
 
 def first_fitting(advices: tuple[tuple[str, str], ...], reason: str, otherwise: str) -> str:

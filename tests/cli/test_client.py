@@ -353,3 +353,35 @@ def test_progress_is_shown_on_a_terminal_only(house: House, verb: str) -> None:
 
 def _terminal() -> dict[str, str]:
     return {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+
+
+@pytest.mark.parametrize("verb", ["send", "receive"])
+@pytest.mark.parametrize(
+    ("url", "fault", "advice"),
+    [
+        ("no route", "amqp:not-found", "check ADDRESS: it must be there"),
+        ("wrong password", "unauthorized", "check the user and password in URL"),
+        ("unknown authority", "issuer", "name the authority that signed its"),
+        ("not secured", "tls", "write amqps:// in URL"),
+        ("nobody", "refused", "nothing listens at 127.0.0.1:"),
+        ("console", "refused", "port 15692 is usually RabbitMQ's metrics (HTTP)"),
+    ],
+)
+def test_a_fault_is_named_with_the_way_out(
+    house: House, verb: str, url: str, fault: str, advice: str
+) -> None:
+    urls = {
+        "no route": house.url,
+        "wrong password": house.secure_url.replace("open%2Fsesame", "wrong"),
+        "unknown authority": house.secure_url,
+        "not secured": house.secure_url.replace("amqps://app:open%2Fsesame@", "amqp://"),
+        "nobody": f"amqp://127.0.0.1:{free_port()}",
+        "console": "amqp://127.0.0.1:15692",
+    }
+    address = "nowhere" if url == "no route" else "orders.a"
+    options = ["--ca", str(house.authorities)] if url != "unknown authority" else []
+    code, _, errors = run(verb, urls[url], address, "--count", "1", "--wait", "1", *options)
+    *_, problem, way_out = errors.splitlines()
+    assert code == 1
+    assert fault in problem.lower()
+    assert way_out.startswith(f"router {verb}: {advice}")
