@@ -6,12 +6,21 @@ from typing import Any
 
 import click
 
-from router.cli.admin import admin_options, asking, fail, find_endpoint, segment
+from router.cli.admin import (
+    AdminClient,
+    AdminError,
+    admin_options,
+    asking,
+    fail,
+    find_endpoint,
+    segment,
+)
 from router.cli.output import TEXT, make_console, print_json
 
 WIDTH_ELSEWHERE = 200
 """Width without a terminal."""
 
+NOT_FOUND = 404
 _PAGE_MOST = 500
 _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
 
@@ -64,21 +73,7 @@ def command(
         context.obj = (admin, token, config)
         return
     with asking(find_endpoint(admin, token, config)) as client:
-        found: list[Any] = []
-        after = None
-        while True:
-            page = client.get(
-                "deliveries",
-                in_doubt=in_doubt,
-                route=route,
-                container=container,
-                limit=min(_PAGE_MOST, limit - len(found)),
-                after=after,
-            )
-            found += page["deliveries"]
-            after = page["next"]
-            if after is None or len(found) >= limit:
-                break
+        found, page = _listed(client, limit, in_doubt=in_doubt, route=route, container=container)
         if route is not None and not found:
             client.get(f"routes/{segment(route)}")  # fails, and says so, if there is none
     for gap in page["gaps"]:
@@ -88,6 +83,19 @@ def command(
         print_json(found, indent=2)
     else:
         _show(found, page, in_doubt)
+
+
+def _listed(client: AdminClient, limit: int | None, **filters: Any) -> tuple[list[Any], Any]:
+    """Returns the deliveries that filters let through, the oldest first, and the last page."""
+    found: list[Any] = []
+    after = None
+    while True:
+        most = _PAGE_MOST if limit is None else min(_PAGE_MOST, limit - len(found))
+        page = client.get("deliveries", **filters, limit=most, after=after)
+        found += page["deliveries"]
+        after = page["next"]
+        if after is None or (limit is not None and len(found) >= limit):
+            return found, page
 
 
 def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
@@ -106,8 +114,25 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
 
 
 @command.command("resolve")
-@click.argument("tag")
+@click.argument("tag", required=False)
 @admin_options
+@click.option(
+    "--route",
+    metavar="NAME",
+    type=TEXT,
+    help="Instead of TAG: all deliveries in doubt of this route.",
+)
+@click.option(
+    "--container",
+    metavar="NAME",
+    type=TEXT,
+    help="Instead of TAG: all deliveries in doubt from or to this container.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Resolve what --route and --container choose; default: only count it.",
+)
 @click.option("--resend", is_flag=True, help="Send it again; it may arrive twice.")
 @click.option(
     "--discard",
@@ -129,10 +154,13 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
 def resolve(
     context: click.Context,
     *,
-    tag: str,
+    tag: str | None,
     admin: str | None,
     token: str | None,
     config: Path | None,
+    route: str | None,
+    container: str | None,
+    yes: bool,
     resend: bool,
     discard: bool,
     accept: bool,
@@ -140,11 +168,10 @@ def resolve(
 ) -> None:
     """Decide what becomes of the delivery in doubt with this TAG, as `--in-doubt` lists it.
 
-    Look first whether the peer has it. One of --resend, --discard and --accept is needed.
+    Look first whether the peer has it. One of --resend, --discard and --accept is needed. With
+    --route or --container instead of TAG all that `--in-doubt` lists with the same options are
+    resolved alike; without --yes they are only counted, and the exit code is 1.
     """
-    matched = _TAG.fullmatch(tag)
-    if matched is None:
-        raise click.BadParameter("a tag is an even number of hexadecimal digits", param_hint="TAG")
     decisions = {"resend": resend, "discard": discard, "accept": accept}
     chosen = [decision for decision, is_chosen in decisions.items() if is_chosen]
     if len(chosen) != 1:
@@ -152,10 +179,72 @@ def resolve(
     (decision,) = chosen
     outer = context.obj or (None, None, None)
     endpoint = find_endpoint(admin or outer[0], token or outer[1], config or outer[2])
+    filters = {"route": route, "container": container}
+    if tag is None:
+        if route is None and container is None:
+            raise click.UsageError("give a TAG, or --route or --container for all of those")
+        if link is not None:
+            raise click.UsageError("--link goes with a TAG only")
+        with asking(endpoint) as client:
+            count = resolve_all(client, decision, filters, is_meant=yes)
+    else:
+        if yes or any(filters.values()):
+            raise click.UsageError("--route, --container and --yes do not go with a TAG")
+        matched = _TAG.fullmatch(tag)
+        if matched is None:
+            problem = "a tag is an even number of hexadecimal digits"
+            raise click.BadParameter(problem, param_hint="TAG")
+        with asking(endpoint) as client:
+            count = _resolve(client, matched.group(2), link, decision)
+        if not count:
+            fail(f"no delivery in doubt has the tag {tag}")
+    click.echo(f"{_count(count)} resolved: {decision}")
+
+
+def _resolve(client: AdminClient, tag: str, link: str | None, decision: str) -> int:
     body = {"decision": decision} if link is None else {"decision": decision, "link": link}
-    with asking(endpoint) as client:
-        done = client.post(f"deliveries/{matched.group(2)}/resolve", body)
-    count = done["resolved"]
-    if not count:
-        fail(f"no delivery in doubt has the tag {tag}")
-    click.echo(f"{count} deliver{'y' if count == 1 else 'ies'} resolved: {decision}")
+    resolved: int = client.post(f"deliveries/{tag}/resolve", body)["resolved"]
+    return resolved
+
+
+def resolve_all(
+    client: AdminClient, decision: str, filters: dict[str, str | None], *, is_meant: bool
+) -> int:
+    """Resolves all deliveries in doubt that filters let through; returns their number.
+
+    A decision goes to a tag of a link's name. Where deliveries outside of the filters have the same
+    tag and link name, nothing is resolved.
+    """
+    found, page = _listed(client, None, in_doubt=True, **filters)
+    if not found:
+        fail("nothing that --route and --container choose is in doubt")
+    if not is_meant:
+        more = ", and more that are not counted" if page["is_cut"] else ""
+        fail(f"{_count(len(found))}{more}: with --yes the decision is {decision} for all of them")
+    everything, _ = _listed(client, None, in_doubt=True)
+    places = {(each["tag"], each["link"]) for each in found}
+    chosen = {_identity(each) for each in found}
+    for each in everything:
+        if (each["tag"], each["link"]) in places and _identity(each) not in chosen:
+            fail(
+                f"the tag {each['tag']} of links named {each['link']} is in doubt outside of what"
+                " --route and --container choose, too, and nothing was resolved; resolve by TAG"
+            )
+    count = 0
+    for tag, link in sorted(places):
+        try:
+            count += _resolve(client, tag, link, decision)
+        except AdminError as error:
+            if error.status != NOT_FOUND:
+                raise
+            # Its peer has resumed meanwhile, and it is in doubt no more.
+    return count
+
+
+def _identity(delivery: Any) -> tuple[str, ...]:
+    keys = ("tag", "route", "address", "container", "link", "to_container", "to_link")
+    return tuple(str(delivery[key]) for key in keys)
+
+
+def _count(count: int) -> str:
+    return f"{count:,} deliver{'y' if count == 1 else 'ies'}"

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from router.cli.admin import AdminError
+from router.cli.deliveries import resolve_all
 from router.cli.main import main
 from tests.support.clients import receiving, sending
 from tests.support.running import RunningRouter, running_router
@@ -125,6 +128,11 @@ async def test_deliveries_that_wait_are_listed(tmp_path: Path) -> None:
         (["zz", "--accept"], "hexadecimal digits"),
         (["00"], "one of --resend, --discard and --accept"),
         (["00", "--accept", "--discard"], "one of --resend, --discard and --accept"),
+        (["--accept"], "give a TAG, or --route or --container"),
+        (["--accept", "--yes"], "give a TAG, or --route or --container"),
+        (["--accept", "--route", "a", "--link", "b"], "--link goes with a TAG only"),
+        (["00", "--accept", "--route", "a"], "do not go with a TAG"),
+        (["00", "--accept", "--yes"], "do not go with a TAG"),
     ],
 )
 def test_resolve_wants_a_tag_and_a_decision(arguments: list[str], reason: str) -> None:
@@ -138,6 +146,68 @@ def test_resolving_what_is_not_in_doubt_fails(tmp_path: Path) -> None:
         result = made.run("deliveries", "resolve", "0a0b", "--discard")
         assert result.exit_code == 1
         assert "no delivery in doubt has the tag '0a0b'" in result.output
+
+
+class Doubtful:
+    """An admin client whose router has two deliveries in doubt, of links of one name."""
+
+    def __init__(self, *tags: str) -> None:
+        self.rows = [
+            {
+                **{"tag": tag, "route": route, "address": route, "container": f"app {route}"},
+                **{"link": "out", "to_container": None, "to_link": None},
+            }
+            for tag, route in zip(tags, ("first", "second"), strict=True)
+        ]
+        self.resolved: list[str] = []
+
+    def get(self, path: str, **query: Any) -> Any:
+        rows = [each for each in self.rows if query.get("route") in (None, each["route"])]
+        return {"deliveries": rows, "next": None, "is_cut": False}
+
+    def post(self, path: str, body: Any) -> Any:
+        if path == "deliveries/ff/resolve":
+            raise AdminError("no delivery in doubt has that tag", 404)
+        self.resolved.append(path)
+        return {"resolved": 1}
+
+
+def test_no_delivery_of_another_route_is_resolved_by_a_shared_tag_and_link_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Doubtful("00", "00")
+    with pytest.raises(SystemExit):
+        resolve_all(client, "accept", {"route": "first", "container": None}, is_meant=True)  # type: ignore[arg-type]
+    assert not client.resolved
+    assert "resolve by TAG" in capsys.readouterr().err
+
+
+def test_what_filters_choose_is_counted_and_resolved_once_that_is_confirmed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Doubtful("00", "01")
+    chosen = {"route": "second", "container": None}
+    with pytest.raises(SystemExit):
+        resolve_all(client, "discard", chosen, is_meant=False)  # type: ignore[arg-type]
+    assert not client.resolved
+    said = capsys.readouterr().err
+    assert "1 delivery: with --yes the decision is discard for all of them" in said
+    assert resolve_all(client, "discard", chosen, is_meant=True) == 1  # type: ignore[arg-type]
+    assert client.resolved == ["deliveries/01/resolve"]
+
+
+def test_a_route_of_which_nothing_is_in_doubt_has_nothing_resolved(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        result = made.run("deliveries", "resolve", "--accept", "--route", "orders", "--yes")
+        assert result.exit_code == 1
+        assert "nothing that --route and --container choose is in doubt" in result.output
+
+
+def test_what_is_settled_meanwhile_is_not_counted() -> None:
+    client = Doubtful("ff", "01")
+    chosen = {"route": None, "container": "app first"}
+    assert resolve_all(client, "accept", chosen, is_meant=True) == 1  # type: ignore[arg-type]
+    assert client.resolved == ["deliveries/01/resolve"]
 
 
 # Pause, reload, drain, trace
