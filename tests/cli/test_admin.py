@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 from router.cli.admin import AdminError
 from router.cli.deliveries import resolve_all
 from router.cli.main import main
-from tests.support.clients import receiving, sending
+from router.model.events import DeliveriesReceived, Event
+from tests.support.clients import Receiver, receiving, receiving_as, sending
 from tests.support.running import RunningRouter, running_router
 
 pytestmark = pytest.mark.long
@@ -146,6 +147,56 @@ def test_resolving_what_is_not_in_doubt_fails(tmp_path: Path) -> None:
         result = made.run("deliveries", "resolve", "0a0b", "--discard")
         assert result.exit_code == 1
         assert "no delivery in doubt has the tag '0a0b'" in result.output
+
+
+@attrs.define(eq=False)
+class Undecided(Receiver):
+    """Receives, and sends no outcome."""
+
+    count: int = 0
+
+    def react(self, event: Event) -> None:
+        if isinstance(event, DeliveriesReceived):
+            self.count += len(event.deliveries)
+        else:
+            super().react(event)
+
+
+IN_DOUBT = """
+router: {id: under-test, workers: 1, admin: "unix:admin.sock"}
+listeners: [{bind: "127.0.0.1:0"}]
+routes:
+  - {address: first, guarantee: exactly-once}
+  - {address: second, guarantee: exactly-once}
+"""
+
+
+async def leave_in_doubt(made: Setup, address: str, count: int) -> None:
+    """Has a receiver leave that has received deliveries and settled none."""
+    async with (
+        receiving_as(Undecided, made.address, address) as sink,
+        sending(made.address, address, [b"x"] * count),
+    ):
+        await sink.wait_until(lambda: sink.count == count)
+    for _ in range(300):
+        shown = await in_thread(made, "deliveries", "--in-doubt", "--route", address, "--json")
+        if len(json.loads(shown)) == count:
+            return
+        await trio.sleep(0.1)
+    raise AssertionError(shown)
+
+
+async def test_all_in_doubt_of_a_route_are_resolved_and_no_others(tmp_path: Path) -> None:
+    with setup(tmp_path, IN_DOUBT) as made:
+        await leave_in_doubt(made, "first", 3)
+        await leave_in_doubt(made, "second", 2)
+        resolve = ("deliveries", "resolve", "--discard", "--route", "first", "--yes")
+        assert await in_thread(made, *resolve) == "3 deliveries resolved: discard\n"
+        left = json.loads(await in_thread(made, "deliveries", "--in-doubt", "--json"))
+        assert [each["route"] for each in left] == ["second"] * 2
+        resolve = (*resolve[:3], "--container", left[0]["container"], "--yes")
+        assert await in_thread(made, *resolve) == "2 deliveries resolved: discard\n"
+        assert "nothing is in doubt" in await in_thread(made, "deliveries", "--in-doubt")
 
 
 class Doubtful:
