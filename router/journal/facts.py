@@ -4,7 +4,7 @@ import contextlib
 
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.keys import LinkKey
-from router.journal.record import RecordError, RecordKind, heap_strings
+from router.journal.record import RecordError, RecordFlag, RecordKind, heap_strings
 from router.journal.segment import LinkRow, mark_of_row
 
 
@@ -49,6 +49,7 @@ class LatestFacts:
                         incoming=incoming,
                         outgoing=outgoing,
                         body=heap_strings(row, block.heap)[2],
+                        flags=row[4] & RecordFlag.ROUTER,
                     )
             elif row[0] == RecordKind.LINK_EXPIRED:
                 self.links.pop((incoming, outgoing), None)

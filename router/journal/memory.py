@@ -183,7 +183,7 @@ class Memory:
         if kind == RecordKind.LINK_ATTACHED:
             if row[4] & RecordFlag.COPY and (incoming or outgoing) in self.links:
                 return
-            description = link_from_record(incoming, outgoing, heap_strings(row, heap)[2])
+            description = link_from_record(incoming, outgoing, heap_strings(row, heap)[2], row[4])
             self.links[description.key] = LinkMemory(
                 description=description,
                 stage=LinkStage.ATTACHED,

@@ -111,6 +111,7 @@ class RecordFlag(enum.IntFlag):
         COPY: written before; repeated so that a segment or a snapshot is complete by itself.
         CLOUDED: in a snapshot: records that may have concerned this delivery are missing.
         FANNED: SENT: to one of several receivers that each get the message.
+        ROUTER: LINK_ATTACHED: the peer is a trusted router, so deliveries keep their keys there.
     """
 
     SETTLED = 0x0001
@@ -123,6 +124,7 @@ class RecordFlag(enum.IntFlag):
     COPY = 0x0080
     CLOUDED = 0x0100
     FANNED = 0x0200
+    ROUTER = 0x0400
 
 
 class OutcomeCode(enum.IntEnum):
@@ -330,6 +332,7 @@ class LinkDescription:
         address: of the terminus.
         identity: who the peer proved to be; a resume is taken only from the same.
         terminus: source, target and settle modes in the caller's encoding; opaque here.
+        is_router: the peer is a trusted router; a flag of the record, not in its body.
     """
 
     key: LinkKey
@@ -340,6 +343,7 @@ class LinkDescription:
     address: str = ""
     identity: str = ""
     terminus: bytes = b""
+    is_router: bool = False
 
     def encoded(self) -> bytes:
         """Returns the body of LINK_ATTACHED.
@@ -358,7 +362,9 @@ class LinkDescription:
         return lengths + b"".join(names) + self.terminus
 
 
-def link_from_record(incoming: LinkKey, outgoing: LinkKey, body: bytes) -> LinkDescription:
+def link_from_record(
+    incoming: LinkKey, outgoing: LinkKey, body: bytes, flags: int = 0
+) -> LinkDescription:
     """Reads the body of a LINK_ATTACHED record.
 
     Raises:
@@ -384,4 +390,5 @@ def link_from_record(incoming: LinkKey, outgoing: LinkKey, body: bytes) -> LinkD
         address=address,
         identity=identity,
         terminus=body[start:],
+        is_router=bool(flags & RecordFlag.ROUTER),
     )

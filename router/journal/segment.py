@@ -106,6 +106,7 @@ class LinkRow:
     incoming: LinkKey
     outgoing: LinkKey
     body: bytes
+    flags: int = 0
 
 
 def segment_name(number: int) -> str:
@@ -160,7 +161,7 @@ def segment_head(
             link.time_ns,
             incoming=link.incoming,
             outgoing=link.outgoing,
-            flags=RecordFlag.COPY,
+            flags=link.flags | RecordFlag.COPY,
             body=link.body,
         )
     return b"".join(block.octets for block in writer.take_blocks())

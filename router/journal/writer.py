@@ -403,7 +403,7 @@ class RecordWriter(BlockWriter):
             time_ns,
             incoming=link.key if link.is_incoming else NO_LINK,
             outgoing=NO_LINK if link.is_incoming else link.key,
-            flags=flags,
+            flags=flags | (RecordFlag.ROUTER if link.is_router else 0),
             body=link.encoded(),
         )
 

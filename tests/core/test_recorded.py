@@ -8,7 +8,7 @@ from router.core.settings import ContainerTerms
 from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
-from router.model.capabilities import Protocol
+from router.model.capabilities import Capabilities, Protocol
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ReceiverSettleMode
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Unroutable
@@ -55,6 +55,20 @@ def test_the_whole_life_of_a_delivery_is_written_and_nothing_waits_for_it() -> N
     assert records[0].message_octets == 3
     assert not records[0].flags & RecordFlag.HELD
     assert records[1].tag == receiving.last.tag
+
+
+def test_links_of_trusted_routers_are_on_record_as_such() -> None:
+    play = Journaled(RECORDED)
+    router = Capabilities(protocol=Protocol.AMQP_1_0, is_router=True)
+    receiving = play.connect("east", capabilities=router).attach_receiver(credit=10)
+    play.connect("west").attach_sender().send("one")
+    assert receiving.payloads == [b"one"]
+    blocks = [open_block(memoryview(each.octets)) for each in play.writer.take_blocks()]
+    links = [each for block in blocks for each in block.records() if each.kind in LINKS]
+    assert {bool(each.outgoing): each.flags for each in links} == {
+        True: RecordFlag.ROUTER,
+        False: 0,
+    }
 
 
 def test_a_life_that_is_over_leaves_nothing_to_remember() -> None:

@@ -10,7 +10,7 @@ from router.journal.block import BlockFlag, Origin
 from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.protocol import Health
-from router.journal.record import LinkDescription, Record, RecordKind
+from router.journal.record import LinkDescription, Record, RecordFlag, RecordKind
 from router.journal.replay import replay
 from router.journal.segment import (
     ForeignFileError,
@@ -161,6 +161,29 @@ def test_each_segment_names_the_links_that_live_and_no_others() -> None:
         if record.kind is RecordKind.LINK_ATTACHED
     ]
     assert (copy.outgoing, copy.body) == (TARGET, kept.encoded())
+
+
+def test_each_segment_says_which_links_lead_to_trusted_routers() -> None:
+    disk = FakeDisk()
+    log = opened(disk)
+    writer = new_writer()
+    link = LinkDescription(
+        key=TARGET, is_incoming=False, local="dc1", remote="dc2", name="l", is_router=True
+    )
+    writer.link_attached(START_NS, link)
+    append(log, writer)
+    log.commit(START_NS)
+    log.commit(START_NS + 300 * SECOND_NS)
+    links = [
+        record
+        for number in (1, 2)
+        for record in SegmentScan(disk.content(DIRECTORY / segment_name(number))).records()
+        if record.kind is RecordKind.LINK_ATTACHED
+    ]
+    assert [record.flags for record in links] == [
+        RecordFlag.ROUTER,
+        RecordFlag.ROUTER | RecordFlag.COPY,
+    ]
 
 
 def test_two_logs_never_write_one_directory() -> None:

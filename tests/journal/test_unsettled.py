@@ -363,6 +363,13 @@ def test_a_link_is_remembered_as_it_was_told_last() -> None:
     assert remembered.stage == LinkStage.SUSPENDED
 
 
+def test_a_link_to_a_trusted_router_is_remembered_as_one() -> None:
+    writer = new_writer()
+    trusted = attrs.evolve(link(), is_router=True)
+    writer.link_attached(START_NS, trusted)
+    assert remember(writer).links[TARGET].description == trusted
+
+
 def test_a_copy_of_a_link_tells_nothing_to_who_knows_it() -> None:
     writer = new_writer()
     writer.link_attached(START_NS, link())
