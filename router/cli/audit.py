@@ -1,6 +1,7 @@
 """``router audit``: the verdict on every delivery, over one or many routers' ledgers."""
 
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,21 @@ def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> da
     " lost; 0 for routers that have ended.",
 )
 @click.option(
+    "--horizon",
+    metavar="DAYS",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="With --carry: how many days late a file may come. A later one is reported and not read.",
+)
+@click.option(
+    "--ended",
+    metavar="ROUTER",
+    multiple=True,
+    help="This router has ended without recording it: what its ledger does not tell is missing, and"
+    " not waited for. May be repeated; --carry remembers it.",
+)
+@click.option(
     "--deliveries", metavar="DIR", help="Write one row for each delivery there, as Parquet."
 )
 @click.option("--master", metavar="URL", help=MASTER_HELP)
@@ -65,6 +81,8 @@ def command(
     as_html: bool,
     carry: Path | None,
     grace: float,
+    horizon: int,
+    ended: tuple[str, ...],
     deliveries: str | None,
     master: str | None,
     as_json: bool,
@@ -90,6 +108,8 @@ def command(
                 until=until,
                 carry=carry,
                 grace_seconds=grace,
+                horizon_days=horizon,
+                ended=ended,
                 deliveries_to=deliveries,
             )
         text = json_text(attrs.asdict(found), indent=2)
@@ -106,17 +126,41 @@ def command(
         raise SystemExit(FAILED)
 
 
+def _coverage(audit: "Audit") -> Iterator[str]:
+    """Yields how far each ledger reaches, by which clock, and which files tell nothing."""
+    from router.pipeline.audit import iso  # noqa: PLC0415  an extra
+
+    clocks = {each.router: each for each in audit.clocks}
+    for reach in audit.reaches:
+        clock = clocks[reach.router]
+        ends = ", where it ended" if reach.has_ended or reach.is_declared else ""
+        ahead = ""
+        if clock.reference != clock.router:
+            ahead = (
+                f"; its clock is {clock.ahead_ns / 1e9:+.3f} s from that of"
+                f" {shown(clock.reference)}, within {clock.within_ns / 1e9:.3f} s"
+            )
+        lacks = f"; {len(reach.holes)} gaps" if reach.holes else ""
+        yield f"  {shown(reach.router)} reaches to {iso(reach.reach_ns)}{ends}{ahead}{lacks}"
+    for name, files in (("too late, not read", audit.too_late), ("far future", audit.future)):
+        for file in files[:10]:
+            yield f"  {name}: {shown(file)}"
+
+
 def _lines(audit: "Audit") -> list[str]:
     """Returns the lines that present the result to people."""
     lines = [
         f"{audit.records:,} records of {', '.join(audit.routers)}, {audit.since} to {audit.until}"
     ]
+    lines += _coverage(audit)
     for name, count in audit.verdicts.items():
         if count:
             lines.append(f"  {name:<16}{count:>14,}")
     for name, count in audit.carried.items():
         if count:
             lines.append(f"  {name:<16}{count:>14,}   may still change")
+    for each in audit.corrected:
+        lines.append(f"  corrected        {each.deliveries:>13,}   {each.before}: {each.after}")
     for hole in audit.holes[:10]:
         lines.append(
             f"  missing: records {hole.first:,} to {hole.last:,} of {hole.router},"

@@ -1,62 +1,72 @@
 """The audit: the verdict on every delivery in the ledgers of one or many routers.
 
-    files -> records -> links, holes -> rows of STATE, and those carried over -> one grouping
-          -> verdicts -> counts, latencies, offenders with their history -> what is carried on
+    files -> records, each once -> hops -> (with those carried over) deliveries -> verdicts
+          -> counts, latencies, offenders with their history -> what is carried on
+    files -> coverage -> holes, reach of each ledger
+    hops  -> handovers -> clocks, routers that do not share keys
 
-With a *carry* directory a run reads only files that no earlier run has read, and what was still
-open then; ``audited.json`` there names them, and is replaced last, so a run that died is repeated.
+Nothing depends on the order in which files come: coverage, hops and handovers are merged with
+unions, sums, minima and maxima (``coverage``, ``hops``, ``clocks``), and verdicts are given with
+all that is known then. With a *carry* directory a run reads only files that no earlier run has
+read (``carry``).
 """
 
-import contextlib
 import datetime
-import json
-import os
-import secrets
-import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from router.journal.record import OutcomeCode, RecordFlag, RecordKind, Resolution
+from router.pipeline.carry import (
+    DAY_NS,
+    HORIZON_DAYS,
+    Carry,
+    Generation,
+    day_of,
+    kept_lives,
+    new_path,
+    start_ns,
+)
+from router.pipeline.clocks import Clock, Handovers, clocks_of, merge_handovers
+from router.pipeline.coverage import (
+    LedgerHole,
+    Life,
+    LifeName,
+    Reach,
+    beginnings_of,
+    holes_of,
+    merge_lives,
+    pieces_of,
+    reaches_of,
+    repeats_of,
+    without_repeats,
+)
 from router.pipeline.deliveries import (
     FAILURES,
-    KEY,
     LINGER_NS,
     OFFENDERS,
     VERDICTS,
     judge,
     merge,
+    pair_table,
+    router_table,
     to_state,
 )
-from router.pipeline.records import (
-    OPEN,
-    Extent,
-    LedgerError,
-    LedgerHole,
-    Link,
-    Survey,
-    find_files,
-    read_records,
-    survey_records,
-)
+from router.pipeline.hops import KEY, merge_hops, to_hops
+from router.pipeline.links import find_handovers, merge_links, no_links, read_links, with_ends
+from router.pipeline.records import OPEN, LedgerError, find_files, read_records
 
 GRACE_SECONDS: Final = 300.0
 """How late records of another router may arrive: segments are sealed after five minutes."""
-
-SILENT_NS: Final = 3600 * 1_000_000_000
-"""A router whose ledger ends this long before the others' has ended; the audit does not wait for
-it."""
 
 OFFENDERS_MOST: Final = 1000
 """Offenders that are listed with their history; all are counted."""
 
 _PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _ACCURACY: Final = 1000
-_KEPT_DAYS: Final = 7
-"""Files more than this many days older than the latest are no longer searched for."""
-
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -116,13 +126,28 @@ class Rate:
 
 
 @attrs.frozen(kw_only=True)
+class Correction:
+    """Deliveries that an earlier run gave a verdict that later files contradict."""
+
+    before: str
+    after: str
+    deliveries: int
+
+
+@attrs.frozen(kw_only=True)
 class Audit:
     """Result of an audit.
 
     Attributes:
         verdicts: number of deliveries by final verdict.
         carried: number of deliveries by a verdict that may still change.
+        totals: number of deliveries by verdict, over all runs with the same carry directory.
+        corrected: verdicts of earlier runs that this one has changed.
         holes: records missing from the ledgers.
+        reaches: how far each router's ledger reaches.
+        clocks: what was found out about each router's clock.
+        too_late: files that are older than the horizon, and were not read.
+        future: files with records of the far future.
         unrecorded: deliveries that routers reported as unrecorded.
     """
 
@@ -137,59 +162,18 @@ class Audit:
     rates: tuple[Rate, ...]
     offenders: tuple[Offender, ...]
     holes: tuple[LedgerHole, ...]
+    totals: Mapping[str, int] = attrs.field(factory=dict)
+    corrected: tuple[Correction, ...] = ()
+    reaches: tuple[Reach, ...] = ()
+    clocks: tuple[Clock, ...] = ()
+    too_late: tuple[str, ...] = ()
+    future: tuple[str, ...] = ()
     unrecorded: int = 0
 
     @property
     def failures(self) -> int:
         """Number of deliveries that were certainly lost or duplicated."""
         return sum(self.verdicts[name] + self.carried[name] for name in FAILURES)
-
-
-@attrs.frozen(kw_only=True)
-class Carry:
-    """State that one run leaves for the next.
-
-    Attributes:
-        files: files that need not be read again.
-        routers: ids in the order of their bits.
-        state: directory of the rows of open deliveries; empty if there are none.
-    """
-
-    files: tuple[str, ...] = ()
-    routers: tuple[str, ...] = ()
-    extents: tuple[Extent, ...] = ()
-    links: tuple[Link, ...] = ()
-    holes: tuple[LedgerHole, ...] = ()
-    state: str = ""
-
-    @classmethod
-    def load(cls, directory: Path | None) -> "Carry":
-        """Reads the state that the last run stored."""
-        if directory is None:
-            return cls()
-        with contextlib.suppress(FileNotFoundError):
-            noted = json.loads((directory / "audited.json").read_bytes())
-            return cls(
-                files=tuple(noted["files"]),
-                routers=tuple(noted["routers"]),
-                extents=tuple(Extent(**each) for each in noted["extents"]),
-                links=tuple(Link(**each) for each in noted["links"]),
-                holes=tuple(LedgerHole(**each) for each in noted["holes"]),
-                state=noted["state"],
-            )
-        return cls()
-
-    def store(self, directory: Path) -> None:
-        """Replaces the stored state."""
-        aside = directory / "audited.json.unfinished"
-        with aside.open("w") as file:
-            json.dump(attrs.asdict(self), file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(directory / "audited.json")
-        for old in directory.resolve().glob("state-*"):
-            if old != Path(self.state):
-                shutil.rmtree(old)
 
 
 def audit(
@@ -200,7 +184,10 @@ def audit(
     until: datetime.date | None = None,
     carry: Path | None = None,
     grace_seconds: float = GRACE_SECONDS,
+    horizon_days: int = HORIZON_DAYS,
+    ended: Iterable[str] = (),
     deliveries_to: str | None = None,
+    now_ns: int | None = None,
 ) -> Audit:
     """Judges every delivery.
 
@@ -212,23 +199,36 @@ def audit(
         carry: directory of the state that earlier runs stored and this one updates.
         grace_seconds: how much earlier than the end of the ledgers a delivery's last record must
             be before it is called lost.
-        deliveries_to: directory for one row per delivery; None: not written.
+        horizon_days: with ``carry``: how late files may come.
+        ended: routers that have ended without recording it.
+        deliveries_to: directory for one row per delivery that was judged; None: not written.
+        now_ns: time, in nanoseconds since 1970; None: the clock's.
 
     Raises:
         LedgerError: there is no ledger, or it is empty.
     """
-    run = _Run(spark, carry, int(grace_seconds * _NANOSECONDS))
-    files = find_files(spark, ledgers, _first_day(run.before, since), until)
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    run = _Run(spark, Carry.load(carry), int(grace_seconds * _NANOSECONDS), now_ns, ended)
+    before = run.before
+    first = _first_day(before, since, horizon_days)
+    files = find_files(spark, ledgers, first, until)
+    too_late: list[str] = []
     if carry is not None:
-        seen = set(run.before.files)
+        seen = set(before.files)
         files = [file for file in files if file not in seen and not file.endswith(OPEN)]
-    if not files and not run.before.files:
+        too_late = [file for file in files if _date_of(file).isoformat() < before.first_day]
+        files = [file for file in files if file not in set(too_late)]
+    if not files and not before.files:
         raise LedgerError("there is nothing in the ledger")
-    found = run.audit(files)
+    run.judge(files)
+    if carry is not None:
+        run.close(horizon_days)
+    found = run.report(files, too_late, has_carry=carry is not None)
     if deliveries_to is not None:
         run.deliveries.write.mode("overwrite").parquet(deliveries_to)
-    run.carry_on()
-    run.deliveries.unpersist()
+    if carry is not None:
+        run.carry_on(carry, [*files, *too_late], horizon_days)
+    run.release()
     return found
 
 
@@ -246,107 +246,293 @@ def named_deliveries(
     files = find_files(spark, ledgers, since, until)
     if not files:
         raise LedgerError("there is nothing in the ledger")
-    return _Run(spark, None, 0).named(files)
+    run = _Run(spark, Carry(), 0, time.time_ns(), ())
+    run.judge(files)
+    return run.named()
 
 
-def _first_day(before: Carry, since: datetime.date | None) -> datetime.date | None:
-    """Returns the first day for which new files may appear."""
-    latest = max((_date_of(file) for file in before.files), default=None)
-    if latest is None:
+def _first_day(
+    before: Carry, since: datetime.date | None, horizon_days: int
+) -> datetime.date | None:
+    """Returns the first day for which new files are searched, and reported if too late."""
+    if not before.first_day:
         return since
-    earliest = latest - datetime.timedelta(days=_KEPT_DAYS)
-    return earliest if since is None else max(since, earliest)
+    first = datetime.date.fromisoformat(before.first_day) - datetime.timedelta(days=horizon_days)
+    return first if since is None else max(since, first)
 
 
 def _date_of(file: str) -> datetime.date:
     return datetime.date.fromisoformat(file.rpartition("/date=")[2][:10])
 
 
+_FUTURE_NS: Final = DAY_NS
+"""Records that are later than the audit by more than this are of the far future."""
+
+
 class _Run:
-    """One audit."""
+    """One audit.
 
-    def __init__(self, spark: Any, carry: Path | None, grace_ns: int) -> None:
+    Attributes:
+        records: the new ones, each once; None: there are none.
+        deliveries: judged, with ``verdict``, ``is_closed`` and ``was``: the verdict with which an
+            earlier run closed it; null: it did not.
+    """
+
+    def __init__(
+        self, spark: Any, before: Carry, grace_ns: int, now_ns: int, ended: Iterable[str]
+    ) -> None:
         self.spark = spark
-        self.carry = carry
-        self.before = Carry.load(carry)
+        self.before = before
         self.grace_ns = grace_ns
+        self.future_ns = now_ns + _FUTURE_NS
+        self.ended = tuple(sorted({*before.ended, *ended}))
+        self.records: Any = None
+        self.links: Any = no_links(spark)
+        self.pieces: list[Life] = []
+        self.lives: dict[LifeName, Life] = {}
+        self.beginnings = {each.router: each for each in before.beginnings}
+        self.reaches: dict[str, Reach] = {}
+        self.holes: list[LedgerHole] = []
+        self.handovers: dict[tuple[str, str], Handovers] = {}
+        self.clocks: dict[str, Clock] = {}
+        self.future: list[str] = []
+        self.hops: Any = None
+        self.was: Any = None
         self.deliveries: Any = None
-        self.after = self.before
+        self._kept: list[Any] = []
 
-    def audit(self, files: list[str]) -> Audit:
-        from pyspark import StorageLevel  # noqa: PLC0415  an extra
-
-        records = read_records(self.spark, files) if files else None
-        survey = Survey() if records is None else survey_records(records, self.before.extents)
-        links = list(dict.fromkeys((*self.before.links, *survey.links)))
-        extents = survey.extents or self.before.extents
-        routers = [*self.before.routers]
-        routers += sorted({each.router for each in extents} - set(routers))
-        horizon = _horizon(extents, self.grace_ns)
-        recent = [each for each in self.before.holes if each.after_ns > horizon - LINGER_NS]
-        joints = joints_of(links, routers)
-        if records is not None:
-            joints = without_strangers(records, links, joints)
-        self.deliveries = judge(
-            merge(self._state(records, routers, joints)),
-            holes=[*recent, *survey.holes],
-            routers=routers,
-            horizon_ns=horizon,
-            grace_ns=self.grace_ns,
-        ).persist(StorageLevel.DISK_ONLY)
-        self.after = Carry(
-            files=tuple(_kept([*self.before.files, *files])),
-            routers=tuple(routers),
-            extents=tuple(extents),
-            links=tuple(links),
-            holes=(*recent, *survey.holes),
+    def judge(self, files: list[str]) -> None:
+        """Reads new files and judges the deliveries of which they speak, and the open ones."""
+        self._survey(files)
+        self.hops = self._keep(self._hops(reopens_all=self._knows_more_routers()))
+        shown = self._compare()
+        if self.before.closed and self._has_other_strangers(shown):
+            self.hops = self._keep(self._hops(reopens_all=True))
+            shown = self._compare()
+        self.handovers = merge_handovers(self.before.handovers, shown)
+        self.clocks = clocks_of(self.reaches, self.handovers)
+        state = to_state(
+            with_ends(self.hops, self.links, self.reaches),
+            router_table(self.spark, self.reaches, self.clocks),
+            pair_table(self.spark, self.handovers.values()),
+            self.grace_ns,
+            self.ended,
         )
-        named = self._named(records, links)
-        counts, rates = self._counts(survey.first_ns, survey.last_ns)
-        return Audit(
-            routers=tuple(routers),
-            files=len(files),
-            records=survey.records,
-            since=_iso(survey.first_ns),
-            until=_iso(survey.last_ns),
-            verdicts=_sum(counts) if self.carry is None else counts[True],
-            carried=dict.fromkeys(VERDICTS, 0) if self.carry is None else counts[False],
-            flows=tuple(_flows(named)),
-            rates=tuple(rates),
-            offenders=tuple(_offenders(named, records)),
-            holes=tuple(survey.holes),
-            unrecorded=survey.unrecorded,
-        )
+        deliveries = judge(merge(state)).join(self.was, list(KEY), "left")
+        self.deliveries = self._keep(deliveries)
 
-    def named(self, files: list[str]) -> Any:
-        """Returns the deliveries with the names of their places, for reports; see ``audit``."""
-        records = read_records(self.spark, files)
-        survey = survey_records(records)
-        routers = sorted({each.router for each in survey.extents})
-        joints = joints_of(survey.links, routers)
-        joints = without_strangers(records, survey.links, joints)
-        state = merge(to_state(records, routers, joints))
-        self.deliveries = judge(state, routers=routers, horizon_ns=_horizon(survey.extents, 0))
-        return self._named(records, survey.links)
+    def _survey(self, files: list[str]) -> None:
+        """Finds out what the new files have, and what all ledgers together miss."""
+        links = [self.spark.read.parquet(self.before.links)] if self.before.links else []
+        known = merge_lives(self.before.lives)
+        if files:
+            records = read_records(self.spark, files)
+            self.pieces, self.future = pieces_of(records, self.future_ns)
+            self.records = without_repeats(records, repeats_of(self.pieces, known))
+            links.append(read_links(self.records))
+        for each in links:
+            self.links = self.links.unionByName(each)
+        self.links = self._keep(merge_links(self.links))
+        self.lives = merge_lives(self.before.lives, self.pieces)
+        self.beginnings = beginnings_of(self.lives.values(), self.before.beginnings)
+        self.holes = holes_of(self.lives.values(), self.beginnings)
+        self.reaches = reaches_of(self.lives.values(), self.beginnings, self.holes, self.ended)
 
-    def _state(self, records: Any, routers: Sequence[str], joints: Mapping[int, str]) -> Any:
-        state = None if records is None else to_state(records, routers, joints)
-        if not self.before.state:
-            return state
-        carried = self.spark.read.parquet(self.before.state)
-        return carried if state is None else state.unionByName(carried)
+    def _knows_more_routers(self) -> bool:
+        return {each.router for each in self.before.beginnings} != set(self.beginnings)
 
-    def carry_on(self) -> None:
-        """Stores the open deliveries for the next run, if a carry directory is given."""
+    def _compare(self) -> list[Handovers]:
+        return find_handovers(with_ends(self.hops, self.links, self.reaches), self.future_ns)
+
+    def _has_other_strangers(self, shown: list[Handovers]) -> bool:
+        """Returns whether it is known now that two routers share keys, or do not."""
+        before = {(e.sender, e.receiver): e.are_strangers for e in self.before.handovers}
+        merged = merge_handovers(self.before.handovers, shown)
+        return any(each.are_strangers != before.get(pair, False) for pair, each in merged.items())
+
+    def _hops(self, *, reopens_all: bool) -> Any:
+        """Merges new hops with those of open deliveries, and of closed ones that they speak of."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-        if self.carry is None:
-            return
-        self.carry.mkdir(parents=True, exist_ok=True)
-        state = self.carry.resolve() / f"state-{secrets.token_hex(8)}"
-        left = self.deliveries.where(~F.col("is_closed")).drop("verdict", "is_closed")
-        left.coalesce(8).write.parquet(str(state))
-        attrs.evolve(self.after, state=str(state)).store(self.carry)
+        nothing = self.spark.createDataFrame([], "key_high bigint, key_low bigint, was string")
+        parts = [] if self.records is None else [to_hops(self.records)]
+        opened = [self.spark.read.parquet(self.before.open)] if self.before.open else []
+        self.was = nothing
+        if self.before.closed and (parts or reopens_all):
+            closed = self._closed()
+            for each in opened:
+                closed = closed.join(each.select(*KEY).distinct(), list(KEY), "left_anti")
+            if not reopens_all:
+                keys = parts[0].select(*KEY).distinct()
+                closed = closed.join(keys, list(KEY), "left_semi")
+            closed = self._keep(closed)
+            self.was = closed.groupBy(*KEY).agg(F.max("was").alias("was"))
+            parts.append(closed.drop("was"))
+        hops, *more = [*parts, *opened]
+        for each in more:
+            hops = hops.unionByName(each)
+        return merge_hops(hops)
+
+    def _closed(self) -> Any:
+        """Returns the hops of closed deliveries as the latest run left them that judged them."""
+        from pyspark.sql import Window  # noqa: PLC0415  an extra
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        closed = self.spark.read.parquet(*(each.path for each in self.before.closed))
+        latest = F.max("run").over(Window.partitionBy(*KEY))
+        return closed.withColumn("latest", latest).where("run = latest").drop("run", "latest")
+
+    def close(self, horizon_days: int) -> None:
+        """Closes deliveries that are older than the horizon, with the verdict that they have."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+        oldest_ns = self._oldest_ns(horizon_days)
+        is_closed = F.col("is_closed") | (F.col("last_ns") < oldest_ns)
+        self.deliveries = self.deliveries.withColumn("is_closed", is_closed)
+
+    def _first_day(self, horizon_days: int) -> datetime.date:
+        """Returns the first day within the horizon of the latest record."""
+        latest_ns = max((each.reach_ns for each in self.reaches.values()), default=0)
+        first = day_of(max(latest_ns, horizon_days * DAY_NS)) - datetime.timedelta(
+            days=horizon_days
+        )
+        known = self.before.first_day
+        return max(first, datetime.date.fromisoformat(known)) if known else first
+
+    def _oldest_ns(self, horizon_days: int) -> int:
+        """Returns the time of which state is kept: a day before the first of which files are."""
+        return start_ns(self._first_day(horizon_days)) - LINGER_NS
+
+    def carry_on(self, directory: Path, files: Sequence[str], horizon_days: int) -> None:
+        """Stores the state for the next run."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+        directory.mkdir(parents=True, exist_ok=True)
+        oldest_ns, first = self._oldest_ns(horizon_days), self._first_day(horizon_days)
+        run = self.before.runs + 1
+        judged = self.deliveries.select(*KEY, "verdict", "is_closed")
+        hops = self.hops.join(judged, list(KEY))
+        opened, closed, links = (new_path(directory, kind) for kind in ("open", "closed", "links"))
+        left = hops.where("not is_closed").select(*self.hops.columns)
+        left.coalesce(8).write.parquet(opened)
+        ended = hops.where("is_closed").withColumn("was", F.col("verdict"))
+        ended = ended.withColumn("run", F.lit(run)).select(*self.hops.columns, "was", "run")
+        ended.coalesce(8).write.parquet(closed)
+        latest = self.deliveries.where("is_closed").agg(F.max("last_ns").alias("at")).first()
+        generations = list(self.before.closed)
+        if latest.at is not None:
+            generations.append(Generation(path=closed, number=run, last_ns=latest.at))
+        self._kept_links(left, oldest_ns).coalesce(1).write.parquet(links)
+        earliest = first - datetime.timedelta(days=horizon_days)
+        Carry(
+            runs=run,
+            files=tuple(
+                each for each in (*self.before.files, *files) if _date_of(each) >= earliest
+            ),
+            first_day=first.isoformat(),
+            lives=kept_lives(self.lives, oldest_ns),
+            beginnings=tuple(self.beginnings.values()),
+            handovers=tuple(self.handovers.values()),
+            ended=self.ended,
+            totals=self._totals(),
+            open=opened,
+            links=links,
+            closed=tuple(each for each in generations if each.last_ns >= oldest_ns),
+        ).store(directory)
+
+    def _kept_links(self, left: Any, oldest_ns: int) -> Any:
+        """Leaves out links that were not attached within the horizon and that no hop names."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+        used = left.select(F.explode(F.array("incoming", "outgoing")).alias("link")).distinct()
+        old = self.links.where(F.col("seen_ns") < oldest_ns)
+        return self.links.where(F.col("seen_ns") >= oldest_ns).unionByName(
+            old.join(used, "link", "left_semi")
+        )
+
+    def _totals(self) -> dict[str, int]:
+        """Counts the closed deliveries of all runs."""
+        totals = {name: self.before.totals.get(name, 0) for name in VERDICTS}
+        for was, verdict, is_closed, count in self._changes():
+            if was is not None:
+                totals[was] -= count
+            if is_closed:
+                totals[verdict] += count
+        return totals
+
+    def _changes(self) -> list[tuple[str | None, str, bool, int]]:
+        rows = self.deliveries.groupBy("was", "verdict", "is_closed").count().collect()
+        return [(row.was, row.verdict, row.is_closed, row["count"]) for row in rows]
+
+    def release(self) -> None:
+        """Lets Spark forget what it kept."""
+        for each in self._kept:
+            each.unpersist()
+
+    def _keep(self, table: Any) -> Any:
+        from pyspark import StorageLevel  # noqa: PLC0415  an extra
+
+        kept = table.persist(StorageLevel.DISK_ONLY)
+        self._kept.append(kept)
+        return kept
+
+    def report(self, files: Sequence[str], too_late: Sequence[str], *, has_carry: bool) -> Audit:
+        """Returns what was found."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+        islands = [each for piece in self.pieces for each in piece.islands]
+        first_ns = min((each.first_ns for each in islands), default=None)
+        last_ns = max((each.reach_ns for each in self.pieces if each.reach_ns), default=None)
+        named = self.named()
+        counts, rates = self._counts(first_ns, last_ns)
+        changes = self._changes()
+        totals, final = self._totals(), dict.fromkeys(VERDICTS, 0)
+        for was, verdict, is_closed, count in changes:
+            if is_closed and was != verdict:
+                final[verdict] += count
+        gaps = 0
+        if self.records is not None:
+            unrecorded = self.records.where(F.col("kind") == int(RecordKind.GAP))
+            gaps = unrecorded.agg(F.sum("message_octets").alias("sum")).first()["sum"] or 0
+        carried = counts[False] if has_carry else dict.fromkeys(VERDICTS, 0)
+        return Audit(
+            routers=tuple(sorted(self.reaches)),
+            files=len(files),
+            records=self._count_records(),
+            since=iso(first_ns),
+            until=iso(last_ns),
+            verdicts=final if has_carry else _sum(counts),
+            carried=carried,
+            totals=_sum({True: totals, False: carried}) if has_carry else _sum(counts),
+            corrected=tuple(
+                Correction(before=was, after=verdict, deliveries=count)
+                for was, verdict, _, count in sorted(changes, key=str)
+                if was is not None and was != verdict
+            ),
+            reaches=tuple(self.reaches[router] for router in sorted(self.reaches)),
+            clocks=tuple(self.clocks[router] for router in sorted(self.clocks)),
+            too_late=tuple(too_late),
+            future=tuple(self.future),
+            flows=tuple(_flows(named)),
+            rates=tuple(rates),
+            offenders=tuple(_offenders(named, self.records)),
+            holes=tuple(self.holes),
+            unrecorded=gaps,
+        )
+
+    def _count_records(self) -> int:
+        """Counts the new records, each once."""
+        known = merge_lives(self.before.lives)
+        pieces = merge_lives(self.pieces)
+
+        def count(life: Life | None) -> int:
+            return 0 if life is None else sum(each.last - each.first + 1 for each in life.islands)
+
+        return sum(count(self.lives[name]) - count(known.get(name)) for name in pieces)
+
+    def named(self) -> Any:
+        """Returns the deliveries with the names of their places, for reports."""
+        return self._named(self.records)
 
     def _counts(
         self, first_ns: int | None, last_ns: int | None
@@ -372,18 +558,15 @@ class _Run:
                 verdicts = spans.setdefault(row.span, {})
                 verdicts[row.verdict] = verdicts.get(row.verdict, 0) + row["count"]
         return counts, [
-            Rate(start=_iso(span * seconds * _NANOSECONDS), seconds=seconds, verdicts=spans[span])
+            Rate(start=iso(span * seconds * _NANOSECONDS), seconds=seconds, verdicts=spans[span])
             for span in sorted(spans)
         ]
 
-    def _named(self, records: Any, links: Sequence[Link]) -> Any:
+    def _named(self, records: Any) -> Any:
         """Returns the deliveries with the names of their places."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-        places = self.spark.createDataFrame(
-            [(each.key, each.container, each.address, each.router) for each in links],
-            "link bigint, container string, place string, at_router string",
-        ).dropDuplicates(["link"])
+        places = self.links.withColumnRenamed("router", "at_router").dropDuplicates(["link"])
 
         def names_of(prefix: str) -> Any:
             return F.broadcast(
@@ -418,68 +601,6 @@ _SPANS_MOST: Final = 200
 """... and how many it may have."""
 
 
-def joints_of(links: Sequence[Link], routers: Sequence[str]) -> dict[int, str]:
-    """Finds the inner links: their peer is a router with a ledger here, or a worker of one."""
-    known = set(routers)
-    return {
-        link.key: link.container.partition("/")[0]
-        for link in links
-        if link.container.partition("/")[0] in known
-    }
-
-
-def without_strangers(
-    records: Any, links: Sequence[Link], joints: Mapping[int, str]
-) -> dict[int, str]:
-    """Leaves out links between routers of which one does not trust the other's delivery keys.
-
-    Over such a link a delivery gets a new key, so the audit treats it as two deliveries. Such links
-    are recognized by a sample of what they received: none of it was sent under the same key.
-    """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
-
-    pairs: dict[tuple[str, str], tuple[set[int], set[int]]] = {}
-    for link in links:
-        other = joints.get(link.key)
-        if other is not None and other != link.router:
-            pair = (other, link.router) if link.is_incoming else (link.router, other)
-            pairs.setdefault(pair, (set(), set()))[link.is_incoming].add(link.key)
-    left = dict(joints)
-    for sending, receiving in pairs.values():
-        sent = records.where(
-            (F.col("kind") == int(RecordKind.SENT)) & F.col("outgoing").isin(*sending)
-        )
-        came = records.where(
-            (F.col("kind") == int(RecordKind.RECEIVED)) & F.col("incoming").isin(*receiving)
-        )
-        sample = came.select(*KEY).limit(_SAMPLE).persist()
-        if not sample.isEmpty() and not sent.isEmpty():
-            same = sent.select(*KEY).join(F.broadcast(sample), list(KEY), "left_semi")
-            if same.isEmpty():
-                for key in (*sending, *receiving):
-                    left.pop(key, None)
-        sample.unpersist()
-    return left
-
-
-_SAMPLE: Final = 1000
-
-
-def _horizon(extents: Sequence[Extent], grace_ns: int) -> int:
-    """Returns the time up to which the ledgers of all routers are complete."""
-    latest: dict[str, int] = {}
-    for each in extents:
-        latest[each.router] = max(each.last_ns, latest.get(each.router, 0))
-    newest = max(latest.values(), default=0)
-    return min((at for at in latest.values() if newest - at < max(SILENT_NS, grace_ns)), default=0)
-
-
-def _kept(files: list[str]) -> list[str]:
-    latest = max(map(_date_of, files))
-    earliest = latest - datetime.timedelta(days=_KEPT_DAYS)
-    return [file for file in files if _date_of(file) >= earliest]
-
-
 def _sum(counts: Mapping[bool, Mapping[str, int]]) -> dict[str, int]:
     return {name: sum(each[name] for each in counts.values()) for name in VERDICTS}
 
@@ -487,7 +608,7 @@ def _sum(counts: Mapping[bool, Mapping[str, int]]) -> dict[str, int]:
 def _flows(named: Any) -> list[Flow]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-    milliseconds = (F.col("accepted_ns") - F.col("taken_ns")) / 1_000_000
+    milliseconds = F.greatest(F.col("accepted_ns") - F.col("taken_ns"), F.lit(0)) / 1_000_000
     places = ("route", "source_container", "target_container", "source_router", "target_router")
     rows = (
         named.where(F.col("accepted_ns").isNotNull() & F.col("taken_ns").isNotNull())
@@ -565,7 +686,7 @@ def _line(record: Any) -> str:
         if key
     ]
     place = f"{record.router}/{record.worker} #{record.sequence}"
-    return f"{_iso(record.time_ns)} {place} {' '.join(names)} {' '.join(links)}"
+    return f"{iso(record.time_ns)} {place} {' '.join(names)} {' '.join(links)}"
 
 
 def _name(kind: Any, number: int) -> str:
@@ -575,7 +696,8 @@ def _name(kind: Any, number: int) -> str:
         return str(number)
 
 
-def _iso(time_ns: int | None) -> str:
+def iso(time_ns: int | None) -> str:
+    """Formats a time; None: an empty string."""
     if time_ns is None:
         return ""
     moment = datetime.datetime.fromtimestamp(time_ns // _NANOSECONDS, datetime.UTC)

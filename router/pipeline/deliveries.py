@@ -1,10 +1,8 @@
-"""The verdict on each delivery, over any number of routers: one grouping by key, no join.
+"""The verdict on each delivery, over any number of routers: one grouping of its hops by its key.
 
-Theory of operation. Every record is converted to a row of counters about its delivery (``STATE``),
-each with a merge operation: sum, minimum, maximum, or bitwise or. Grouping by the 128 bits of the
-key merges the rows. The grouped rows have the same form as the input, so the rows of open
-deliveries are added to the next day's records, and an audit's cost does not grow with history.
-All columns are numbers of fixed width, which Spark groups by hash, without sorting.
+Theory of operation. Each hop (``hops``) is converted to a row of counters about its delivery
+(``STATE``), by what its links lead to, how far the ledgers of its router and the next reach, and
+what they miss; grouping by the 128 bits of the key merges the rows with sums, minima and maxima.
 
 A delivery passes several hops: workers of a router, routers of a network. Links between them are
 *inner*; the others are *outer*. It was taken in when a RECEIVED stands on an outer link, and
@@ -17,27 +15,25 @@ delivered when an outer link's receiver accepted it.
                     or it came settled and was never sent
     in-doubt        an attempt's end is unknown and its link has gone, or a person decided; or it
                     was sent again on a route that may repeat
-    rejected        refused, and its sender told so
+    rejected        refused, which its sender is told
     released        not acted upon by anybody, and its sender told so, or gone
     expired         its time to live ran out in the router, and its sender told so
-    open            it is still under way
-    ledger-gap      the records that would tell are missing from the ledger (``records.find_holes``)
+    open            it is still under way, or a ledger does not reach far enough yet
+    ledger-gap      the records that would tell are missing from the ledger, or the ledger of a
+                    router that has ended stops before them
     continued       began before this ledger does, or is the end of one that was judged before
+
+Times of two routers are compared with the offset of their clocks (``clocks``), at its worst; all
+others are of one clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import attrs
-
-from router.journal.record import (
-    GuaranteeCode,
-    OutcomeCode,
-    RecordFlag,
-    RecordKind,
-    Resolution,
-)
-from router.pipeline.records import LedgerHole
+from router.journal.record import GuaranteeCode
+from router.pipeline.clocks import Clock, Handovers
+from router.pipeline.coverage import Reach
+from router.pipeline.hops import KEY, Counter
 
 VERDICTS: Final = (
     "delivered-once",
@@ -57,26 +53,6 @@ OFFENDERS: Final = ("lost", "duplicated", "in-doubt", "ledger-gap")
 LINGER_NS: Final = 86_400 * 1_000_000_000
 """A day: no broker redelivers later without somebody's doing."""
 
-KEY: Final = ("key_high", "key_low")
-ROUTER_BITS: Final = 62
-"""Routers are told apart by a bit each; beyond these, some share one, which only widens gaps."""
-
-
-@attrs.frozen
-class Counter:
-    """One column of ``STATE``.
-
-    Attributes:
-        name: of the column.
-        merge: ``sum``, ``min``, ``max`` or ``bit_or``.
-        help: what it says.
-    """
-
-    name: str
-    merge: str
-    help: str
-
-
 STATE: Final = (
     Counter("begun_ns", "min", "time of the first record"),
     Counter("last_ns", "max", "time of the last record"),
@@ -87,12 +63,12 @@ STATE: Final = (
     Counter("sent", "sum", "attempts at outer links"),
     Counter("sent_settled", "sum", "of these, settled"),
     Counter("fanned", "sum", "of these, one of several: multicast"),
-    Counter("last_sent_ns", "max", "the last of these"),
     Counter("inner_sent", "sum", "attempts at inner links"),
     Counter("accepted", "sum", "records of acceptance at outer links"),
     Counter("accepted_settled", "sum", "of these, by which the receiver settled"),
-    Counter("accepted_ns", "min", "the first of these"),
-    Counter("last_accepted_ns", "max", "the last of these"),
+    Counter("accepted_again", "max", "1: accepted, sent again on the same link and accepted again"),
+    Counter("accepted_unsent", "max", "1: accepted, and the record of sending it is missing"),
+    Counter("accepted_ns", "min", "when it was first accepted, at an outer link"),
     Counter("target", "min", "least key of a link whose receiver accepted"),
     Counter("last_target", "max", "greatest"),
     Counter("sent_to", "max", "greatest key of a link it was sent on"),
@@ -103,139 +79,264 @@ STATE: Final = (
     Counter("resolved_again", "sum", "of these, sent again"),
     Counter("resolved_accepted", "sum", "of these, taken for accepted by a person"),
     Counter("inner_accepted", "sum", "accepted by a further hop"),
+    Counter("inner_rejected", "sum", "refused by a further hop"),
     Counter("inner_ended", "sum", "attempts at inner links whose end is known"),
     Counter("inner_doubts", "sum", "and whose outcome was lost with the connection"),
     Counter("told_accepted", "sum", "accepted on the router's own word"),
     Counter("told_rejected", "sum", "rejected on the router's own word"),
     Counter("told_released", "sum", "released or modified on the router's own word"),
+    Counter("expired", "max", "1: the router gave it back after its time to live"),
     Counter("settled", "sum", "settled by its sender, or forgotten with it"),
     Counter("guarantee", "max", "the strongest promise among the hops"),
-    Counter("ttl_milliseconds", "max", "time to live; null: none"),
     Counter("octets", "max", "size of the message"),
     Counter("source", "max", "key of the outer link it came over"),
-    Counter("address_key", "max", "hash of an address that its record told; 0: its link's"),
-    Counter("routers", "bit_or", "a bit for each router that speaks of it"),
+    Counter("address_key", "max", "hash of an address that its record told; null: its link's"),
+    Counter("is_quiet", "min", "1: the ledgers reach further than its last record, and the grace"),
+    Counter("is_old", "min", "1: and a day"),
+    Counter("has_gap", "max", "1: a router that had it misses records of that time"),
+    Counter("began_in_gap", "max", "1: the record that took it in may be missing"),
 )
 
-_ACCEPTED: Final = int(OutcomeCode.ACCEPTED)
-_REJECTED: Final = int(OutcomeCode.REJECTED)
-_GIVEN_BACK: Final = (int(OutcomeCode.RELEASED), int(OutcomeCode.MODIFIED))
-_NOT_NEW: Final = int(RecordFlag.RESUMED | RecordFlag.COPY)
-_KINDS: Final = tuple(
-    int(kind)
-    for kind in (
-        RecordKind.RECEIVED,
-        RecordKind.SENT,
-        RecordKind.OUTCOME,
-        RecordKind.SETTLED,
-        RecordKind.IN_DOUBT,
-        RecordKind.RESOLVED,
+
+def router_table(spark: Any, reaches: Mapping[str, Reach], clocks: Mapping[str, Clock]) -> Any:
+    """Returns a row for each router: how far its ledger reaches, what it misses, its clock."""
+    rows = [
+        (
+            each.router,
+            each.begun_ns,
+            each.reach_ns,
+            each.has_ended or each.is_declared,
+            [(after, before) for after, before in each.holes],
+            clocks[each.router].ahead_ns,
+        )
+        for each in reaches.values()
+    ]
+    return spark.createDataFrame(
+        rows,
+        "router string, begins_ns bigint, reach_ns bigint, has_ended boolean,"
+        " holes array<struct<after: bigint, before: bigint>>, ahead_ns bigint",
     )
-)
 
 
-def to_state(records: Any, routers: Sequence[str], joints: Mapping[int, str]) -> Any:
-    """Turns records into rows of ``STATE``, one each.
+def pair_table(spark: Any, handovers: Iterable[Handovers]) -> Any:
+    """Returns a row for each pair of routers."""
+    rows = [(each.sender, each.receiver, each.are_strangers, *each.offset_ns) for each in handovers]
+    return spark.createDataFrame(
+        rows,
+        "sender string, receiver string, are_strangers boolean, least_ns bigint, most_ns bigint",
+    )
+
+
+def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable[str] = ()) -> Any:
+    """Turns hops into rows of ``STATE``, one each.
 
     Args:
-        records: of ledgers.
-        routers: ids of all routers, whose order gives the bits.
-        joints: keys of inner links, and the routers at their other ends.
+        hops: with the columns ``last_hop`` and ``next_hop``: the routers at the other ends of the
+            links; null: no router.
+        routers: see ``router_table``.
+        pairs: see ``pair_table``.
+        grace_ns: see ``audit``.
+        ended: routers of which somebody said that they have ended.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-    inner = list(joints)
-    kind, outcome = F.col("kind"), F.col("outcome")
-    incoming, outgoing, at = F.col("incoming"), F.col("outgoing"), F.col("time_ns")
+    rows = _with_neighbors(hops, routers, pairs)
+    c = {name: F.col(name) for name in rows.columns}
+    has_next = c["outgoing"] != 0
+    is_outer_in = c["last_hop"].isNull()
+    is_outer_out = has_next & c["next_hop"].isNull()
+    is_inner_out = c["next_hop"].isNotNull()
+    is_own_word = ~has_next & is_outer_in
 
-    def is_flagged(flag: RecordFlag) -> Any:
-        return F.col("flags").bitwiseAND(int(flag)) != 0
+    def only(condition: Any, value: Any) -> Any:
+        return F.when(condition, value).otherwise(F.lit(0)).cast("bigint")
 
-    def count(condition: Any) -> Any:
-        return F.when(condition, F.lit(1)).otherwise(F.lit(0)).cast("bigint")
+    def flag(condition: Any) -> Any:
+        return only(F.coalesce(condition, F.lit(False)), F.lit(1))
 
-    is_outer_in = ~incoming.isin(*inner) if inner else F.lit(True)
-    is_outer_out = (outgoing != 0) & ~outgoing.isin(*inner) if inner else outgoing != 0
-    is_inner_out = outgoing.isin(*inner) if inner else F.lit(False)
-    is_new = F.col("flags").bitwiseAND(_NOT_NEW) == 0
-    is_received = (kind == int(RecordKind.RECEIVED)) & is_new
-    is_taken = is_received & is_outer_in
-    is_sent = (kind == int(RecordKind.SENT)) & is_new
-    is_attempt = is_sent & is_outer_out
-    is_sent_settled = is_attempt & is_flagged(RecordFlag.SETTLED)
-    is_outcome = kind == int(RecordKind.OUTCOME)
-    is_told = is_outcome & (outgoing == 0) & is_outer_in
-    is_resolved = (kind == int(RecordKind.RESOLVED)) & (is_outer_out | is_inner_out)
-    is_answer = is_outcome & is_outer_out & (outcome == _ACCEPTED)
-    is_accepted = is_answer | is_sent_settled
+    is_given = is_outer_out & (c["sent_settled"] > 0)
+    is_accepted = (is_outer_out & (c["accepted"] > 0)) | is_given
+    accepted_ns = F.least("accepted_ns", F.when(is_given, c["sent_ns"]))
+    is_told_no = is_own_word & (c["rejected"] + c["released"] > 0)
+    waited_ns = c["last_outcome_ns"] - c["received_ns"]
     columns = {
-        "begun_ns": at,
-        "last_ns": at,
-        "taken_ns": F.when(is_taken, at),
-        "received": count(is_taken),
-        "presettled": count(is_taken & is_flagged(RecordFlag.SETTLED)),
-        "inner_received": count(is_received & ~is_outer_in),
-        "sent": count(is_attempt),
-        "sent_settled": count(is_sent_settled),
-        "fanned": count(is_attempt & is_flagged(RecordFlag.FANNED)),
-        "last_sent_ns": F.when(is_attempt, at),
-        "inner_sent": count(is_sent & is_inner_out),
-        "accepted": count(is_accepted),
-        "accepted_settled": count(is_answer & is_flagged(RecordFlag.SETTLED)),
-        "accepted_ns": F.when(is_accepted, at),
-        "last_accepted_ns": F.when(is_accepted, at),
-        "target": F.when(is_accepted, outgoing),
-        "last_target": F.when(is_accepted, outgoing),
-        "sent_to": F.when(is_attempt, outgoing),
-        "rejected": count(is_outcome & is_outer_out & (outcome == _REJECTED)),
-        "released": count(is_outcome & is_outer_out & outcome.isin(*_GIVEN_BACK)),
-        "doubts": count((kind == int(RecordKind.IN_DOUBT)) & is_outer_out),
-        "resolved": count(is_resolved & is_outer_out),
-        "resolved_again": count(
-            is_resolved & is_outer_out & (outcome == int(Resolution.SEND_AGAIN))
+        "begun_ns": c["begun_ns"] - c["ahead_ns"],
+        "last_ns": c["last_ns"] - c["ahead_ns"],
+        "taken_ns": F.when(is_outer_in, c["received_ns"] - c["ahead_ns"]),
+        "received": only(is_outer_in, c["received"]),
+        "presettled": only(is_outer_in, c["presettled"]),
+        "inner_received": only(~is_outer_in, c["received"]),
+        "sent": only(is_outer_out, c["sent"]),
+        "sent_settled": only(is_outer_out, c["sent_settled"]),
+        "fanned": only(is_outer_out, c["fanned"]),
+        "inner_sent": only(is_inner_out, c["sent"]),
+        "accepted": only(is_outer_out, c["accepted"] + c["sent_settled"]),
+        "accepted_settled": only(is_outer_out, c["accepted_settled"]),
+        "accepted_again": flag(
+            is_accepted
+            & (c["accepted"] + c["sent_settled"] > 1)
+            & (accepted_ns < c["last_sent_ns"])
+            & (
+                c["last_sent_ns"]
+                <= F.greatest("last_accepted_ns", F.when(is_given, c["last_sent_ns"]))
+            )
         ),
-        "resolved_accepted": count(is_resolved & (outcome == int(Resolution.ACCEPT))),
-        "inner_accepted": count(is_outcome & is_inner_out & (outcome == _ACCEPTED)),
-        "inner_ended": count((is_outcome | is_resolved) & is_inner_out),
-        "inner_doubts": count((kind == int(RecordKind.IN_DOUBT)) & is_inner_out),
-        "told_accepted": count(is_told & (outcome == _ACCEPTED)),
-        "told_rejected": count(is_told & (outcome == _REJECTED)),
-        "told_released": count(is_told & outcome.isin(*_GIVEN_BACK)),
-        "settled": count((kind == int(RecordKind.SETTLED)) & (outgoing == 0) & is_outer_in),
-        "guarantee": F.col("guarantee").cast("bigint"),
-        "ttl_milliseconds": F.col("ttl_milliseconds"),
-        "octets": F.col("message_octets"),
-        "source": F.when(is_taken, incoming),
-        "address_key": F.when(is_taken & F.col("address").isNotNull(), F.xxhash64("address")),
-        "routers": _bits_of(routers, joints),
+        "accepted_unsent": flag(is_accepted & (c["sent"] == 0)),
+        "accepted_ns": F.when(is_accepted, accepted_ns - c["ahead_ns"]),
+        "target": F.when(is_accepted, c["outgoing"]),
+        "last_target": F.when(is_accepted, c["outgoing"]),
+        "sent_to": F.when(is_outer_out & (c["sent"] > 0), c["outgoing"]),
+        "rejected": only(is_outer_out, c["rejected"]),
+        "released": only(is_outer_out, c["released"]),
+        "doubts": only(is_outer_out, c["doubts"]),
+        "resolved": only(is_outer_out, c["resolved"]),
+        "resolved_again": only(is_outer_out, c["resolved_again"]),
+        "resolved_accepted": only(has_next, c["resolved_accepted"]),
+        "inner_accepted": only(is_inner_out, c["accepted"]),
+        "inner_rejected": only(is_inner_out, c["rejected"]),
+        "inner_ended": only(is_inner_out, c["outcomes"] + c["resolved"]),
+        "inner_doubts": only(is_inner_out, c["doubts"]),
+        "told_accepted": only(is_own_word, c["accepted"]),
+        "told_rejected": only(is_own_word, c["rejected"]),
+        "told_released": only(is_own_word, c["released"]),
+        "expired": flag(is_told_no & (waited_ns >= c["ttl_milliseconds"] * 1_000_000)),
+        "settled": only(is_own_word, c["settled"]),
+        "guarantee": c["guarantee"],
+        "octets": c["octets"],
+        "source": F.when(is_outer_in & (c["received"] > 0), c["incoming"]),
+        "address_key": F.when(is_outer_in, c["address_key"]),
+        "is_quiet": flag(_is_quiet(c, grace_ns, list(ended))),
+        "is_old": flag(_is_quiet(c, max(grace_ns, LINGER_NS), list(ended))),
+        "has_gap": flag(_has_gap(c, grace_ns, list(ended))),
+        "began_in_gap": flag(_began_in_gap(c)),
     }
     assert list(columns) == [each.name for each in STATE]
-    return records.where(kind.isin(*_KINDS)).select(
-        *KEY, *(column.alias(name) for name, column in columns.items())
+    return rows.select(*KEY, *(column.alias(name) for name, column in columns.items()))
+
+
+def _with_neighbors(hops: Any, routers: Any, pairs: Any) -> Any:
+    """Adds what is known of the router, of the one before and of the next."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    def named(table: Any, names: Mapping[str, str]) -> Any:
+        return F.broadcast(table.select(*(F.col(old).alias(new) for old, new in names.items())))
+
+    came = named(
+        pairs.where(~F.col("are_strangers")),
+        {
+            "sender": "last_hop",
+            "receiver": "router",
+            "least_ns": "came_least",
+            "most_ns": "came_most",
+        },
+    )
+    went = named(
+        pairs.where(~F.col("are_strangers")),
+        {
+            "sender": "router",
+            "receiver": "next_hop",
+            "least_ns": "went_least",
+            "most_ns": "went_most",
+        },
+    )
+    last = named(routers, {"router": "last_hop", "holes": "last_holes"})
+    following = named(
+        routers,
+        {
+            "router": "next_hop",
+            "begins_ns": "next_begins",
+            "reach_ns": "next_reach",
+            "has_ended": "next_ended",
+            "holes": "next_holes",
+        },
+    )
+    strangers = named(
+        pairs.where("are_strangers"), {"sender": "stranger", "receiver": "to_stranger"}
+    )
+    at = F.col("router")
+    is_from = (F.col("last_hop") == F.col("stranger")) & (at == F.col("to_stranger"))
+    is_to = (at == F.col("stranger")) & (F.col("next_hop") == F.col("to_stranger"))
+    trusted = hops.join(strangers, is_from, "left").withColumn(
+        "last_hop", F.when(F.col("stranger").isNull(), F.col("last_hop"))
+    )
+    trusted = trusted.drop("stranger", "to_stranger").join(strangers, is_to, "left")
+    trusted = trusted.withColumn(
+        "next_hop", F.when(F.col("stranger").isNull(), F.col("next_hop"))
+    ).drop("stranger", "to_stranger")
+    return (
+        trusted.join(F.broadcast(routers), "router", "left")
+        .join(came, ["last_hop", "router"], "left")
+        .join(went, ["next_hop", "router"], "left")
+        .join(last, "last_hop", "left")
+        .join(following, "next_hop", "left")
     )
 
 
-def _bits_of(routers: Sequence[str], joints: Mapping[int, str]) -> Any:
-    """Returns the bits of the routers that a record shows to have had the delivery."""
+def _is_quiet(c: Mapping[str, Any], grace_ns: int, ended: list[str]) -> Any:
+    """Returns whether the ledgers reach so far that the absence of a record means something."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-    own = next_hop = last_hop = F.lit(0).cast("bigint")
-    for router in routers:
-        bit = F.lit(_bit(router, routers)).cast("bigint")
-        own = F.when(F.col("router") == router, bit).otherwise(own)
-        keys = [key for key, other in joints.items() if other == router]
-        if keys:
-            next_hop = F.when(F.col("outgoing").isin(*keys), bit).otherwise(next_hop)
-            last_hop = F.when(F.col("incoming").isin(*keys), bit).otherwise(last_hop)
-    return own.bitwiseOR(next_hop).bitwiseOR(last_hop)
+    is_own = F.coalesce(c["has_ended"], F.lit(False)) | (c["last_ns"] <= c["reach_ns"] - grace_ns)
+    handed_ns = _handed_ns(c)
+    is_declared = c["next_hop"].isin(*ended) if ended else F.lit(False)
+    is_next = F.coalesce(c["next_ended"], is_declared) | (
+        handed_ns + c["went_most"] <= c["next_reach"] - grace_ns
+    )
+    is_last = c["next_hop"].isNull() | (c["next_hop"] == c["router"])
+    return is_own & (is_last | F.coalesce(is_next, F.lit(False)))
 
 
-def _bit(router: str, routers: Sequence[str]) -> int:
-    return 1 << list(routers).index(router) % ROUTER_BITS
+def _handed_ns(c: Mapping[str, Any]) -> Any:
+    """Returns when the router last had to do with the next: that had recorded what it did then."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    return F.coalesce(F.greatest(c["last_sent_ns"], c["last_outcome_ns"]), c["last_ns"])
+
+
+def _has_gap(c: Mapping[str, Any], grace_ns: int, ended: list[str]) -> Any:
+    """Returns whether records of its time are missing, here or at the router it was handed to."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    def meets(holes: Any, begin: Any, end: Any) -> Any:
+        return F.coalesce(
+            F.exists(
+                holes,
+                lambda hole: (
+                    (hole["after"] <= end) & (hole["before"].isNull() | (hole["before"] >= begin))
+                ),
+            ),
+            F.lit(False),
+        )
+
+    handed_ns = F.coalesce(c["sent_ns"], c["begun_ns"])
+    last_ns = _handed_ns(c)
+    is_missing_there = (
+        meets(c["next_holes"], handed_ns + c["went_least"], last_ns + c["went_most"] + grace_ns)
+        | (handed_ns + c["went_least"] <= c["next_begins"])
+        | (c["next_ended"] & (last_ns + c["went_most"] > c["next_reach"]))
+    )
+    is_declared = c["next_hop"].isin(*ended) if ended else F.lit(False)
+    is_missing_there = F.coalesce(is_missing_there, is_declared & c["next_reach"].isNull())
+    is_other = c["next_hop"].isNotNull() & (c["next_hop"] != c["router"])
+    return meets(c["holes"], c["begun_ns"], c["last_ns"] + grace_ns) | (
+        is_other & F.coalesce(is_missing_there, F.lit(False))
+    )
+
+
+def _began_in_gap(c: Mapping[str, Any]) -> Any:
+    """Returns whether earlier records are missing, here or at the router that it came from."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    def follows(holes: Any, at: Any) -> Any:
+        return F.coalesce(F.exists(holes, lambda hole: hole["after"] <= at), F.lit(False))
+
+    return follows(c["holes"], c["begun_ns"]) | follows(
+        c["last_holes"], c["begun_ns"] - c["came_least"]
+    )
 
 
 def merge(state: Any) -> Any:
-    """Groups rows of ``STATE`` by delivery: the one grouping of the audit."""
+    """Groups rows of ``STATE`` by delivery."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     return state.groupBy(*KEY).agg(
@@ -243,31 +344,12 @@ def merge(state: Any) -> Any:
     )
 
 
-def judge(
-    deliveries: Any,
-    *,
-    holes: Sequence[LedgerHole] = (),
-    routers: Sequence[str] = (),
-    horizon_ns: int,
-    grace_ns: int = 0,
-    linger_ns: int = LINGER_NS,
-) -> Any:
-    """Adds ``verdict``, and ``is_closed``: nothing more is to be expected of the delivery.
-
-    Args:
-        deliveries: grouped rows of ``STATE``.
-        holes: in the ledgers.
-        routers: as for ``to_state``.
-        horizon_ns: up to this time the ledgers of all routers are there.
-        grace_ns: how much earlier than the horizon the last record of a delivery must be for the
-            absence of another to mean something.
-        linger_ns: how long a delivery is kept in mind that was accepted and whose sender has not
-            settled it: it may be sent again.
-    """
+def judge(deliveries: Any) -> Any:
+    """Adds ``verdict``, and ``is_closed``: nothing more is to be expected of the delivery."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     c = {each.name: F.col(each.name) for each in STATE}
-    is_quiet = c["last_ns"] <= horizon_ns - grace_ns
+    is_quiet = c["is_quiet"] == 1
     known_ends = c["resolved"] + c["accepted"] + c["rejected"] + c["released"]
     is_unknown = c["sent"] > known_ends
     may_repeat = (c["guarantee"] != int(GuaranteeCode.EXACTLY_ONCE)) & (c["doubts"] > 0)
@@ -276,28 +358,24 @@ def judge(
     is_duplicated = (
         (c["accepted_settled"] > attempts)
         | (~is_fanned & (c["target"] != c["last_target"]))
-        | (
-            ~is_fanned
-            & (c["accepted"] > 1)
-            & (c["accepted_ns"] < c["last_sent_ns"])
-            & (c["last_sent_ns"] <= c["last_accepted_ns"])
-        )
+        | (~is_fanned & (c["accepted_again"] == 1))
         | (~is_fanned & (c["sent_settled"] - c["resolved"] > 1))
     )
+    is_unsure = (c["accepted_unsent"] == 1) | ((c["sent_settled"] > 1) & (c["has_gap"] == 1))
     is_accepted = c["accepted"] > 0
     claims = c["told_accepted"] + c["inner_accepted"] > 0
     is_over = c["settled"] + c["presettled"] >= c["received"]
     is_lost_sight = (c["doubts"] + c["inner_doubts"] > 0) | (c["settled"] >= c["received"])
     is_under_way = is_unknown | (c["inner_sent"] > c["inner_ended"])
-    has_gap = _has_gap(c, holes, routers, grace_ns)
     is_dropped = (c["presettled"] > 0) & (c["sent"] + c["inner_sent"] == 0)
-    is_expired = (c["told_released"] + c["told_rejected"] > 0) & (
-        c["last_ns"] - c["taken_ns"] >= c["ttl_milliseconds"] * 1_000_000
-    )
-    unknown = F.when(has_gap & is_quiet, "ledger-gap")
+    is_refused = c["rejected"] + c["inner_rejected"] + c["told_rejected"] > 0
+    has_more_than_its_end = c["sent"] + c["accepted"] + c["inner_received"] > 0
+    unknown = F.when((c["has_gap"] == 1) & is_quiet, "ledger-gap")
+    began_in_gap = has_more_than_its_end & (c["began_in_gap"] == 1)
     verdict = (
-        F.when((c["received"] == 0) & _began_in_gap(c, holes, routers), "ledger-gap")
+        F.when((c["received"] == 0) & began_in_gap, "ledger-gap")
         .when(c["received"] == 0, "continued")
+        .when(is_accepted & is_duplicated & is_unsure, "ledger-gap")
         .when(is_accepted & is_duplicated, "duplicated")
         .when(is_accepted & is_unknown & is_lost_sight, F.coalesce(unknown, F.lit("in-doubt")))
         .when(is_accepted & is_unknown & is_fanned, "open")
@@ -308,61 +386,15 @@ def judge(
         .when(claims | is_dropped, "open")
         .when(is_under_way & is_lost_sight, F.coalesce(unknown, F.lit("in-doubt")))
         .when(is_under_way, F.coalesce(unknown, F.lit("open")))
-        .when(is_expired, "expired")
-        .when((c["rejected"] + c["told_rejected"] > 0) & is_over, "rejected")
-        .when(is_over, "released")
+        .when(c["expired"] == 1, "expired")
+        .when(is_refused, "rejected")
+        .when(is_over | (c["told_released"] > 0), "released")
         .otherwise(F.coalesce(unknown, F.lit("open")))
     )  # fmt: skip
     judged = deliveries.withColumn("verdict", verdict)
-    is_old = c["last_ns"] <= horizon_ns - max(linger_ns, grace_ns)
-    is_final = ~F.col("verdict").isin("open", "in-doubt") & (is_over | is_old)
-    is_known = F.col("verdict").isin("continued", "ledger-gap", "lost", "duplicated")
+    is_ended = c["told_rejected"] + c["told_released"] + c["rejected"] + c["inner_rejected"] > 0
+    is_final = ~F.col("verdict").isin("open", "in-doubt", "ledger-gap") & (
+        is_over | is_ended | (c["is_old"] == 1)
+    )
+    is_known = F.col("verdict").isin("continued", "lost", "duplicated")
     return judged.withColumn("is_closed", is_quiet & (is_final | is_known))
-
-
-def _has_gap(
-    c: dict[str, Any], holes: Sequence[LedgerHole], routers: Sequence[str], grace_ns: int
-) -> Any:
-    """Returns whether a hole of a router that speaks of the delivery lies within its life."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
-
-    found = F.lit(False)
-    for after_ns, before_ns, bit in _spans(holes, routers):
-        begins_in_time = c["last_ns"] + grace_ns >= after_ns
-        ends_in_time = F.lit(True) if before_ns is None else c["begun_ns"] <= before_ns
-        found = found | (begins_in_time & ends_in_time & (c["routers"].bitwiseAND(bit) != 0))
-    return found
-
-
-def _began_in_gap(c: Mapping[str, Any], holes: Sequence[LedgerHole], routers: Sequence[str]) -> Any:
-    """Returns whether the record that took the delivery in may be in a hole."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
-
-    has_more_than_its_end = c["sent"] + c["accepted"] + c["inner_received"] > 0
-    found = F.lit(False)
-    for after_ns, _, bit in _spans(holes, routers):
-        found = found | ((c["begun_ns"] >= after_ns) & (c["routers"].bitwiseAND(bit) != 0))
-    return found & has_more_than_its_end
-
-
-def _spans(
-    holes: Sequence[LedgerHole], routers: Sequence[str]
-) -> list[tuple[int, int | None, int]]:
-    """Returns the holes as spans of time with the bit of their router; those that touch are one."""
-    spans: list[tuple[int, int | None, int]] = []
-    for router in sorted({hole.router for hole in holes} & set(routers)):
-        bit, count = _bit(router, routers), 0
-        own = [(hole.after_ns, hole.before_ns) for hole in holes if hole.router == router]
-        for after, before in sorted(own, key=lambda span: span[0]):
-            last = spans[-1] if count else None
-            if last is None or (last[1] is not None and after > last[1] and count < _SPANS_MOST):
-                spans.append((after, before, bit))
-                count += 1
-            else:
-                is_endless = last[1] is None or before is None
-                spans[-1] = (last[0], None if is_endless else max(last[1] or 0, before or 0), bit)
-    return spans
-
-
-_SPANS_MOST: Final = 100
-"""Spans of one router that an expression may have; further ones are joined to the last."""

@@ -37,7 +37,7 @@ from router.model.terminus import Role
 from router.model.text import SHOWN_MOST, shown
 from router.pipeline import audit as audits
 from router.pipeline import traffic as traffics
-from router.pipeline.records import LedgerHole
+from router.pipeline.coverage import LedgerHole
 from router.pipeline.report import render
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport

@@ -1,0 +1,130 @@
+"""Links that ledgers name, and the routers at their other ends."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from router.journal.record import RecordFlag, RecordKind
+from router.pipeline.clocks import Handovers
+from router.pipeline.hops import KEY
+
+
+def read_links(records: Any) -> Any:
+    """Returns a row for each end of a link."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    is_named = (F.col("kind") == int(RecordKind.LINK_ATTACHED)) & F.col("link_name").isNotNull()
+    return records.where(is_named).select(
+        F.when(F.col("incoming") != 0, F.col("incoming"))
+        .otherwise(F.col("outgoing"))
+        .alias("link"),
+        "router",
+        F.coalesce("container", F.lit("")).alias("container"),
+        F.col("link_name").alias("name"),
+        F.coalesce("address", F.lit("")).alias("place"),
+        F.col("time_ns").alias("seen_ns"),
+        (F.col("flags").bitwiseAND(int(RecordFlag.ROUTER)) != 0).alias("is_router"),
+    )
+
+
+def merge_links(links: Any) -> Any:
+    """Leaves one row for each end of a link: the latest."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    latest = [F.max_by(each, "seen_ns").alias(each) for each in ("container", "name", "place")]
+    return links.groupBy("link", "router").agg(
+        *latest, F.max("seen_ns").alias("seen_ns"), F.max("is_router").alias("is_router")
+    )
+
+
+def no_links(spark: Any) -> Any:
+    """Returns an empty table of links."""
+    return spark.createDataFrame(
+        [],
+        "link bigint, router string, container string, name string, place string,"
+        " seen_ns bigint, is_router boolean",
+    )
+
+
+def with_ends(hops: Any, links: Any, routers: Iterable[str]) -> Any:
+    """Adds ``last_hop`` and ``next_hop``, the routers at the other ends of the links of hops.
+
+    ``trusts_last`` and ``trusts_next`` say whether the link's record calls the peer a router.
+
+    Args:
+        hops: see ``router.pipeline.hops``.
+        links: the links' names.
+        routers: ids of all routers of which a ledger was ever seen.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    peer = F.split_part("container", F.lit("/"), F.lit(1))
+    known = hops.sparkSession.createDataFrame(
+        [(each, True) for each in routers], "peer string, is_known boolean"
+    )
+    inner = (
+        links.withColumn("peer", peer)
+        .join(F.broadcast(known), "peer", "left")
+        .where(F.col("is_router") | F.col("is_known"))
+        .select("link", "router", "peer", "is_router")
+    )
+
+    def ends(link: str, side: str) -> Any:
+        return F.broadcast(
+            inner.select(
+                F.col("link").alias(link),
+                "router",
+                F.col("peer").alias(f"{side}_hop"),
+                F.col("is_router").alias(f"trusts_{side}"),
+            )
+        )
+
+    return hops.join(ends("incoming", "last"), ["incoming", "router"], "left").join(
+        ends("outgoing", "next"), ["outgoing", "router"], "left"
+    )
+
+
+def find_handovers(hops: Any, future_ns: int) -> list[Handovers]:
+    """Compares what routers recorded of deliveries that one handed to another.
+
+    Args:
+        hops: with the routers at the ends of their links, see ``with_ends``.
+        future_ns: what is later tells nothing about clocks.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    sent = (
+        hops.where((F.col("next_hop") != F.col("router")) & (F.col("sent") > 0))
+        .groupBy(*KEY, F.col("router").alias("sender"), F.col("next_hop").alias("receiver"))
+        .agg(
+            F.min("sent_ns").alias("sent_ns"),
+            F.min("outcome_ns").alias("heard_ns"),
+            F.max("trusts_next").alias("trusts_next"),
+        )
+    )
+    received = (
+        hops.where(F.col("last_hop") != F.col("router"))
+        .groupBy(*KEY, F.col("last_hop").alias("sender"), F.col("router").alias("receiver"))
+        .agg(
+            F.sum("received").alias("received"),
+            F.min("received_ns").alias("received_ns"),
+            F.min("outcome_ns").alias("told_ns"),
+            F.max("trusts_last").alias("trusts_last"),
+        )
+        .where("received > 0")
+    )
+    is_sane = (F.col("received_ns") <= future_ns) & (F.col("sent_ns") <= future_ns)
+    is_answer_sane = (F.col("told_ns") <= future_ns) & (F.col("heard_ns") <= future_ns)
+    shown = (
+        sent.join(received, [*KEY, "sender", "receiver"], "full")
+        .groupBy("sender", "receiver")
+        .agg(
+            F.max(F.col("sent_ns").isNotNull()).alias("has_sent"),
+            F.max(F.col("received").isNotNull()).alias("has_received"),
+            F.max(F.col("sent_ns").isNotNull() & F.col("received").isNotNull()).alias("has_shared"),
+            F.coalesce(F.max("trusts_next"), F.lit(False)).alias("is_trusting"),
+            F.coalesce(F.max("trusts_last"), F.lit(False)).alias("is_trusted"),
+            F.min(F.when(is_sane, F.col("received_ns") - F.col("sent_ns"))).alias("most_ns"),
+            F.max(F.when(is_answer_sane, F.col("told_ns") - F.col("heard_ns"))).alias("least_ns"),
+        )
+    )
+    return [Handovers(**row.asDict()) for row in shown.collect()]
