@@ -608,7 +608,7 @@ def _sum(counts: Mapping[bool, Mapping[str, int]]) -> dict[str, int]:
 def _flows(named: Any) -> list[Flow]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-    milliseconds = F.greatest(F.col("accepted_ns") - F.col("taken_ns"), F.lit(0)) / 1_000_000
+    milliseconds = (F.col("accepted_ns") - F.col("taken_ns")) / 1_000_000
     places = ("route", "source_container", "target_container", "source_router", "target_router")
     rows = (
         named.where(F.col("accepted_ns").isNotNull() & F.col("taken_ns").isNotNull())

@@ -391,7 +391,8 @@ def judge(deliveries: Any) -> Any:
         .when(is_over | (c["told_released"] > 0), "released")
         .otherwise(F.coalesce(unknown, F.lit("open")))
     )  # fmt: skip
-    judged = deliveries.withColumn("verdict", verdict)
+    reached_ns = F.when(c["accepted_ns"].isNotNull(), F.greatest("accepted_ns", "taken_ns"))
+    judged = deliveries.withColumn("verdict", verdict).withColumn("accepted_ns", reached_ns)
     is_ended = c["told_rejected"] + c["told_released"] + c["rejected"] + c["inner_rejected"] > 0
     is_final = ~F.col("verdict").isin("open", "in-doubt", "ledger-gap") & (
         is_over | is_ended | (c["is_old"] == 1)

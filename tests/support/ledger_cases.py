@@ -318,7 +318,8 @@ class Case:
             self.files[index] = attrs.evolve(self.files[index], round=NEVER)
         for file in list(self.files):
             if file.round != NEVER and self.chance.random() < 0.15:
-                path = file.path.replace(".parquet", "-copy.parquet")
+                suffix = self.chance.choice(("-copy.parquet", "-open.parquet"))
+                path = file.path.replace(".parquet", suffix)
                 later = self.chance.randrange(ROUNDS)
                 self.files.append(attrs.evolve(file, path=path, round=later))
 
