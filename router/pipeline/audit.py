@@ -58,6 +58,7 @@ from router.pipeline.deliveries import (
 from router.pipeline.hops import KEY, merge_hops, to_hops
 from router.pipeline.links import find_handovers, merge_links, no_links, read_links, with_ends
 from router.pipeline.records import OPEN, LedgerError, find_files, read_records
+from router.pipeline.session import small_table
 
 GRACE_SECONDS: Final = 300.0
 """How late records of another router may arrive: segments are sealed after five minutes."""
@@ -354,7 +355,7 @@ class _Run:
         """Merges new hops with those of open deliveries, and of closed ones that they speak of."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-        nothing = self.spark.createDataFrame([], "key_high bigint, key_low bigint, was string")
+        nothing = small_table(self.spark, [], "key_high bigint, key_low bigint, was string")
         parts = [] if self.records is None else [to_hops(self.records)]
         opened = [self.spark.read.parquet(self.before.open)] if self.before.open else []
         self.was = nothing
@@ -652,8 +653,10 @@ def _offenders(named: Any, records: Any) -> list[Offender]:
         return []
     history: dict[tuple[int, int], list[str]] = {}
     if records is not None:
-        keys = records.sparkSession.createDataFrame(
-            [(row.key_high, row.key_low) for row in found], "key_high bigint, key_low bigint"
+        keys = small_table(
+            records.sparkSession,
+            [(row.key_high, row.key_low) for row in found],
+            "key_high bigint, key_low bigint",
         )
         for record in (
             records.join(F.broadcast(keys), list(KEY), "left_semi").orderBy("time_ns").collect()

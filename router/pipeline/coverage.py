@@ -20,6 +20,7 @@ import attrs
 
 from router.journal.block import OWN_WORKER
 from router.journal.record import RecordKind
+from router.pipeline.session import small_table
 
 LifeName = tuple[str, int, int]
 """Router, worker, incarnation."""
@@ -408,7 +409,8 @@ def without_repeats(records: Any, repeats: Sequence[Repeat]) -> Any:
         return records
     life = ("router", "worker", "incarnation")
     ranges = F.broadcast(
-        records.sparkSession.createDataFrame(
+        small_table(
+            records.sparkSession,
             [attrs.astuple(each) for each in repeats],
             "r string, w int, i bigint, first bigint, last bigint, is_known boolean",
         )

@@ -34,6 +34,7 @@ from router.journal.record import GuaranteeCode
 from router.pipeline.clocks import Clock, Handovers
 from router.pipeline.coverage import Reach
 from router.pipeline.hops import KEY, Counter
+from router.pipeline.session import small_table
 
 VERDICTS: Final = (
     "delivered-once",
@@ -106,12 +107,13 @@ def router_table(spark: Any, reaches: Mapping[str, Reach], clocks: Mapping[str, 
             each.begun_ns,
             each.reach_ns,
             each.has_ended or each.is_declared,
-            [(after, before) for after, before in each.holes],
+            [{"after": after, "before": before} for after, before in each.holes],
             clocks[each.router].ahead_ns,
         )
         for each in reaches.values()
     ]
-    return spark.createDataFrame(
+    return small_table(
+        spark,
         rows,
         "router string, begins_ns bigint, reach_ns bigint, has_ended boolean,"
         " holes array<struct<after: bigint, before: bigint>>, ahead_ns bigint",
@@ -121,7 +123,8 @@ def router_table(spark: Any, reaches: Mapping[str, Reach], clocks: Mapping[str, 
 def pair_table(spark: Any, handovers: Iterable[Handovers]) -> Any:
     """Returns a row for each pair of routers."""
     rows = [(each.sender, each.receiver, each.are_strangers, *each.offset_ns) for each in handovers]
-    return spark.createDataFrame(
+    return small_table(
+        spark,
         rows,
         "sender string, receiver string, are_strangers boolean, least_ns bigint, most_ns bigint",
     )

@@ -6,6 +6,7 @@ from typing import Any
 from router.journal.record import RecordFlag, RecordKind
 from router.pipeline.clocks import Handovers
 from router.pipeline.hops import KEY
+from router.pipeline.session import small_table
 
 
 def read_links(records: Any) -> Any:
@@ -38,7 +39,8 @@ def merge_links(links: Any) -> Any:
 
 def no_links(spark: Any) -> Any:
     """Returns an empty table of links."""
-    return spark.createDataFrame(
+    return small_table(
+        spark,
         [],
         "link bigint, router string, container string, name string, place string,"
         " seen_ns bigint, is_router boolean",
@@ -58,8 +60,8 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str]) -> Any:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     peer = F.split_part("container", F.lit("/"), F.lit(1))
-    known = hops.sparkSession.createDataFrame(
-        [(each, True) for each in routers], "peer string, is_known boolean"
+    known = small_table(
+        hops.sparkSession, [(each, True) for each in routers], "peer string, is_known boolean"
     )
     inner = (
         links.withColumn("peer", peer)

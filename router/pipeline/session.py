@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +69,27 @@ def open_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: str) -> Any:
+    """Returns a table of a few rows, which Spark keeps in its plan.
+
+    ``createDataFrame`` of a list makes a job of it that runs Python on the executors, each time
+    that the table is read.
+
+    Args:
+        spark: the session.
+        rows: values in the order of the columns; structs as mappings.
+        columns: names and types, as DDL.
+    """
+    import pyarrow as pa  # noqa: PLC0415  an extra
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    schema = StructType.fromDDL(columns)
+    arrow = to_arrow_schema(schema)
+    named = [dict(zip(arrow.names, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow), schema)
 
 
 def prepare_workers() -> None:
