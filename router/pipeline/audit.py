@@ -216,7 +216,7 @@ def audit(
     too_late: list[str] = []
     if carry is not None:
         seen = set(before.files)
-        files = [file for file in files if file not in seen and not file.endswith(OPEN)]
+        files = [file for file in files if file not in seen]
         too_late = [file for file in files if _date_of(file).isoformat() < before.first_day]
         files = [file for file in files if file not in set(too_late)]
     if not files and not before.files:
@@ -228,7 +228,8 @@ def audit(
     if deliveries_to is not None:
         run.deliveries.write.mode("overwrite").parquet(deliveries_to)
     if carry is not None:
-        run.carry_on(carry, [*files, *too_late], horizon_days)
+        read = [file for file in files if not file.endswith(OPEN)]  # the others may yet grow
+        run.carry_on(carry, [*read, *too_late], horizon_days)
     run.release()
     return found
 

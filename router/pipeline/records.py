@@ -8,7 +8,7 @@ from router.errors import RouterError
 from router.pipeline.schema import LEDGER, PARTITIONS, spark_ddl
 
 OPEN: Final = "-open.parquet"
-"""Suffix of files that another file replaces later."""
+"""Suffix of files that may grow, and that another file replaces later."""
 
 
 class LedgerError(RouterError):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from router.journal.block import OWN_WORKER
 from router.journal.record import GuaranteeCode, OutcomeCode, RecordFlag, RecordKind, Resolution
+from router.pipeline.records import OPEN
 from router.pipeline.schema import LEDGER, arrow_schema
 
 SECOND: Final = 1_000_000_000
@@ -322,6 +323,20 @@ class Case:
                 path = file.path.replace(".parquet", suffix)
                 later = self.chance.randrange(ROUNDS)
                 self.files.append(attrs.evolve(file, path=path, round=later))
+        self.files = [part for file in self.files for part in self._left_open(file)]
+
+    def _left_open(self, file: Placed) -> list[Placed]:
+        """Gives the file, sometimes as that of a segment that nobody seals: it grows."""
+        is_sealed = file.path.endswith("-00000000.parquet") and file.round != NEVER
+        if not is_sealed or self.chance.random() >= 0.1:
+            return [file]
+        path = file.path.replace(".parquet", OPEN)
+        half = file.rows[: len(file.rows) // 2]
+        first = self.chance.randrange(file.round + 1)
+        return [
+            attrs.evolve(file, path=path, rows=half, round=first),
+            attrs.evolve(file, path=path),
+        ]
 
 
 def make_cases(count: int, seed: int) -> list[Case]:
