@@ -128,7 +128,7 @@ def command(
 
 def _coverage(audit: "Audit") -> Iterator[str]:
     """Yields how far each ledger reaches, by which clock, and which files tell nothing."""
-    from router.pipeline.audit import iso  # noqa: PLC0415  an extra
+    from router.pipeline.stories import iso  # noqa: PLC0415  an extra
 
     clocks = {each.router: each for each in audit.clocks}
     for reach in audit.reaches:
@@ -141,7 +141,10 @@ def _coverage(audit: "Audit") -> Iterator[str]:
                 f" {shown(clock.reference)}, within {clock.within_ns / 1e9:.3f} s"
             )
         lacks = f"; {len(reach.holes)} gaps" if reach.holes else ""
-        yield f"  {shown(reach.router)} reaches to {iso(reach.reach_ns)}{ends}{ahead}{lacks}"
+        where = iso(reach.reach_ns) if reach.reach_ns else "nowhere"
+        yield f"  {shown(reach.router)} reaches to {where}{ends}{ahead}{lacks}"
+    for router in audit.unseen[:10]:
+        yield f"  {shown(router)}: no ledger of it was read"
     for name, files in (("too late, not read", audit.too_late), ("far future", audit.future)):
         for file in files[:10]:
             yield f"  {name}: {shown(file)}"

@@ -19,12 +19,13 @@ from typing import Any, Final
 
 import attrs
 
-from router.journal.record import OutcomeCode, RecordFlag, RecordKind, Resolution
+from router.journal.record import RecordKind
 from router.pipeline.carry import (
     DAY_NS,
     HORIZON_DAYS,
     Carry,
     Generation,
+    date_of,
     day_of,
     kept_lives,
     new_path,
@@ -47,7 +48,6 @@ from router.pipeline.coverage import (
 from router.pipeline.deliveries import (
     FAILURES,
     LINGER_NS,
-    OFFENDERS,
     VERDICTS,
     judge,
     merge,
@@ -57,14 +57,14 @@ from router.pipeline.deliveries import (
 )
 from router.pipeline.hops import KEY, merge_hops, to_hops
 from router.pipeline.links import find_handovers, merge_links, no_links, read_links, with_ends
+from router.pipeline.offenders import Offender, Told, tell
 from router.pipeline.records import OPEN, LedgerError, find_files, read_records
 from router.pipeline.session import small_table
+from router.pipeline.stories import iso
+from router.pipeline.tally import Correction, Rate, Tally, count
 
 GRACE_SECONDS: Final = 300.0
 """How late records of another router may arrive: segments are sealed after five minutes."""
-
-OFFENDERS_MOST: Final = 1000
-"""Offenders that are listed with their history; all are counted."""
 
 _PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _ACCURACY: Final = 1000
@@ -97,45 +97,6 @@ class Flow:
 
 
 @attrs.frozen(kw_only=True)
-class Offender:
-    """A delivery that was not delivered exactly once, or whose verdict is unknown.
-
-    Attributes:
-        key: 32 hexadecimal digits.
-        history: its records in the files that were read, oldest first.
-    """
-
-    key: str
-    verdict: str
-    address: str
-    history: tuple[str, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Rate:
-    """Deliveries received in one interval.
-
-    Attributes:
-        start: ISO 8601, UTC.
-        seconds: its length.
-        verdicts: deliveries received in it, by verdict.
-    """
-
-    start: str
-    seconds: int
-    verdicts: Mapping[str, int]
-
-
-@attrs.frozen(kw_only=True)
-class Correction:
-    """Deliveries that an earlier run gave a verdict that later files contradict."""
-
-    before: str
-    after: str
-    deliveries: int
-
-
-@attrs.frozen(kw_only=True)
 class Audit:
     """Result of an audit.
 
@@ -146,6 +107,7 @@ class Audit:
         corrected: verdicts of earlier runs that this one has changed.
         holes: records missing from the ledgers.
         reaches: how far each router's ledger reaches.
+        unseen: routers that others handed deliveries to, or got some from, without a ledger.
         clocks: what was found out about each router's clock.
         too_late: files that are older than the horizon, and were not read.
         future: files with records of the far future.
@@ -166,6 +128,7 @@ class Audit:
     totals: Mapping[str, int] = attrs.field(factory=dict)
     corrected: tuple[Correction, ...] = ()
     reaches: tuple[Reach, ...] = ()
+    unseen: tuple[str, ...] = ()
     clocks: tuple[Clock, ...] = ()
     too_late: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
@@ -217,13 +180,22 @@ def audit(
     if carry is not None:
         seen = set(before.files)
         files = [file for file in files if file not in seen]
-        too_late = [file for file in files if _date_of(file).isoformat() < before.first_day]
+        too_late = [file for file in files if date_of(file).isoformat() < before.first_day]
         files = [file for file in files if file not in set(too_late)]
     if not files and not before.files:
         raise LedgerError("there is nothing in the ledger")
     run.judge(files)
     if carry is not None:
         run.close(horizon_days)
+    run.count()
+    run.told = tell(
+        run.named(),
+        records=run.records,
+        links=run.links,
+        clocks=run.clocks,
+        before=before,
+        find_files=lambda first, last: find_files(spark, ledgers, first, last),
+    )
     found = run.report(files, too_late, has_carry=carry is not None)
     if deliveries_to is not None:
         run.deliveries.write.mode("overwrite").parquet(deliveries_to)
@@ -263,10 +235,6 @@ def _first_day(
     return first if since is None else max(since, first)
 
 
-def _date_of(file: str) -> datetime.date:
-    return datetime.date.fromisoformat(file.rpartition("/date=")[2][:10])
-
-
 _FUTURE_NS: Final = DAY_NS
 """Records that are later than the audit by more than this are of the far future."""
 
@@ -276,6 +244,7 @@ class _Run:
 
     Attributes:
         records: the new ones, each once; None: there are none.
+        first_ns, last_ns: times of the first and the last new record.
         deliveries: judged, with ``verdict``, ``is_closed`` and ``was``: the verdict with which an
             earlier run closed it; null: it did not.
     """
@@ -301,6 +270,10 @@ class _Run:
         self.hops: Any = None
         self.was: Any = None
         self.deliveries: Any = None
+        self.told = Told()
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.tally = Tally(groups=(), seconds=1)
         self._kept: list[Any] = []
 
     def judge(self, files: list[str]) -> None:
@@ -420,26 +393,25 @@ class _Run:
         ended = hops.where("is_closed").withColumn("was", F.col("verdict"))
         ended = ended.withColumn("run", F.lit(run)).select(*self.hops.columns, "was", "run")
         ended.coalesce(8).write.parquet(closed)
-        latest = self.deliveries.where("is_closed").agg(F.max("last_ns").alias("at")).first()
         generations = list(self.before.closed)
-        if latest.at is not None:
-            generations.append(Generation(path=closed, number=run, last_ns=latest.at))
+        last_ns = self.tally.last_closed_ns
+        if last_ns is not None:
+            generations.append(Generation(path=closed, number=run, last_ns=last_ns))
         self._kept_links(left, oldest_ns).coalesce(1).write.parquet(links)
         earliest = first - datetime.timedelta(days=horizon_days)
         Carry(
             runs=run,
-            files=tuple(
-                each for each in (*self.before.files, *files) if _date_of(each) >= earliest
-            ),
+            files=tuple(each for each in (*self.before.files, *files) if date_of(each) >= earliest),
             first_day=first.isoformat(),
             lives=kept_lives(self.lives, oldest_ns),
             beginnings=tuple(self.beginnings.values()),
             handovers=tuple(self.handovers.values()),
             ended=self.ended,
-            totals=self._totals(),
+            totals=self.tally.totals(self.before.totals),
             open=opened,
             links=links,
             closed=tuple(each for each in generations if each.last_ns >= oldest_ns),
+            stories=self.told.open,
         ).store(directory)
 
     def _kept_links(self, left: Any, oldest_ns: int) -> Any:
@@ -452,19 +424,12 @@ class _Run:
             old.join(used, "link", "left_semi")
         )
 
-    def _totals(self) -> dict[str, int]:
-        """Counts the closed deliveries of all runs."""
-        totals = {name: self.before.totals.get(name, 0) for name in VERDICTS}
-        for was, verdict, is_closed, count in self._changes():
-            if was is not None:
-                totals[was] -= count
-            if is_closed:
-                totals[verdict] += count
-        return totals
-
-    def _changes(self) -> list[tuple[str | None, str, bool, int]]:
-        rows = self.deliveries.groupBy("was", "verdict", "is_closed").count().collect()
-        return [(row.was, row.verdict, row.is_closed, row["count"]) for row in rows]
+    def count(self) -> None:
+        """Counts the deliveries."""
+        islands = [each for piece in self.pieces for each in piece.islands]
+        self.first_ns = min((each.first_ns for each in islands), default=None)
+        self.last_ns = max((each.reach_ns for each in self.pieces if each.reach_ns), default=None)
+        self.tally = count(self.deliveries, self.first_ns, self.last_ns)
 
     def release(self) -> None:
         """Lets Spark forget what it kept."""
@@ -482,16 +447,8 @@ class _Run:
         """Returns what was found."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-        islands = [each for piece in self.pieces for each in piece.islands]
-        first_ns = min((each.first_ns for each in islands), default=None)
-        last_ns = max((each.reach_ns for each in self.pieces if each.reach_ns), default=None)
-        named = self.named()
-        counts, rates = self._counts(first_ns, last_ns)
-        changes = self._changes()
-        totals, final = self._totals(), dict.fromkeys(VERDICTS, 0)
-        for was, verdict, is_closed, count in changes:
-            if is_closed and was != verdict:
-                final[verdict] += count
+        tally = self.tally
+        counts = {closed: tally.by_verdict(is_closed=closed) for closed in (True, False)}
         gaps = 0
         if self.records is not None:
             unrecorded = self.records.where(F.col("kind") == int(RecordKind.GAP))
@@ -501,25 +458,31 @@ class _Run:
             routers=tuple(sorted(self.reaches)),
             files=len(files),
             records=self._count_records(),
-            since=iso(first_ns),
-            until=iso(last_ns),
-            verdicts=final if has_carry else _sum(counts),
+            since=iso(self.first_ns),
+            until=iso(self.last_ns),
+            verdicts=tally.newly_closed() if has_carry else _sum(counts),
             carried=carried,
-            totals=_sum({True: totals, False: carried}) if has_carry else _sum(counts),
-            corrected=tuple(
-                Correction(before=was, after=verdict, deliveries=count)
-                for was, verdict, _, count in sorted(changes, key=str)
-                if was is not None and was != verdict
-            ),
+            totals=_sum({True: tally.totals(self.before.totals), False: carried})
+            if has_carry
+            else _sum(counts),
+            corrected=tally.corrections(),
             reaches=tuple(self.reaches[router] for router in sorted(self.reaches)),
+            unseen=tuple(self._unseen()),
             clocks=tuple(self.clocks[router] for router in sorted(self.clocks)),
             too_late=tuple(too_late),
             future=tuple(self.future),
-            flows=tuple(_flows(named)),
-            rates=tuple(rates),
-            offenders=tuple(_offenders(named, self.records)),
+            flows=tuple(_flows(self.named())),
+            rates=tally.rates(),
+            offenders=self.told.offenders,
             holes=tuple(self.holes),
             unrecorded=gaps,
+        )
+
+    def _unseen(self) -> list[str]:
+        """Returns the routers of which only other routers' ledgers speak."""
+        pairs = [each for each in self.handovers.values() if each.is_trusting or each.is_trusted]
+        return sorted(
+            {name for each in pairs for name in (each.sender, each.receiver)} - self.reaches.keys()
         )
 
     def _count_records(self) -> int:
@@ -535,34 +498,6 @@ class _Run:
     def named(self) -> Any:
         """Returns the deliveries with the names of their places, for reports."""
         return self._named(self.records)
-
-    def _counts(
-        self, first_ns: int | None, last_ns: int | None
-    ) -> tuple[dict[bool, dict[str, int]], list[Rate]]:
-        """Counts deliveries by verdict, and over time in at most some two hundred intervals."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
-
-        length = ((last_ns or 0) - (first_ns or 0)) / _NANOSECONDS
-        seconds = next(each for each in _SPANS if length / each <= _SPANS_MOST)
-        taken_ns = F.greatest("taken_ns", F.lit(first_ns or 0))
-        span = F.floor(taken_ns / (seconds * _NANOSECONDS))
-        counts = {closed: dict.fromkeys(VERDICTS, 0) for closed in (True, False)}
-        spans: dict[int, dict[str, int]] = {}
-        for row in (
-            self.deliveries.groupBy(
-                F.when(F.col("taken_ns").isNotNull(), span).alias("span"), "verdict", "is_closed"
-            )
-            .count()
-            .collect()
-        ):
-            counts[row.is_closed][row.verdict] += row["count"]
-            if row.span is not None:
-                verdicts = spans.setdefault(row.span, {})
-                verdicts[row.verdict] = verdicts.get(row.verdict, 0) + row["count"]
-        return counts, [
-            Rate(start=iso(span * seconds * _NANOSECONDS), seconds=seconds, verdicts=spans[span])
-            for span in sorted(spans)
-        ]
 
     def _named(self, records: Any) -> Any:
         """Returns the deliveries with the names of their places."""
@@ -595,12 +530,6 @@ class _Run:
             named = named.join(told, F.col("address_key") == F.col("told_key"), "left")
             address = F.coalesce("told", "source_place")
         return named.withColumn("route", F.coalesce(address, F.lit("")))
-
-
-_SPANS: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 30 * 86_400, 10**9)
-"""Seconds of one span of time in a chart ..."""
-_SPANS_MOST: Final = 200
-"""... and how many it may have."""
 
 
 def _sum(counts: Mapping[bool, Mapping[str, int]]) -> dict[str, int]:
@@ -637,72 +566,3 @@ def _flows(named: Any) -> list[Flow]:
         )
         for row in rows
     ]
-
-
-def _offenders(named: Any, records: Any) -> list[Offender]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
-
-    order = F.array_position(F.array(*map(F.lit, OFFENDERS)), F.col("verdict"))
-    found = (
-        named.where(F.col("verdict").isin(*OFFENDERS))
-        .orderBy(order, "begun_ns")
-        .limit(OFFENDERS_MOST)
-        .select(*KEY, "verdict", "route")
-        .collect()
-    )
-    if not found:
-        return []
-    history: dict[tuple[int, int], list[str]] = {}
-    if records is not None:
-        keys = small_table(
-            records.sparkSession,
-            [(row.key_high, row.key_low) for row in found],
-            "key_high bigint, key_low bigint",
-        )
-        for record in (
-            records.join(F.broadcast(keys), list(KEY), "left_semi").orderBy("time_ns").collect()
-        ):
-            history.setdefault((record.key_high, record.key_low), []).append(_line(record))
-    return [
-        Offender(
-            key=f"{row.key_high % 2**64:016x}{row.key_low % 2**64:016x}",
-            verdict=row.verdict,
-            address=row.route,
-            history=tuple(history.get((row.key_high, row.key_low), ())),
-        )
-        for row in found
-    ]
-
-
-def _line(record: Any) -> str:
-    """Formats a record for people."""
-    names = [_name(RecordKind, record.kind)]
-    if record.outcome:
-        names.append(
-            _name(Resolution if record.kind == RecordKind.RESOLVED else OutcomeCode, record.outcome)
-        )
-    names += [
-        str(flag.name).lower().replace("_", "-") for flag in RecordFlag if record.flags & flag
-    ]
-    links = [
-        f"{arrow} {key % 2**64:016x}"
-        for arrow, key in (("<-", record.incoming), ("->", record.outgoing))
-        if key
-    ]
-    place = f"{record.router}/{record.worker} #{record.sequence}"
-    return f"{iso(record.time_ns)} {place} {' '.join(names)} {' '.join(links)}"
-
-
-def _name(kind: Any, number: int) -> str:
-    try:
-        return str(kind(number).name).lower().replace("_", "-")
-    except ValueError:
-        return str(number)
-
-
-def iso(time_ns: int | None) -> str:
-    """Formats a time; None: an empty string."""
-    if time_ns is None:
-        return ""
-    moment = datetime.datetime.fromtimestamp(time_ns // _NANOSECONDS, datetime.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % _NANOSECONDS // 1000:06d}Z"

@@ -26,6 +26,7 @@ import attrs
 
 from router.pipeline.clocks import Handovers
 from router.pipeline.coverage import Beginning, Island, Life
+from router.pipeline.stories import Event, Story
 
 HORIZON_DAYS: Final = 7
 DAY_NS: Final = 86_400 * 1_000_000_000
@@ -63,6 +64,7 @@ class Carry:
         totals: closed deliveries by verdict, over all runs.
         open, links: directories; empty: none.
         closed: of the runs within the horizon.
+        stories: of the offenders that are open.
     """
 
     runs: int = 0
@@ -76,6 +78,7 @@ class Carry:
     open: str = ""
     links: str = ""
     closed: tuple[Generation, ...] = ()
+    stories: tuple[Story, ...] = ()
 
     @property
     def paths(self) -> set[str]:
@@ -126,10 +129,15 @@ def _from_json(noted: dict[str, Any]) -> Carry:
         beginnings=tuple(beginnings),
         handovers=tuple(Handovers(**each) for each in noted.pop("handovers")),
         closed=tuple(Generation(**each) for each in noted.pop("closed")),
+        stories=tuple(_story(each) for each in noted.pop("stories")),
         files=tuple(noted.pop("files")),
         ended=tuple(noted.pop("ended")),
         **noted,
     )
+
+
+def _story(noted: dict[str, Any]) -> Story:
+    return Story(**{**noted, "events": tuple(Event(**each) for each in noted["events"])})
 
 
 def new_path(directory: Path, kind: str) -> str:
@@ -140,6 +148,11 @@ def new_path(directory: Path, kind: str) -> str:
 def day_of(time_ns: int) -> datetime.date:
     """Returns the day of a time, UTC."""
     return datetime.date(1970, 1, 1) + datetime.timedelta(days=time_ns // DAY_NS)
+
+
+def date_of(file: str) -> datetime.date:
+    """Returns the day of a ledger's file, by its path."""
+    return datetime.date.fromisoformat(file.rpartition("/date=")[2][:10])
 
 
 def start_ns(day: datetime.date) -> int:

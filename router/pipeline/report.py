@@ -2,11 +2,17 @@
 
 import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from router.model.text import SHOWN_MOST, shown
-from router.pipeline.audit import Audit, Flow, Offender, Rate
+from router.pipeline.audit import Audit, Flow
+from router.pipeline.clocks import Clock
+from router.pipeline.coverage import Reach
+from router.pipeline.deliveries import OFFENDERS
+from router.pipeline.offenders import Offender
+from router.pipeline.stories import iso
+from router.pipeline.tally import Rate
 
 COLORS: Final[Mapping[str, str]] = {
     "delivered-once": "#2f855a",
@@ -31,6 +37,8 @@ code,pre{font:12px/1.5 ui-monospace,monospace}pre{background:#f7fafc;padding:.6r
 .good{color:#2f855a}.bad{color:#c53030}.note{color:#4a5568}
 svg{max-width:100%;height:auto;overflow:visible}
 summary{cursor:pointer}
+table.story td{vertical-align:top;border-left:1px solid #e2e8f0}td.t{white-space:nowrap}
+h3{font-size:1rem}
 """
 
 
@@ -43,9 +51,12 @@ def render(audit: Audit) -> str:
             f"<title>Audit of {_text(', '.join(audit.routers))}</title>",
             f"<style>{_STYLE}</style></head><body>",
             *_head(audit),
+            *coverage(audit),
             "<h2>Verdicts</h2>",
+            *_verdict(audit),
             verdict_chart(audit.verdicts),
             *_carried(audit),
+            *_corrections(audit),
             "<h2>Deliveries over time</h2>",
             rate_chart(audit.rates),
             "<h2>Latency by route and places</h2>",
@@ -61,17 +72,27 @@ def render(audit: Audit) -> str:
 
 
 def _head(audit: Audit) -> Iterator[str]:
-    failures = audit.failures
     yield "<h1>Delivery audit</h1>"
-    if failures:
-        yield f"<p class=bad><b>{failures:,} deliveries were lost or duplicated.</b></p>"
-    else:
-        yield "<p class=good><b>Nothing was lost, nothing was duplicated.</b></p>"
     yield (
         f"<p class=note>{_moment(audit.since)} to {_moment(audit.until)} UTC;"
-        f" routers: {_text(', '.join(audit.routers))};"
         f" {audit.records:,} records in {audit.files:,} files.</p>"
     )
+
+
+def _verdict(audit: Audit) -> Iterator[str]:
+    failures = audit.failures
+    if failures:
+        yield f"<p class=bad><b>Lost or duplicated: {_counted(failures, 'delivery')}.</b></p>"
+    else:
+        yield (
+            "<p class=good><b>Nothing was lost, nothing was duplicated,"
+            " as far as the ledgers reach.</b></p>"
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def _carried(audit: Audit) -> Iterator[str]:
@@ -79,6 +100,131 @@ def _carried(audit: Audit) -> Iterator[str]:
     if carried:
         told = ", ".join(f"{count:,} {name}" for name, count in carried.items())
         yield f"<p class=note>May still change, and is judged again next time: {told}.</p>"
+    totals = {name: count for name, count in audit.totals.items() if count}
+    if audit.totals and totals != _added(audit.verdicts, carried):
+        told = ", ".join(f"{count:,} {name}" for name, count in totals.items())
+        yield f"<p class=note>All runs together: {told}.</p>"
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    names = (*one, *(name for name in other if name not in one))
+    sums = {name: one.get(name, 0) + other.get(name, 0) for name in names}
+    return {name: count for name, count in sums.items() if count}
+
+
+def _corrections(audit: Audit) -> Iterator[str]:
+    if not audit.corrected:
+        return
+    yield "<h3>Corrected</h3>"
+    yield "<p class=note>Verdicts of earlier runs that later files contradict.</p>"
+    yield "<table><tr><th>was<th>is<th class=n>deliveries</tr>"
+    for each in audit.corrected:
+        yield (
+            f"<tr><td>{_text(each.before)}<td>{_text(each.after)}"
+            f"<td class=n>{each.deliveries:,}</tr>"
+        )
+    yield "</table>"
+
+
+def coverage(audit: Audit) -> Iterator[str]:
+    """Says which router's ledger reaches where, by which clock, and what is missing from it."""
+    yield "<h2>Coverage</h2>"
+    yield (
+        "<p class=note>Verdicts hold as far as the ledgers of all routers that had a delivery"
+        " reach; what is beyond is open, or a ledger gap. Bars are drawn by the reference's clock,"
+        " with gaps in red; times below are by the router's own.</p>"
+    )
+    clocks = {each.router: each for each in audit.clocks}
+    compared = {each.reference for each in audit.clocks if each.reference != each.router}
+    yield coverage_chart(audit.reaches, clocks)
+    yield "<table><tr><th>router<th>begins<th>reaches to<th>state<th>its clock<th class=n>gaps</tr>"
+    for each in audit.reaches[:_ROUTERS_MOST]:
+        yield (
+            f"<tr><td>{_cell(each.router)}<td>{_moment(iso(each.begun_ns))}"
+            f"<td>{_moment(iso(each.reach_ns)) if each.reach_ns else 'nowhere'}"
+            f"<td>{_state(each)}<td>{_clock(each.router, clocks, compared)}"
+            f"<td class=n>{len(each.holes):,}</tr>"
+        )
+    for router in audit.unseen[:_ROUTERS_MOST]:
+        yield f"<tr><td>{_cell(router)}<td><td class=bad>no ledger of it was read<td><td><td></tr>"
+    yield "</table>"
+    if max(len(audit.reaches), len(audit.unseen)) > _ROUTERS_MOST:
+        yield f"<p class=note>{len(audit.reaches):,} routers in all.</p>"
+    yield from _files("Too late, beyond the horizon, and not read", audit.too_late)
+    yield from _files("Of the far future, so no sign of how far a ledger reaches", audit.future)
+
+
+_ROUTERS_MOST: Final = 200
+_FILES_MOST: Final = 20
+
+
+def _state(reach: Reach) -> str:
+    if reach.has_ended:
+        return "ended"
+    return "said to have ended" if reach.is_declared else "not ended"
+
+
+def _clock(router: str, clocks: Mapping[str, Clock], references: Collection[str]) -> str:
+    clock = clocks.get(router)
+    if clock is None or clock.reference == router:
+        return "reference" if router in references else "not compared"
+    return (
+        f"{clock.ahead_ns / 1e9:+,.3f} s from {_text(clock.reference)},"
+        f" within {clock.within_ns / 1e9:,.3f} s"
+    )
+
+
+def _files(told: str, files: Sequence[str]) -> Iterator[str]:
+    if not files:
+        return
+    yield f"<p class=bad>{told}: {_counted(len(files), 'file')}.</p><ul>"
+    for file in files[:_FILES_MOST]:
+        yield f"<li><code>{_text(file, _LINE_MOST)}</code></li>"
+    yield "</ul>"
+
+
+def coverage_chart(reaches: Sequence[Reach], clocks: Mapping[str, Clock]) -> str:
+    """Draws a bar for each router, from where its ledger begins to where it ends, gaps in red."""
+    spans = [
+        (each, each.begun_ns - ahead_ns, each.reach_ns - ahead_ns, ahead_ns)
+        for each in reaches[:_BARS_MOST]
+        if each.reach_ns
+        for ahead_ns in [_ahead_ns(each.router, clocks)]
+    ]
+    if not spans:
+        return ""
+    first, last = min(begun for _, begun, _, _ in spans), max(end for _, _, end, _ in spans)
+    left, right = 180, _WIDTH - 20
+    bottom = 8 + len(spans) * 24
+
+    def x_of(at_ns: int) -> float:
+        return left + (min(max(at_ns, first), last) - first) / max(last - first, 1) * (right - left)
+
+    shapes = []
+    for index, (each, begun, end, ahead_ns) in enumerate(spans):
+        y = 8 + index * 24
+        name = shown(each.router)
+        shapes += [
+            f"<text x={left - 10} y={y + 12} text-anchor=end>{_text(name, _NAME_MOST)}</text>",
+            f"<rect x={x_of(begun):.1f} y={y} height=16 rx=3 fill='#3182ce'"
+            f" width={max(x_of(end) - x_of(begun), 1):.1f} />",
+        ]
+        for after, before in each.holes:
+            start = x_of(after - ahead_ns)
+            stop = x_of(end if before is None else before - ahead_ns)
+            shapes.append(
+                f"<rect x={start:.1f} y={y} height=16 fill='#c53030'"
+                f" width={max(stop - start, 2):.1f} />"
+            )
+    shapes += [
+        f"<text x={left} y={bottom + 12}>{_moment(iso(first))}</text>",
+        f"<text x={right} y={bottom + 12} text-anchor=end>{_moment(iso(last))}</text>",
+    ]
+    return _svg(bottom + 22, shapes)
+
+
+_BARS_MOST: Final = 50
+_NAME_MOST: Final = 24
 
 
 def verdict_chart(verdicts: Mapping[str, int]) -> str:
@@ -197,18 +343,62 @@ def _flow_table(flows: Sequence[Flow]) -> Iterator[str]:
 def _offender_list(audit: Audit) -> Iterator[str]:
     if not audit.offenders:
         yield "<p class=good>None.</p>"
+        return
+    told = sum(
+        {**audit.verdicts, **_added(audit.verdicts, audit.carried)}.get(name, 0)
+        for name in OFFENDERS
+    )
+    if told > len(audit.offenders):
+        yield f"<p class=note>The first {len(audit.offenders):,} of {told:,}.</p>"
+    clocks = {each.router: each for each in audit.clocks}
     for offender in audit.offenders:
-        yield from _offender(offender)
+        yield from _offender(offender, clocks)
 
 
-def _offender(offender: Offender) -> Iterator[str]:
+def _offender(offender: Offender, clocks: Mapping[str, Clock]) -> Iterator[str]:
+    """Draws a story as a table with a column for each router, in the order of one clock."""
     yield (
         f"<details><summary><b style='color:{COLORS[offender.verdict]}'>{offender.verdict}</b>"
-        f" <code>{offender.key}</code> {_text(offender.address)}</summary><pre>"
+        f" <code>{offender.key}</code> {_text(offender.address)}</summary>"
     )
-    told = offender.history or ["its records are in files of earlier runs"]
-    yield "\n".join(_text(line, _LINE_MOST) for line in told)
-    yield "</pre></details>"
+    if not offender.history:
+        yield "<p class=note>The files with its records are no longer there.</p></details>"
+        return
+    routers = sorted({each.router for each in offender.history}, key=_first_of(offender, clocks))
+    reference = shown(_reference(routers[0], clocks))
+    names = "".join(f"<th>{_text(router)}" for router in routers)
+    yield f"<table class=story><tr><th>time at {_text(reference)}{names}</tr>"
+    for event in offender.history:
+        cells = "<td>" * routers.index(event.router)
+        ahead_ns = _ahead_ns(event.router, clocks)
+        own = f"; {_clock_time(event.at)} by its own clock" if ahead_ns else ""
+        yield (
+            f"<tr><td class=t>{_clock_time(iso(event.time_ns - ahead_ns))}{cells}"
+            f"<td>{_text(event.text, _LINE_MOST)}"
+            f"<span class=note> worker {event.worker}, record {event.sequence:,}{own}</span>"
+            f"{'<td>' * (len(routers) - routers.index(event.router) - 1)}</tr>"
+        )
+    yield "</table></details>"
+
+
+def _first_of(offender: Offender, clocks: Mapping[str, Clock]) -> Callable[[str], int]:
+    """Orders routers by their first event."""
+    order: dict[str, int] = {}
+    for event in offender.history:
+        order.setdefault(event.router, event.time_ns - _ahead_ns(event.router, clocks))
+    return order.__getitem__
+
+
+def _reference(router: str, clocks: Mapping[str, Clock]) -> str:
+    return clocks[router].reference if router in clocks else router
+
+
+def _ahead_ns(router: str, clocks: Mapping[str, Clock]) -> int:
+    return clocks[router].ahead_ns if router in clocks else 0
+
+
+def _clock_time(at: str) -> str:
+    return at.replace("T", " ").removesuffix("Z")
 
 
 def _hole_table(audit: Audit) -> Iterator[str]:

@@ -37,8 +37,12 @@ from router.model.terminus import Role
 from router.model.text import SHOWN_MOST, shown
 from router.pipeline import audit as audits
 from router.pipeline import traffic as traffics
-from router.pipeline.coverage import LedgerHole
+from router.pipeline.clocks import Clock
+from router.pipeline.coverage import LedgerHole, Reach
+from router.pipeline.offenders import Offender
 from router.pipeline.report import render
+from router.pipeline.stories import Event
+from router.pipeline.tally import Correction
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
 from router.wire.engine import EngineSettings
@@ -303,8 +307,18 @@ def found_by_audit(name: str) -> audits.Audit:
         octets=1,
         milliseconds=(1.0, 2.0, 3.0, 4.0),
     )
-    offender = audits.Offender(
-        key="00" * 16, verdict="in-doubt", address=name, history=(name, "later")
+    event = Event(
+        at="2026-01-01T00:00:00.000000Z",
+        time_ns=START_NS,
+        router=name,
+        worker=1,
+        incarnation=1,
+        sequence=1,
+        text=f"received <- {name}",
+    )
+    offender = Offender(key="00" * 16, verdict="in-doubt", address=name, history=(event,))
+    reach = Reach(
+        router=name, begun_ns=1, reach_ns=2, has_ended=False, is_declared=False, holes=((1, 2),)
     )
     hole = LedgerHole(
         router=name, worker=1, incarnation=1, first=1, last=2, after_ns=1, before_ns=2
@@ -321,6 +335,12 @@ def found_by_audit(name: str) -> audits.Audit:
         rates=(),
         offenders=(offender,),
         holes=(hole,),
+        corrected=(Correction(before="lost", after="open", deliveries=1),),
+        reaches=(reach,),
+        clocks=(Clock(router=name, reference=f"other {name}", ahead_ns=10**9, within_ns=1),),
+        unseen=(f"unseen {name}",),
+        too_late=(name,),
+        future=(name,),
     )
 
 
@@ -329,7 +349,7 @@ def walk_audit(name: str, folder: Path) -> None:
         stand_in(patch, audit_verb)
         patch.setattr(audits, "audit", lambda *_, **__: found_by_audit(name))
         out = str(folder / "out")
-        assert lines_of(run("audit", str(folder), "--out", out, "--html")) == 4
+        assert lines_of(run("audit", str(folder), "--out", out, "--html")) == 9
         told = json.loads(run("audit", str(folder), "--json").output)
         assert told["offenders"][0]["address"] == name
     page = (folder / "out" / "audit.html").read_text()

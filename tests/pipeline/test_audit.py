@@ -68,8 +68,8 @@ def test_missing_records_are_named(result: Audit, planted: list[Any]) -> None:
 def test_offenders_come_with_their_history(result: Audit) -> None:
     twice = next(each for each in result.offenders if each.verdict == "duplicated")
     assert re.fullmatch("[0-9a-f]{32}", twice.key)
-    assert "received" in twice.history[0]
-    assert sum("outcome accepted" in line for line in twice.history) >= 2
+    assert "received" in twice.history[0].text
+    assert sum("outcome accepted" in event.text for event in twice.history) >= 2
     assert {each.verdict for each in result.offenders} == {
         "lost",
         "duplicated",

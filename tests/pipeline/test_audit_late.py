@@ -18,7 +18,7 @@ HANDED_ON = ("far", "far, waiting", "far, in doubt first", "far, second receiver
 
 
 def chosen_case() -> Case:
-    """Gives a network of two routers, of which no file is missing."""
+    """Gives a network of two routers, of which no file is missing, and that loses a delivery."""
     cases = (Case(number=number, chance=random.Random(f"late/{number}")) for number in range(99))
     return next(
         case
@@ -26,6 +26,7 @@ def chosen_case() -> Case:
         if len(case.names) == 2
         and not case.missing
         and not any(file.path.endswith(OPEN) for file in case.files)
+        and "lost far" in {each.fate for each in case.deliveries.values()}
     )
 
 
@@ -105,6 +106,30 @@ def test_it_is_known_when_the_ledger_comes_after_all(audits: list[Audit], case: 
     assert {name: count for name, count in audits[2].totals.items() if count} == {
         verdict: truth.count(verdict) for verdict in set(truth)
     }
+
+
+def test_the_story_of_an_offender_goes_back_to_earlier_runs(
+    audits: list[Audit], case: Case
+) -> None:
+    key = next(key for key, each in case.deliveries.items() if each.fate == "lost far")
+    gap, lost = (
+        next(each for each in found.offenders if int(each.key[16:], 16) == key)
+        for found in audits[1:3]
+    )
+    near, far = case.names
+    assert (gap.verdict, lost.verdict) == ("ledger-gap", "lost")
+    assert {each.router for each in gap.history} == {near}
+    told = [(each.router, each.text.partition(" <-")[0]) for each in lost.history]
+    assert told == [
+        (near, "received"),
+        (near, "sent"),
+        (far, "received"),
+        (far, "settled"),
+        (near, "outcome accepted settled"),
+        (near, "settled"),
+    ]
+    assert lost.history[0].text == f"received <- peer-{case.number}-in (orders)"
+    assert lost.history[1].text.endswith(f"-> {far} (orders)")
 
 
 def test_files_beyond_the_horizon_are_reported_and_accuse_nobody(
