@@ -235,6 +235,9 @@ def _first_day(
     return first if since is None else max(since, first)
 
 
+_BROADCAST_MOST: Final = 100_000
+"""Keys that each task gets, rather than that they and the others' rows are sorted."""
+
 _FUTURE_NS: Final = DAY_NS
 """Records that are later than the audit by more than this are of the far future."""
 
@@ -333,13 +336,11 @@ class _Run:
         parts = [] if self.records is None else [to_hops(self.records)]
         opened = [self.spark.read.parquet(self.before.open)] if self.before.open else []
         self.was = nothing
-        if self.before.closed and (parts or reopens_all):
-            closed = self._closed()
+        spoken_of = parts[0].select(*KEY).distinct() if parts else nothing
+        closed = self._closed(None if reopens_all else spoken_of)
+        if closed is not None:
             for each in opened:
                 closed = closed.join(each.select(*KEY).distinct(), list(KEY), "left_anti")
-            if not reopens_all:
-                keys = parts[0].select(*KEY).distinct()
-                closed = closed.join(keys, list(KEY), "left_semi")
             closed = self._keep(closed)
             self.was = closed.groupBy(*KEY).agg(F.max("was").alias("was"))
             parts.append(closed.drop("was"))
@@ -348,12 +349,31 @@ class _Run:
             hops = hops.unionByName(each)
         return merge_hops(hops)
 
-    def _closed(self) -> Any:
-        """Returns the hops of closed deliveries as the latest run left them that judged them."""
+    def _closed(self, keys: Any) -> Any:
+        """Returns hops of closed deliveries as the latest run left them that judged them.
+
+        Most runs read no more of the closed deliveries than their keys, and reopen none.
+
+        Args:
+            keys: of the deliveries; None: all.
+
+        Returns:
+            The hops, with ``was``; None: there are none.
+        """
         from pyspark.sql import Window  # noqa: PLC0415  an extra
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
+        if not self.before.closed:
+            return None
         closed = self.spark.read.parquet(*(each.path for each in self.before.closed))
+        if keys is not None:
+            met = self._keep(closed.select(*KEY).join(keys, list(KEY), "left_semi").distinct())
+            count = met.count()
+            if count == 0:
+                return None
+            closed = closed.join(
+                F.broadcast(met) if count <= _BROADCAST_MOST else met, list(KEY), "left_semi"
+            )
         latest = F.max("run").over(Window.partitionBy(*KEY))
         return closed.withColumn("latest", latest).where("run = latest").drop("run", "latest")
 
