@@ -16,8 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,8 @@ STALL_SECONDS: Final = 180.0
 
 DRAIN_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 1.0
+TELL_SECONDS: Final = 10.0
+"""How often the demo says what it waits for."""
 
 _ROUTER: Final = """\
 router: {{id: {name}, workers: 1, admin: off, log_format: json, drain_seconds: 2s,
@@ -100,6 +103,44 @@ class Account:
 
 
 @attrs.define(eq=False)
+class Wait:
+    """Says what the demo waits for, if that takes long.
+
+    Attributes:
+        say: prints a line.
+        clock: returns the time, in seconds.
+        what: what it waits for; called each time, so that it can count.
+    """
+
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    what: Callable[[], str] = attrs.field(default=lambda: "", init=False)
+    _since: float = attrs.field(init=False)
+    _told: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._since = self._told = self.clock()
+
+    def begin(self, what: str | Callable[[], str]) -> None:
+        """Begins to wait for something else."""
+        self.what = what if callable(what) else lambda: what
+        self._since = self._told = self.clock()
+
+    def tell(self) -> None:
+        """Says it, but not more often than each ten seconds."""
+        now = self.clock()
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            self.say(f"  waiting for {now - self._since:,.0f} s: {self.what()}")
+
+    async def run(self) -> None:
+        """Says it until cancelled."""
+        while True:
+            await trio.sleep(1)
+            self.tell()
+
+
+@attrs.define(eq=False)
 class _Router:
     """A ``router run`` process that can be killed and restarted."""
 
@@ -144,7 +185,7 @@ async def move(
     count: int,
     faults: int,
     seed: int = 1,
-    on_fault: Callable[[str], None] = lambda told: None,
+    say: Callable[[str], None] = lambda told: None,
 ) -> Account:
     """Moves messages through two routers under faults; leaves their ledger in ``folder``.
 
@@ -153,12 +194,12 @@ async def move(
         count: number of messages.
         faults: number of faults, spread over the messages; every third one kills a router.
         seed: of the random order of faults.
-        on_fault: called with each fault.
+        say: called with each fault, and with what is waited for if that takes long.
 
     Raises:
         DemoError: a link failed, or there is no progress.
     """
-    chance, account = random.Random(seed), Account()
+    chance, account, wait = random.Random(seed), Account(), Wait(say)
     ports = _free_port(), _free_port()
     between = Relay(ports[1])
 
@@ -186,10 +227,12 @@ async def move(
         window=200,
     )
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait.run)
         await nursery.start(between.run)
         routers = _write_configs(folder, ports, between.port)
         try:
             for router in routers:
+                wait.begin(f"router {router.config.stem} to start")
                 await router.start()
             near, far = Relay(ports[0]), Relay(ports[1])
             await nursery.start(near.run)
@@ -199,31 +242,68 @@ async def move(
             nursery.start_soon(_watch, account)
             async with trio.open_nursery() as traffic:
                 traffic.start_soon(converse, sender, near)
-                for fault in range(faults):
-                    while len(account.taken) < count * (fault + 1) // (faults + 1):
-                        await trio.sleep(0.005)
-                    if fault % 3 == 2:
-                        router = chance.choice(routers)
-                        await router.kill()
-                        account.kills += 1
-                        on_fault(f"{len(account.taken):,} received: {router.config.stem} killed")
-                        await router.start()
-                    else:
-                        cut = chance.choice(tuple(places))
-                        cut.cut()
-                        account.cuts += 1
-                        on_fault(f"{len(account.taken):,} received: {places[cut]} cut")
+                await _cause_faults(
+                    _Faults(routers=routers, cuts=places, chance=chance),
+                    account,
+                    count,
+                    faults,
+                    wait,
+                )
+                wait.begin(
+                    lambda: (
+                        f"{len(account.taken):,} of {count:,} messages received, and the"
+                        " outcomes of all to come back"
+                    )
+                )
             await trio.sleep(SETTLE_SECONDS)
             account.accepted = sender.report.outcomes["accepted"]
             nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
+                say("  the routers end")
                 for router in routers:
                     if router.process is not None:
                         await router.end()
+    say("  what is left of their journals becomes a ledger")
     for router in routers:  # on a busy machine they may not finish the compaction themselves
         compact(router.config.with_suffix(""), folder / "ledger", removes=True)
     return account
+
+
+@attrs.frozen(kw_only=True)
+class _Faults:
+    """What can fail.
+
+    Attributes:
+        cuts: connections, and their names.
+        chance: chooses.
+    """
+
+    routers: Sequence[_Router]
+    cuts: Mapping[Relay, str]
+    chance: random.Random
+
+
+async def _cause_faults(
+    what: _Faults, account: Account, count: int, faults: int, wait: Wait
+) -> None:
+    """Cuts connections and kills routers while messages pass."""
+    for fault in range(faults):
+        wait.begin(lambda: f"{len(account.taken):,} of {count:,} messages received")
+        while len(account.taken) < count * (fault + 1) // (faults + 1):
+            await trio.sleep(0.005)
+        if fault % 3 == 2:
+            router = what.chance.choice(what.routers)
+            await router.kill()
+            account.kills += 1
+            wait.say(f"  {len(account.taken):,} received: {router.config.stem} killed")
+            wait.begin(f"router {router.config.stem} to start again")
+            await router.start()
+        else:
+            cut = what.chance.choice(tuple(what.cuts))
+            cut.cut()
+            account.cuts += 1
+            wait.say(f"  {len(account.taken):,} received: {what.cuts[cut]} cut")
 
 
 async def _watch(account: Account) -> None:
@@ -292,19 +372,18 @@ def _show(options: argparse.Namespace) -> int:
     told.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipeline-demo-") as folder:
         say("two routers, one sender, one receiver; connections are cut and routers killed")
-        run = functools.partial(
-            move, Path(folder), options.count, options.faults, on_fault=lambda of: say(f"  {of}")
-        )
+        run = functools.partial(move, Path(folder), options.count, options.faults, say=say)
         account = trio.run(run)
         say(
             f"sent {account.sent:,}, accepted {account.accepted:,}, received once {account.once:,},"
             f" {account.cuts} cuts, {account.kills} kills"
         )
-        say("the audit of both ledgers, on Spark:")
+        files = sum(1 for _ in Path(folder, "ledger").rglob("*.parquet"))
+        say(f"the audit of both ledgers, {files} files, on Spark:")
         command = [sys.executable, "-m", "router", "audit", f"{folder}/ledger"]
         command += ["--grace", "0", "--out", str(options.out), "--html"]
         command += ["--master", options.master] if options.master else []
-        code = subprocess.run(command, check=False).returncode
+        code = _run(command, "Java to start, and Spark to read, group and judge")
     if not told.exists():
         say(f"pipeline-demo: the audit ended with {code}")
         return 1
@@ -313,6 +392,18 @@ def _show(options: argparse.Namespace) -> int:
     say(f"the report: {options.out / 'audit.html'}")
     say("audit and receiver agree" if is_same else "AUDIT AND RECEIVER DISAGREE")
     return 0 if is_same and code == 0 else 1
+
+
+def _run(command: Sequence[str], what: str) -> int:
+    """Runs a program, and says what it does if that takes long."""
+    wait = Wait(say)
+    wait.begin(what)
+    with subprocess.Popen(command) as process:
+        while True:
+            try:
+                return process.wait(1)
+            except subprocess.TimeoutExpired:
+                wait.tell()
 
 
 def _first_of(error: BaseException) -> BaseException:
