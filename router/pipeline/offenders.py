@@ -74,7 +74,7 @@ def tell(
         links: the links' names.
         clocks: of the routers.
         before: what earlier runs left.
-        find_files: finds the files of earlier runs.
+        find_files: finds the ledgers' files.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
@@ -92,7 +92,7 @@ def tell(
     sources: list[Sequence[Story]] = [before.stories]
     older = _begun_before(named.sparkSession, rows, known, before)
     if older:
-        files = _files_of(older, before, find_files)
+        files = _files_of(older, find_files)
         if files:
             read = read_records(named.sparkSession, files)
             sources.append(read_stories(read, links, _names(older)))
@@ -137,14 +137,11 @@ def _begun_before(
     return [row for row in unknown if row.was is not None or (row.key_high, row.key_low) in opened]
 
 
-def _files_of(rows: Sequence[Any], before: Carry, find_files: FindFiles) -> list[str]:
-    """Finds the files of the days of deliveries that earlier runs have read."""
+def _files_of(rows: Sequence[Any], find_files: FindFiles) -> list[str]:
+    """Finds the files of the days of deliveries, whatever they are named by now."""
     days: set[datetime.date] = set()
     for row in rows:
         first, last = day_of(row.begun_ns - DAY_NS), day_of(row.last_ns + DAY_NS)
         length = min((last - first).days, _DAYS_MOST)
         days |= {first + datetime.timedelta(days=count) for count in range(length + 1)}
-    read = set(before.files)
-    return [
-        file for file in find_files(min(days), max(days)) if file in read and date_of(file) in days
-    ]
+    return [file for file in find_files(min(days), max(days)) if date_of(file) in days]
