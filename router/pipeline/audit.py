@@ -57,8 +57,9 @@ from router.pipeline.deliveries import (
 )
 from router.pipeline.hops import KEY, merge_hops, to_hops
 from router.pipeline.links import find_handovers, merge_links, no_links, read_links, with_ends
+from router.pipeline.names import OPEN
 from router.pipeline.offenders import Offender, Told, tell
-from router.pipeline.records import OPEN, LedgerError, find_files, read_records
+from router.pipeline.records import LedgerError, find_files, read_records
 from router.pipeline.session import small_table
 from router.pipeline.stories import iso
 from router.pipeline.tally import Correction, Rate, Tally, count

@@ -9,7 +9,7 @@ MERGED: Final = "-merged.parquet"
 """Suffix of files that were made from others of the same day and router."""
 
 OPEN: Final = "-open.parquet"
-"""Suffix of files that another file replaces later."""
+"""Suffix of files that may grow, and that another file replaces later."""
 
 _NAME: Final = re.compile(r"([0-9]{16})-([0-9]{16})-([0-9a-f]{16})-merged\.parquet")
 _SEGMENT: Final = re.compile(r"([0-9]{16})-[0-9a-f]{8}\.parquet")

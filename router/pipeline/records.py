@@ -2,13 +2,10 @@
 
 import datetime
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from router.errors import RouterError
 from router.pipeline.schema import LEDGER, PARTITIONS, spark_ddl
-
-OPEN: Final = "-open.parquet"
-"""Suffix of files that may grow, and that another file replaces later."""
 
 
 class LedgerError(RouterError):

@@ -8,7 +8,7 @@ import pytest
 
 from router.pipeline.audit import Audit, audit
 from router.pipeline.carry import DAY_NS, day_of
-from router.pipeline.records import OPEN
+from router.pipeline.names import OPEN
 from tests.support.ledger_cases import NEVER, NOW_NS, Case, Placed, bring
 
 pytestmark = pytest.mark.long

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from router.journal.block import OWN_WORKER
 from router.journal.record import GuaranteeCode, OutcomeCode, RecordFlag, RecordKind, Resolution
-from router.pipeline.records import OPEN
+from router.pipeline.names import OPEN
 from router.pipeline.schema import LEDGER, arrow_schema
 
 SECOND: Final = 1_000_000_000
