@@ -49,12 +49,10 @@ def open_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Any:
     """Opens a session; see ``spark_session``."""
-    from pyspark.conf import SparkConf  # noqa: PLC0415  an extra
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415  an extra
 
     prepare_workers()
-    submitted = SparkConf().get("spark.master", None)
-    where = master or submitted or LOCAL
+    where = master or _submitted_master() or LOCAL
     builder = SparkSession.builder.appName(name).master(where)
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
@@ -90,6 +88,20 @@ def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: str) -> Any:
     arrow = to_arrow_schema(schema)
     named = [dict(zip(arrow.names, row, strict=True)) for row in rows]
     return spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow), schema)
+
+
+def _submitted_master() -> str | None:
+    """Returns the master that spark-submit was given; None: this was started without it.
+
+    ``SparkConf`` knows spark-submit's settings once there is a connection to its JVM.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  an extra
+
+    SparkContext._ensure_initialized()
+    submitted: str | None = SparkConf().get("spark.master", None)
+    return submitted
 
 
 def prepare_workers() -> None:

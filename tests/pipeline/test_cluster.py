@@ -15,6 +15,33 @@ pytestmark = pytest.mark.long
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
+PROGRAM = """
+import sys
+sys.path.insert(0, {tree!r})
+from router.pipeline.session import spark_session
+with spark_session("test", {master!r}) as spark:
+    print("master is", spark.sparkContext.master)
+"""
+
+
+@pytest.mark.parametrize(("master", "used"), [(None, "local[3]"), ("local[1]", "local[1]")])
+def test_the_master_is_that_of_spark_submit_unless_another_is_named(
+    tmp_path: Path, master: str | None, used: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(tree=str(Path.cwd()), master=master))
+    done = subprocess.run(
+        [str(SUBMIT), "--master", "local[3]", "--driver-memory", "512m", str(program)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"master is {used}" in done.stdout
+
+
 @pytest.mark.slow
 def test_the_audit_runs_on_a_cluster_under_spark_submit(tmp_path: Path) -> None:
     truth = tally(plant(tmp_path / "ledger", 10_000))
