@@ -135,6 +135,28 @@ CLAIMS: Mapping[tuple[Claim, ClaimInput], Claim] = MappingProxyType(
 """What follows from which input; what is absent never happens."""
 
 
+def stage_of(pairing: Pairing) -> Stage:
+    """Returns where a delivery stands towards its receiver."""
+    link, is_open = pairing.outgoing, pairing.outcome is None
+    if link is None:
+        return Stage.WAITING if is_open else Stage.DECIDED
+    if link.unsettled.get(pairing.outgoing_number) is pairing:
+        return Stage.SENT if is_open else Stage.ANSWERED
+    if link.adrift.get(pairing.outgoing_tag) is pairing:
+        return Stage.IN_DOUBT if is_open else Stage.ANSWERED_AWAY
+    return Stage.LOOSE if is_open else Stage.ANSWERED_LOOSE
+
+
+def claim_of(pairing: Pairing) -> Claim:
+    """Returns where a delivery stands towards its sender."""
+    link = pairing.incoming
+    if link.unsettled.get(pairing.number) is pairing:
+        return Claim.CLAIMED
+    if link.adrift.get(pairing.delivery.tag) is pairing:
+        return Claim.AWAY
+    return Claim.UNCLAIMED
+
+
 # Towards the receiver
 
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from router.links import life
-from router.links.life import CLAIMS, STAGES, Claim, ClaimInput, Input, Stage
+from router.links.life import CLAIMS, STAGES, Claim, ClaimInput, Input, Stage, claim_of, stage_of
 from router.links.link import IncomingLink, LinkKey, OutgoingLink, Unconfirmed
 from router.links.pairing import UNNUMBERED, Pairing, Queue
 from router.model.delivery import ReceivedDelivery
@@ -15,7 +15,6 @@ from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, Link
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Modified, Rejected
 from router.model.terminus import Role
 from tests.support import lives
-from tests.support.lives import claim_of, stage_of
 
 NUMBER, TAG = DeliveryNumber(7), DeliveryTag(b"ours")
 

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from router.links import life
-from router.links.life import CLAIMS, STAGES, Claim, ClaimInput, Input, Stage
+from router.links.life import (
+    CLAIMS,
+    STAGES,
+    Claim,
+    ClaimInput,
+    Input,
+    Stage,
+    claim_of,
+    stage_of,
+)
 from router.links.link import IncomingLink, Link
 from router.links.pairing import Pairing
 
@@ -42,28 +51,6 @@ CLAIM_MOVES: dict[str, ClaimInput] = {
 """What each function of the room does towards the sender."""
 
 Seen = set[tuple[Stage, Input] | tuple[Claim, ClaimInput]]
-
-
-def stage_of(pairing: Pairing) -> Stage:
-    """Returns where a delivery stands towards its receiver."""
-    link, is_open = pairing.outgoing, pairing.outcome is None
-    if link is None:
-        return Stage.WAITING if is_open else Stage.DECIDED
-    if link.unsettled.get(pairing.outgoing_number) is pairing:
-        return Stage.SENT if is_open else Stage.ANSWERED
-    if link.adrift.get(pairing.outgoing_tag) is pairing:
-        return Stage.IN_DOUBT if is_open else Stage.ANSWERED_AWAY
-    return Stage.LOOSE if is_open else Stage.ANSWERED_LOOSE
-
-
-def claim_of(pairing: Pairing) -> Claim:
-    """Returns where a delivery stands towards its sender."""
-    link = pairing.incoming
-    if link.unsettled.get(pairing.number) is pairing:
-        return Claim.CLAIMED
-    if link.adrift.get(pairing.delivery.tag) is pairing:
-        return Claim.AWAY
-    return Claim.UNCLAIMED
 
 
 def watched(name: str, seen: Seen) -> Callable[..., Any]:
