@@ -5,17 +5,19 @@ or from a queue. Each message then has an address of its own. That is the name w
 has for where the message was published, EXCHANGE/KEY, if the route's pattern matches that;
 otherwise the route's address, filled with what the wildcards of ``from`` stand for::
 
-    address      from              published to       becomes
-    prices/#     east/prices/#     prices/eu.ber      prices/eu.ber
-    quotes/#     east/prices/#     prices/eu.ber      quotes/eu.ber
-    prices/#     east/copies       prices/eu.ber      prices/eu.ber     (a queue)
-    prices/*     east/prices/#     prices/eu/ber      nothing: the route is not for it
+    address      from                      published to     becomes
+    prices/#     east/prices/#             prices/eu.ber    prices/eu.ber
+    quotes/#     east/prices/#             prices/eu.ber    quotes/eu.ber
+    quotes/#     east//exchanges/a%2Fb/#   a/b/eu.ber       quotes/eu.ber     (exchange a/b)
+    prices/#     east/copies               prices/eu.ber    prices/eu.ber     (a queue)
+    prices/*     east/prices/#             prices/eu/ber    nothing: the route is not for it
 
 Towards a target the address is renamed like any other (``rewrite``). An empty routing key has an
 empty last token, ``prices/``, which no renaming takes away.
 """
 
 from typing import Final
+from urllib.parse import unquote
 
 from router.routes.match import (
     Pattern,
@@ -29,6 +31,9 @@ from router.routes.rewrite import check_rename, rename
 from router.routes.route import Endpoint, Route
 from router.routes.vhost import inside, outside
 
+_QUOTED: Final = ("/exchanges/", "/queues/")
+"""Beginnings of the forms in which RabbitMQ's names are percent-encoded."""
+
 REMEMBERED_NAMES: Final = 4096
 """Names cached for each link; all are forgotten when there are more."""
 
@@ -40,7 +45,7 @@ class SourceNames:
         assert route.from_ is not None
         self._address, self._vhost = route.address, route.vhost
         self._pattern = parse_pattern(route.address)
-        source = route.from_.address
+        source = None if route.from_.address is None else published_name(route.from_.address)
         self._source: Pattern | None = None
         if source is not None and has_wildcards(source):
             self._source = parse_pattern(source)
@@ -104,6 +109,8 @@ class TargetNames:
         captured = capture(self._pattern, address)
         if captured is None:
             return None
+        if self._target.startswith(_QUOTED):
+            captured = tuple(each.replace("%", "%25") for each in captured)
         return with_key(rename(self._pattern, captured, self._target), address)
 
 
@@ -112,6 +119,16 @@ def is_exchange(address: str) -> bool:
     if address.startswith("/"):
         return address[1:].partition("/")[0] in ("exchange", "exchanges", "topic")
     return "/" in address
+
+
+def published_name(address: str) -> str:
+    """Returns the plain name EXCHANGE/KEY of an address that may have one of RabbitMQ's forms."""
+    kind, _, rest = address[1:].partition("/") if address.startswith("/") else ("", "", "")
+    if kind == "exchanges":
+        return unquote(rest)
+    if kind == "exchange":
+        return rest
+    return f"amq.topic/{rest}" if kind == "topic" else address
 
 
 def with_key(renamed: str, name: str) -> str:

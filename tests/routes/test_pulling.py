@@ -17,6 +17,11 @@ from router.routes.route import Endpoint, Route
         ("prices/*", "prices/#", "prices/eu/ber", None),
         ("prices/#", "prices/#", "other/eu", None),
         ("prices/#", "prices/#", None, None),
+        ("my prices/#", "my prices/#", "my prices/eu ber", "my prices/eu ber"),
+        ("a/b/#", "/exchanges/a%2Fb/#", "a/b/eu", "a/b/eu"),
+        ("quotes/#", "/exchanges/a%2Fb/#", "a/b/eu.ber", "quotes/eu.ber"),
+        ("quotes/#", "/exchange/prices/#", "prices/eu", "quotes/eu"),
+        ("quotes/#", "/topic/#", "amq.topic/eu", "quotes/eu"),
     ],
 )
 def test_a_message_has_the_address_that_it_was_published_to(
@@ -35,6 +40,7 @@ def test_a_message_has_the_address_that_it_was_published_to(
         ("quotes/#", "prices/eu.ber", "quotes/eu.ber"),
         ("quotes/#", "prices/", "quotes/"),
         ("/exchange/quotes/#", "prices/eu", "/exchange/quotes/eu"),
+        ("/exchanges/a%2Fb/#", "prices/50%/eu", "/exchanges/a%2Fb/50%25/eu"),
         ("quotes/#", "other/eu", None),
         ("quotes/#", None, None),
     ],
