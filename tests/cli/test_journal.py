@@ -101,6 +101,7 @@ def test_as_json_each_line_is_a_record(journal: Path) -> None:
         "name": "bridge",
         "address": "",
         "identity": "",
+        "is_router": False,
     }
     assert records[13] == {
         "type": "record",

@@ -270,7 +270,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "source with wildcards": (
         EAST + "routes:\n  - {address: 'a.#', from: east}\n",
-        ("4:15: address: 'a.#' has wildcards, but", "; name that one, or write 'to' alone"),
+        (
+            "4:28: from: 'a.#' has wildcards, and only containers that speak amqp-0-9-1",
+            "'east' speaks amqp-1.0; name one address",
+        ),
     ),
     "the same address twice": (
         "routes:\n  - {address: a}\n  - {address: a}\n",

@@ -599,7 +599,9 @@ def test_what_was_not_sent_is_given_back_when_the_link_goes() -> None:
     peer.take_events()
     peer.send(Detach(0, True))
     assert peer.take_events() == [
-        DeliveriesUpdated(LinkId(1), [DeliveryNumber(2), DeliveryNumber(3)], RELEASED, True),
+        DeliveriesUpdated(
+            LinkId(1), [DeliveryNumber(2), DeliveryNumber(3)], RELEASED, True, is_unsent=True
+        ),
         LinkDetached(LinkId(1), True),
     ]
 
@@ -613,7 +615,7 @@ def test_what_is_resumed_is_not_given_back_for_the_peer_may_have_it_from_before(
     peer.take_events()
     peer.send_eof()
     assert peer.take_events()[0] == DeliveriesUpdated(
-        LinkId(1), [DeliveryNumber(2)], RELEASED, True
+        LinkId(1), [DeliveryNumber(2)], RELEASED, True, is_unsent=True
     )
 
 
@@ -628,7 +630,7 @@ def test_what_was_not_sent_is_given_back_when_session_or_stream_ends(frame: End 
     else:
         peer.send(frame)
     assert peer.take_events()[0] == DeliveriesUpdated(
-        LinkId(1), [DeliveryNumber(7)], RELEASED, True
+        LinkId(1), [DeliveryNumber(7)], RELEASED, True, is_unsent=True
     )
 
 
