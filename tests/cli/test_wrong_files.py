@@ -269,9 +269,9 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
         ("2:14: routes[0].address: 'orders*' has a wildcard inside", "alone, as in 'orders.*'"),
     ),
     "source with wildcards": (
-        EAST + "routes:\n  - {address: 'a.#', from: east}\n",
+        EAST + "routes:\n  - {address: 'prices/#', from: east}\n",
         (
-            "4:28: from: 'a.#' has wildcards, and only containers that speak amqp-0-9-1",
+            "4:33: from: 'prices/#' has wildcards, and only containers that speak amqp-0-9-1",
             "'east' speaks amqp-1.0; name one address",
         ),
     ),
