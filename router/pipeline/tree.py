@@ -45,12 +45,11 @@ class Tree:
     """A directory with all that is below it.
 
     Attributes:
-        system: file system, of ``pyarrow.fs``.
-        root: path of the directory there.
+        root: path of the directory in its file system.
         path: the same on this machine; None: it is elsewhere.
     """
 
-    system: Any
+    _remote: Any
     root: str
     path: Path | None
 
@@ -61,13 +60,20 @@ class Tree:
         Raises:
             StoreError: PyArrow does not know the URL's scheme, or cannot connect.
         """
-        from pyarrow import fs  # noqa: PLC0415  an extra
-
         path = local_path(place)
         if path is not None:
-            return cls(fs.LocalFileSystem(), str(path.resolve()), path.resolve())
+            return cls(None, str(path.resolve()), path.resolve())
         remote = RemoteStore.open(place)
         return cls(remote.system, remote.directory, None)
+
+    @property
+    def system(self) -> Any:
+        """File system, of ``pyarrow.fs``."""
+        if self._remote is not None:
+            return self._remote
+        from pyarrow import fs  # noqa: PLC0415  an extra
+
+        return fs.LocalFileSystem()
 
     def aside(self) -> "Tree":
         """Returns the directory beside this one for what is unfinished.
@@ -79,7 +85,7 @@ class Tree:
         if not name or not above:
             raise StoreError(f"{self.root}: a ledger needs a folder of its own in the store")
         path = None if self.path is None else self.path.with_name(_ASIDE.format(name))
-        return Tree(self.system, f"{above}/{_ASIDE.format(name)}", path)
+        return Tree(self._remote, f"{above}/{_ASIDE.format(name)}", path)
 
     def store(self) -> Store:
         """Returns the directory itself as a store of whole files."""
