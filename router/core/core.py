@@ -104,6 +104,7 @@ class Core:
         self.surveyor = parts.surveyor
         self.lister = parts.lister
         self._tracers: list[Tracer] = []
+        self._restored_orders: list[Order] = []
         # What each turn needs is at hand; ``parts`` has the rest, and any order is as good.
         self._turn = state.turn
         self._alarms = state.alarms
@@ -206,6 +207,7 @@ class Core:
         identify: Identify,
         give_id: GiveId,
         encode: EncodeState,
+        restores: bool = False,
     ) -> None:
         """Records deliveries from now on, for exactly-once routes and for the ledger.
 
@@ -215,7 +217,9 @@ class Core:
             identify: returns the id in a payload.
             give_id: adds an id to a payload that has none.
             encode: returns delivery states in AMQP 1.0's encoding.
+            restores: ``restore`` follows; links of exactly-once routes wait for it.
         """
+        self._ledger.is_restoring = restores
         self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
         self._turn.watched_by(self._ledger)
         self._lanes.stop("ledger")  # recorded nodes leave the lane; the others continue
@@ -246,14 +250,27 @@ class Core:
         decode: DecodeState,
         numbers: NumbersMemory | None = None,
     ) -> Restored:
-        """Restores unsettled deliveries of earlier lives; call before a connection opens."""
+        """Restores unsettled deliveries of earlier lives.
+
+        Call it before a link of an exactly-once route is attached: before a connection opens, or
+        after ``journal(restores=True)``; then ``resume_attaching`` returns the orders.
+        """
         self._turn.begin(now)
         if numbers is not None:
             self._ledger.count.restore(numbers.epoch, numbers.limit)
         restorer = self._parts.restorer(decode)
         restored = restorer.restore(deliveries, links, self._ledger.now_ns())
-        self._end_turn()
+        self._restored_orders = self._end_turn()
         return restored
+
+    def resume_attaching(self, now: float) -> list[Order]:
+        """Attaches the links that waited for ``restore``; returns the orders of both."""
+        orders, self._restored_orders = self._restored_orders, []
+        self._turn.begin(now)
+        self._ledger.is_restoring = False
+        self._uplinks.attach_waiting()
+        self._events.release_waiting()
+        return [*orders, *self._end_turn()]
 
     def durable(self, sequence: int, now: float) -> list[Order]:
         """Returns the orders that waited for records up to ``sequence`` to be durable."""

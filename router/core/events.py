@@ -30,6 +30,7 @@ from router.core.pulls import Pulls
 from router.core.reach import is_sibling
 from router.core.refusals import Refusals
 from router.core.relay import Relay
+from router.core.restore_wait import RestoreWait
 from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
@@ -93,6 +94,7 @@ class Events:
     _pulls: Pulls
     _refusals: Refusals
     _relay: Relay
+    _restore_wait: RestoreWait
     _resumer: Resumer
     _settler: Settler
     _streams: Streams
@@ -141,10 +143,26 @@ class Events:
                 if self._network.handle(known, event) or self._memories.handle(known, event):
                     continue
                 if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
-                    self._handle_guest(guest, event)
+                    if not self._restore_wait.holds(guest, event):
+                        self._handle_guest(guest, event)
                     continue
-            if not self._announcer.holds(known, event):
-                self.act(known, event)
+            self._consider(known, event)
+
+    def _consider(self, connection: Connection, event: Event) -> None:
+        """Handles an event, unless its link's attach waits."""
+        if not self._restore_wait.holds(connection, event):
+            if not self._announcer.holds(connection, event):
+                self.act(connection, event)
+
+    def release_waiting(self) -> None:
+        """Handles the events that waited for the journal's unsettled deliveries."""
+        for connection, event in self._restore_wait.take():
+            if connection.is_gone:
+                continue
+            if connection.guest is not None:
+                self._handle_guest(connection, event)
+            else:
+                self._consider(connection, event)
 
     def act(self, connection: Connection, event: Event) -> None:
         """Does what an event asks for."""

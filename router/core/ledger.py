@@ -53,6 +53,7 @@ class Ledger:
     Attributes:
         gate: where orders wait.
         count: draws the numbers of our own attaches.
+        is_restoring: what the journal keeps of earlier lives has not been restored yet.
         now_ns, suspended, gone, stuck, restore, write_off, undurable ...: of ``LinkLedgers``.
         abandoned: of ``Repeats``.
         screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
@@ -70,6 +71,7 @@ class Ledger:
         """
         self.gate: Gate = turn.gate
         self.count = Count()
+        self.is_restoring = False
         self._turn = turn
         self._ledgers = ledgers = LinkLedgers(turn, local)
         repeats = Repeats(ledgers, turn)

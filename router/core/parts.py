@@ -36,6 +36,7 @@ from router.core.relay import Relay
 from router.core.reload import Reloader
 from router.core.resolve import Resolver
 from router.core.restore import DecodeState, Restorer
+from router.core.restore_wait import RestoreWait
 from router.core.resume import Resumer
 from router.core.routeless import Routeless
 from router.core.settle import Settler
@@ -377,6 +378,7 @@ class Parts:
             pulls=self.pulls,
             refusals=self.refusals,
             relay=self.relay,
+            restore_wait=RestoreWait(self.state, self.home),
             resumer=self.resumer,
             settler=self.settler,
             streams=self.streams,

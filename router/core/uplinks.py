@@ -53,6 +53,7 @@ class Uplinks:
         self._turn = state.turn
         self._registry = state.registry
         self._notices = state.notices
+        self._ledger = state.ledger
         self._alarms = state.alarms
         self._granter = granter
         self._detacher = detacher
@@ -426,6 +427,8 @@ class Uplinks:
         connection = self._containers.get(uplink.container)
         if self.is_draining or not uplink.is_wanted or connection is None:
             return
+        if self._ledger.is_restoring and uplink.node.is_exact:
+            return  # ``attach_waiting`` does; the link may have unsettled deliveries
         if not self._step(uplink, Input.WANTED):
             return
         self._end_detached(uplink, connection)
@@ -435,6 +438,13 @@ class Uplinks:
             uplink.node.pending.add(uplink)
         command = self._attach_requests.attach(uplink, uplink.id, connection)
         self._order(uplink, command)
+
+    def attach_waiting(self) -> None:
+        """Attaches the uplinks that waited for the journal's unsettled deliveries."""
+        for uplinks in list(self._of_node.values()):
+            for uplink in uplinks:
+                if uplink.node.is_exact:
+                    self._attach(uplink)
 
     def _end_detached(self, uplink: Uplink, connection: Connection) -> None:
         """Forgets what awaits dispositions (§2.7.6) on a link about to be attached again."""

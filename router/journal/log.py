@@ -57,11 +57,14 @@ ROTATE_SECONDS: Final = 300.0
 """The pipeline sees a segment when it is sealed, so a quiet router seals early."""
 
 RETRY_SECONDS: Final = 1.0
+LOCK_NAME: Final = "lock"
+"""File in the directory that the only process that writes it holds locked."""
+
 RESERVE_OCTETS: Final = 1 << 20
 """Zeros kept ahead of what is written: some 10,000 records to settle with on a full disk."""
 
 _NANOSECONDS: Final = 1_000_000_000
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +164,7 @@ class Log:
             ForeignFileError: the last segment or snapshot is of another format, and stays so.
         """
         self._disk.make_directory(self.directory)
-        self._lock = self._disk.lock(self.directory / "lock")
+        self._lock = self._disk.lock(self.directory / LOCK_NAME)
         names = self._disk.names(self.directory)
         numbers = numbered(names, "segment")
         self._noted = self._read_newest(names)
@@ -222,6 +225,14 @@ class Log:
         }
         self.durable[origin] = self.appended[origin]
 
+    def has_pending(self, worker: int) -> bool:
+        """Returns whether records of a worker, of any of its lives, are not durable yet."""
+        return any(
+            self.durable.get(origin, 1) < following
+            for origin, following in self.appended.items()
+            if origin.worker == worker
+        )
+
     @property
     def deadline_ns(self) -> int | None:
         """When ``commit`` should be called although nothing was appended; None: never."""
@@ -265,7 +276,7 @@ class Log:
         except OSError as error:
             self._blocked_until_ns = now_ns + self._retry_ns
             self.errno = error.errno or errno.EIO
-            self.health = Health.DISK_FULL if self.errno in _DISK_FULL else Health.IO_ERROR
+            self.health = Health.DISK_FULL if self.errno in DISK_FULL else Health.IO_ERROR
             if self.health is Health.IO_ERROR:
                 self._abandon()
             return
@@ -345,7 +356,7 @@ class Log:
         try:
             segment.fill(needed + len(self._zeros), self._zeros)
         except OSError as error:
-            if segment.zeroed_octets < needed or error.errno not in _DISK_FULL:
+            if segment.zeroed_octets < needed or error.errno not in DISK_FULL:
                 raise
             if error.errno == errno.EFBIG:
                 return True  # not the disk is full, only this file: the next one has room
@@ -378,7 +389,7 @@ class Log:
         try:
             self._begin_after(segment, now_ns)
         except OSError as error:
-            if error.errno not in _DISK_FULL:
+            if error.errno not in DISK_FULL:
                 raise
             self._note_full(error, now_ns)
             return False

@@ -8,6 +8,7 @@ log: on standard output, in the same form.
 
 import argparse
 import logging
+import os
 import socket
 import sys
 import time
@@ -18,8 +19,9 @@ from typing import Any, TextIO, cast
 import structlog
 
 from router.journal.disk import Disk
+from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
-from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
+from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
@@ -81,8 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else socket.socket(fileno=options.listen_fd)
         )
     except (OSError, ForeignFileError) as error:
-        _log.error("journal.refused", error=error, directory=str(options.directory))
+        reason = _describe(error, options.directory)
+        if options.reason_fd is None:
+            _log.error("journal.refused", error=reason, directory=str(options.directory))
+        else:
+            os.write(options.reason_fd, reason.encode())
         return 2
+    if options.reason_fd is not None:
+        os.close(options.reason_fd)
     _log.info(
         "journal.opened",
         segments=opened.segments,
@@ -108,6 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "journal.closed", octets=log.written_octets, commits=log.commits, is_durable=is_durable
     )
     return 0 if is_durable else 1
+
+
+def _describe(error: OSError | ForeignFileError, directory: Path) -> str:
+    """Returns why the journal cannot be opened; names the process that holds its lock."""
+    if not isinstance(error, BlockingIOError):
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return f"it is locked by {find_holder(directory / LOCK_NAME) or 'another process'}"
 
 
 def _configure_log(level: str, form: str) -> None:
@@ -144,6 +159,9 @@ def _parser() -> argparse.ArgumentParser:
     listening.add_argument("--listen", type=Path, help="path of the Unix socket to make")
     listening.add_argument("--listen-fd", type=int, help="descriptor of a listening Unix socket")
     parser.add_argument("--lifeline-fd", type=int, help="pipe that ends with the supervisor")
+    parser.add_argument(
+        "--reason-fd", type=int, help="pipe for why it cannot be opened; default: the log"
+    )
     letting_go = parser.add_mutually_exclusive_group()
     letting_go.add_argument("--archive", type=Path, help="where old segments go; default: deleted")
     letting_go.add_argument("--keep", action="store_true", help="never let a segment go")

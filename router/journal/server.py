@@ -8,13 +8,14 @@ thread beside a busy loop starves (SPEED: seconds).
 
 A connection:
 
-    OPENING  -- HELLO, worker free -->  WAITING  -- nothing pending -->  SERVING
+    OPENING  -- HELLO, worker free -->  WAITING  -- nothing of it pending -->  SERVING
        |        (its earlier connection is at its end)                     |
        '-- anything wrong: refusal, closed --------------------------------'
 
-In WAITING the server reads the predecessor's socket to its end and makes all pending records
+In WAITING the server reads the predecessor's socket to its end and makes the predecessor's records
 durable before it replies to the successor, so that a worker's successor finds everything that its
-predecessor wrote in the segments.
+predecessor wrote in the segments. It does not wait for the records of other workers: on a full disk
+these stay pending, and each worker writes and restores a share of its own.
 
 While the disk is full or fails, received blocks are kept and tried again. Beyond a budget the
 sockets are not read, so the workers keep the rest and their own budgets fill: credit stops, nothing
@@ -303,8 +304,6 @@ class JournalServer:
 
     def _welcome_waiting(self) -> None:
         """Admits workers whose predecessors have ended, once all their records are durable."""
-        if self._journal.pending_octets:
-            return
         waiting = [c for c in self._connections.values() if c.stage is Stage.WAITING]
         for connection in waiting:
             worker = connection.origin.worker
@@ -314,6 +313,8 @@ class JournalServer:
                 if other is not connection and other.origin.worker == worker
             ]
             if any(other.stage is Stage.SERVING for other in others):
+                continue
+            if self._journal.has_pending(worker):
                 continue
             try:
                 self._welcome(connection)

@@ -33,6 +33,9 @@ RECEIVE_OCTETS: Final = 4096
 PAUSE_SECONDS: Final = 0.05
 """Between two tries to connect; the process that listens starts within some tenths of a second."""
 
+UNANSWERED: Final = "its process does not answer"
+"""Trouble of a journal that has not admitted this worker."""
+
 
 class Core(Interface):
     """What is asked of ``router.core.core.Core``."""
@@ -58,6 +61,7 @@ class JournalPort:
         clock: of the data plane.
         descriptor: of the socket; -1: there is none.
         is_stuck: the state last reported to the core.
+        is_absent: no process accepts workers: the last connection failed, or ended unanswered.
     """
 
     client: JournalClient
@@ -69,6 +73,7 @@ class JournalPort:
     name: str = "journal"
     descriptor: int = attrs.field(default=-1, init=False)
     is_stuck: bool = attrs.field(default=False, init=False)
+    is_absent: bool = attrs.field(default=False, init=False)
     _socket: socket.socket | None = attrs.field(default=None, init=False)
     _interest: int = attrs.field(default=READABLE, init=False)
     _lost: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -91,11 +96,21 @@ class JournalPort:
         while self.client.state is not ClientState.OPEN:
             await self._news.wait()
 
+    async def wait_answer(self) -> None:
+        """Returns when the journal has let this worker in, or no process accepts workers."""
+        while self.client.state is not ClientState.OPEN and not self.is_absent:
+            await self._news.wait()
+
     async def wait_durable(self) -> None:
         """Returns when everything on record is durable."""
         while self.client.durable_sequence < self.client.appended_sequence:
             self.flush()
             await self._news.wait()
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the journal has let this worker in."""
+        return self.client.state is ClientState.OPEN
 
     @property
     def trouble(self) -> str | None:
@@ -106,7 +121,7 @@ class JournalPort:
         if client.refusal is not None:
             return f"it refuses this worker: {client.refusal.name.lower()}"
         if client.state is not ClientState.OPEN:
-            return "its process does not answer"
+            return UNANSWERED
         return "it is slower than the incoming records" if client.is_over_budget else None
 
     # Called by the data plane
@@ -152,6 +167,7 @@ class JournalPort:
         except JournalReplyError as error:
             self._lose(str(error))
             return
+        self.is_absent = False
         orders = self.core.durable(durable, self.clock())
         if orders:
             self.carry_out(orders)
@@ -166,6 +182,7 @@ class JournalPort:
             connect_unix(sock, self.path)
         except OSError:
             sock.close()
+            self._note_absent()
             self._judge()
             return False
         sock.setblocking(False)
@@ -177,7 +194,10 @@ class JournalPort:
         return True
 
     def _lose(self, reason: str) -> None:
-        self._log.warning(f"{self.name}.lost", reason=reason)
+        if self.client.state is ClientState.GREETING:
+            self._note_absent()
+        else:
+            self._log.warning(f"{self.name}.lost", reason=reason)
         self._drop()
         self._judge()
         self._tell_news()
@@ -192,6 +212,10 @@ class JournalPort:
         if self.client.state is not ClientState.REFUSED:
             self.client.connection_lost()
         self._lost.set()
+
+    def _note_absent(self) -> None:
+        self.is_absent = True
+        self._tell_news()
 
     def _tell_news(self) -> None:
         self._news.set()

@@ -10,6 +10,7 @@ import attrs
 
 from router.core.reach import is_sibling_name
 from router.core.snapshot import Rejection, RouteRecord
+from router.net.journal import UNANSWERED
 from router.routes.route import Guarantee, InDoubt, Route
 from router.service.advice import (
     connection_advice,
@@ -94,9 +95,7 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
         if container is None or not container.is_connected:
             error = "" if container is None or container.error is None else f": {container.error}"
             reasons.append(f"container {name} is not connected{error}")
-    for worker in snapshot.workers:
-        if worker.journal is not None and worker.journal.trouble is not None:
-            reasons.append(f"the journal cannot write: {worker.journal.trouble}")
+    reasons += [f"the journal cannot write: {trouble}" for trouble in _journal_troubles(snapshot)]
     return tuple(reasons)
 
 
@@ -297,16 +296,28 @@ def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 
 def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for trouble, workers in _journal_troubles(snapshot).items():
+        is_all = len(workers) == len(snapshot.workers)
+        numbers = ", ".join(map(str, workers))
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="journal",
+            name="of the router" if is_all else f"of worker {numbers}",
+            text=f"cannot write: {trouble}; exactly-once routes get no credit until it can",
+            advice=first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
+        )
+
+
+def _journal_troubles(snapshot: RouterSnapshot) -> dict[str, list[int]]:
+    """Returns why the journal cannot write, each reason once, with the workers concerned."""
+    troubles: dict[str, list[int]] = {}
     for worker in snapshot.workers:
         trouble = None if worker.journal is None else worker.journal.trouble
+        if trouble == UNANSWERED:
+            trouble = snapshot.journal_trouble or trouble
         if trouble is not None:
-            yield Problem(
-                severity=Severity.ERROR,
-                subject="journal",
-                name=f"of worker {worker.worker}" if worker.worker else "of the router",
-                text=f"cannot write: {trouble}; exactly-once routes get no credit until it can",
-                advice=first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
-            )
+            troubles.setdefault(trouble, []).append(worker.worker)
+    return troubles
 
 
 def _ledger(snapshot: RouterSnapshot) -> Iterator[Problem]:
@@ -442,6 +453,7 @@ _JOURNAL_ADVICE: Final = (
     ("no space", "make room on the disk of router.state; it goes on by itself then"),
     ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
     ("read-only", "let router.state be written to; it goes on by itself then"),
+    ("it is locked by", "end that process: it is an earlier life of this router, or another one"),
     ("input/output", "the disk of router.state fails: look at the kernel's log"),
 )
 _REJECTION_ADVICE: Final = (

@@ -126,6 +126,10 @@ class Steering(Interface):
         """Why the ledger is not kept up to date; None: it is, or none is kept."""
 
     @property
+    def journal_trouble(self) -> str | None:
+        """Why the journal's process cannot open the journal; None: it can, or there is none."""
+
+    @property
     def table(self) -> RoutingTable:
         """The routing table in force."""
 
@@ -156,6 +160,7 @@ class RouterSnapshot:
     Attributes:
         at: time of the snapshot, in seconds since 1970.
         silent: numbers of workers that did not answer.
+        journal_trouble: why the journal cannot be opened; None: it can, or there is none.
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
         containers: merged records of all workers, in the order of the file.
@@ -175,6 +180,7 @@ class RouterSnapshot:
     routes: RouteList
     containers: tuple[ContainerRecord, ...]
     ledger_trouble: str | None = None
+    journal_trouble: str | None = None
 
 
 @attrs.frozen
@@ -274,6 +280,7 @@ class RouterControl:
             routes=RouteList.of(steering.table, survey.core.routes),
             containers=survey.containers,
             ledger_trouble=steering.ledger_trouble,
+            journal_trouble=steering.journal_trouble,
         )
 
     def _is_fresh(self, survey: _Survey) -> bool:

@@ -32,6 +32,8 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.journal.holder import find_holder
+from router.journal.log import DISK_FULL
 from router.journal.replay import ReplayError, replay
 from router.journal.segment import (
     NEWEST_NAME,
@@ -163,12 +165,15 @@ class JournalKeeper:
         config: with the state directory, and the drain time of a router that hands over to us.
         store: the store that the process writes.
         lock_seconds: see ``LOCK_SECONDS``.
+        trouble: why the store cannot be opened; None: it is open, or being opened.
     """
 
     config: RouterConfig
     store: Store = Store.JOURNAL
     lock_seconds: float = LOCK_SECONDS
+    trouble: str | None = attrs.field(default=None, init=False)
     _lock: int = attrs.field(default=-1, init=False)
+    _was_here: bool = attrs.field(default=False, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
     _lifeline: int = attrs.field(default=-1, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
@@ -178,12 +183,17 @@ class JournalKeeper:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the process, and restarts it whenever it ends, until ``end``.
 
+        A full disk is no error: the state directory is tried again until there is room.
+
         Raises:
             JournalError: the state directory cannot be used.
         """
-        await self._open()
-        task_status.started()
         try:
+            if not await self._open():
+                task_status.started()
+                await self._wait_for_room()
+            else:
+                task_status.started()
             while not self._is_ending:
                 seconds = await self._run_once()
                 if not self._is_ending:
@@ -194,27 +204,51 @@ class JournalKeeper:
 
     async def end(self) -> None:
         """Ends the process after it has read what workers sent; the workers have ended by now."""
-        if self._listener is None:
-            return
         self._is_ending = True
+        if self._lifeline < 0:
+            return  # no process runs
         self._cut_lifeline()
         with trio.move_on_after(END_SECONDS):
             await self._ended.wait()
 
-    async def _open(self) -> None:
+    async def _wait_for_room(self) -> None:
+        while not self._is_ending:
+            await trio.sleep(REFUSED_SECONDS)
+            if await self._open():
+                return
+
+    async def _open(self) -> bool:
+        """Opens the state directory; returns whether its disk has room for that.
+
+        Raises:
+            JournalError: it cannot be used.
+        """
         directory = self.config.router.state
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            was_here = self.store.lock(self.config).exists()
-            self._lock = os.open(
-                self.store.lock(self.config), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
-            await self._take_lock()
-            if was_here and self.store is Store.JOURNAL:
+            if self._lock < 0:
+                self._was_here = self.store.lock(self.config).exists()
+                self._lock = os.open(
+                    self.store.lock(self.config), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
+                await self._take_lock()
+            if self._was_here and self.store is Store.JOURNAL:
                 self._look_for_segments()
             self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
-            raise JournalError(directory, error.strerror or str(error)) from error
+            reason = error.strerror or str(error)
+            if error.errno not in DISK_FULL:
+                raise JournalError(directory, reason) from error
+            self._note_trouble(reason)
+            return False
+        self.trouble = None
+        return True
+
+    def _note_trouble(self, reason: str) -> None:
+        if reason != self.trouble:
+            directory = str(self.store.directory(self.config))
+            self._log.error(f"{self.store}.refused", error=reason, directory=directory)
+        self.trouble = reason
 
     def _look_for_segments(self) -> None:
         """Reports a journal whose directory has vanished like one that misses a segment."""
@@ -225,46 +259,80 @@ class JournalKeeper:
         (directory / NEWEST_NAME).write_bytes(newest_octets(1))
 
     async def _take_lock(self) -> None:
-        with trio.move_on_after(self.config.router.drain_seconds + self.lock_seconds):
+        seconds = self.config.router.drain_seconds + self.lock_seconds
+        path, is_named = self.store.lock(self.config), False
+        with trio.move_on_after(seconds):
             while True:
                 try:
                     fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    holder = None if is_named else find_holder(path)
+                    if holder is not None:
+                        is_named = True
+                        self._log.warning("journal.locked", holder=str(holder), seconds=seconds)
                     await trio.sleep(_LOOK_SECONDS)
                 else:
                     return
-        raise JournalError(self.config.router.state, "another router uses it")
+        holder = find_holder(path)
+        who = "" if holder is None else f": {holder}"
+        raise JournalError(self.config.router.state, f"another router uses it{who}")
 
     async def _run_once(self) -> float:
         """Runs one process to its end; returns the pause before the next one."""
-        assert self._listener is not None
+        if self._listener is None:
+            try:
+                self._listener = _listen(self.store.socket(self.config))
+            except OSError as error:
+                self._note_trouble(error.strerror or str(error))
+                return REFUSED_SECONDS
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        told, telling = os.pipe2(os.O_CLOEXEC)
         try:
             process = await trio.lowlevel.open_process(
-                self._command(self._listener.fileno(), reading),
-                pass_fds=(self._listener.fileno(), reading),
+                self._command(self._listener.fileno(), reading, telling),
+                pass_fds=(self._listener.fileno(), reading, telling),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # only the router handles a Ctrl-C at the terminal
             )
+        except BaseException:
+            os.close(told)
+            raise
         finally:
             os.close(reading)
+            os.close(telling)
         self._log.info(f"{self.store}.started", process=process.pid)
         try:
+            async with trio.lowlevel.FdStream(told) as reasons:
+                await self._learn_reason(reasons)
             code = await process.wait()
         finally:
             self._cut_lifeline()
-        seconds = REFUSED_SECONDS if code == _REFUSED else RESPAWN_SECONDS
-        if not self._is_ending:
+        seconds = RESPAWN_SECONDS
+        if code == _REFUSED:
+            seconds = REFUSED_SECONDS
+            self._close_listener()  # so that workers learn that they need not wait
+        elif not self._is_ending:
             self._log.error(f"{self.store}.ended", code=code, seconds=seconds)
         return seconds
 
-    def _command(self, listener: int, lifeline: int) -> list[str]:
+    async def _learn_reason(self, reasons: trio.lowlevel.FdStream) -> None:
+        """Reads why the process cannot open the directory; it closes the pipe if it can."""
+        octets = bytearray()
+        while received := await reasons.receive_some():
+            octets += received
+        if octets:
+            self._note_trouble(octets.decode(errors="replace"))
+        else:
+            self.trouble = None
+
+    def _command(self, listener: int, lifeline: int, reasons: int) -> list[str]:
         options = self.config.router.journal
         command = [
             *(sys.executable, "-m", "router.journal.process"),
             *("--router", self.config.router.id),
             *("--directory", str(self.store.directory(self.config))),
             *("--listen-fd", str(listener), "--lifeline-fd", str(lifeline)),
+            *("--reason-fd", str(reasons)),
             *("--segment-octets", str(options.segment_octets)),
             *("--log-level", self.config.router.log_level.value),
             *("--log-format", self.config.router.log_format.value),
@@ -282,11 +350,15 @@ class JournalKeeper:
 
     def _close(self) -> None:
         self._cut_lifeline()
-        if self._listener is not None:
-            self._listener.close()
+        self._close_listener()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _close_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
 
 
 def _listen(path: Path) -> socket.socket:

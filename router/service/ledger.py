@@ -2,7 +2,12 @@
 
 Order matters (**PredecessorFirst**): the journal admits a worker once all records of its earlier
 life are durable; then the worker reads the segments and gives the core the unsettled deliveries;
-only then may peers connect.
+only then are links of exactly-once routes attached.
+
+A worker waits ``ADMISSION_SECONDS`` for that before it serves: usually the journal takes less. It
+does not wait for a journal that cannot be opened: then no process accepts workers. Nor does it wait
+longer for a journal on a full disk, for which records of the worker's earlier life wait. It then
+serves the routes that need no journal, and restores its share as soon as it is admitted.
 """
 
 import time
@@ -30,6 +35,9 @@ from router.wire import hub
 from router.wire.message_ids import find_id, give_id
 from router.wire.v1_0.tables import decode_state, encode_state
 
+ADMISSION_SECONDS: Final = 10.0
+"""How long a starting worker waits for the journal before it serves what needs none."""
+
 PATIENCE_SECONDS: Final = 5.0
 """How long a stopping worker waits for its last records to be durable."""
 
@@ -41,10 +49,10 @@ _EFFECT: Final = (
 )
 
 
-async def open_ledger(
+def connect_ledger(
     config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
 ) -> JournalPort:
-    """Connects a worker to the journal and restores unsettled deliveries into its core.
+    """Connects a worker to the journal; ``restore_ledger`` is to follow.
 
     Args:
         config: with the journal's place.
@@ -52,9 +60,6 @@ async def open_ledger(
         core: a core without connections, or at least without one of an exactly-once route.
         plane: the running data plane.
         nursery: for the task that keeps the connection.
-
-    Raises:
-        OSError, ReplayError: the journal cannot be read.
     """
     port = _port(config, number, Store.JOURNAL, core, plane)
     plane.carry_out(core.journal_stuck(True, plane.clock()))
@@ -65,9 +70,21 @@ async def open_ledger(
         identify=find_id,
         give_id=give_id,
         encode=encode_state,
+        restores=True,
     )
     plane.journals.append(port)
     nursery.start_soon(port.run)
+    return port
+
+
+async def restore_ledger(
+    port: JournalPort, config: RouterConfig, number: int, core: Core, plane: DataPlane
+) -> None:
+    """Restores unsettled deliveries into a core when the journal has admitted its worker.
+
+    Raises:
+        OSError, ReplayError: the journal cannot be read.
+    """
     await port.wait_open()
     began = time.monotonic()
     replayed = replay(journal_directory(config))
@@ -78,6 +95,7 @@ async def open_ledger(
         decode=_decode,
         numbers=replayed.memory.numbers,
     )
+    plane.carry_out(core.resume_attaching(plane.clock()))
     plane.flush(plane.clock())
     log, gaps = structlog.get_logger(), replayed.gaps
     core.lister.gaps = tuple(gaps)
@@ -94,7 +112,6 @@ async def open_ledger(
         holes=len(replayed.holes),
         seconds=round(time.monotonic() - began, 3),
     )
-    return port
 
 
 async def open_archive(

@@ -402,6 +402,12 @@ class _Steering:
         return self._ledger.trouble
 
     @property
+    def journal_trouble(self) -> str | None:
+        """Why the journal's process cannot open the journal; None: it can, or there is none."""
+        keeper = self._journals.get(Store.JOURNAL)
+        return None if keeper is None else keeper.trouble
+
+    @property
     def table(self) -> RoutingTable:
         """The routes of the configuration, and the management route."""
         return self.config.table

@@ -40,7 +40,13 @@ from router.service.assembly import Assembly, Shared, assemble, engine_settings,
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
 from router.service.journal import Store, needs_journal
-from router.service.ledger import close_ledger, open_archive, open_ledger
+from router.service.ledger import (
+    ADMISSION_SECONDS,
+    close_ledger,
+    connect_ledger,
+    open_archive,
+    restore_ledger,
+)
 from router.service.placement import HOME
 from router.wire.protocols import load_engines
 
@@ -49,6 +55,11 @@ CLOSE_SECONDS: Final = 5.0
 
 _LOOK_SECONDS: Final = 0.05
 """How often a draining worker checks whether it is done."""
+
+_AWAITED: Final = (
+    "routes that need no journal are served; links of exactly-once routes are attached when the"
+    " journal has been read"
+)
 
 SHUTTING_DOWN: Final = Condition(CONNECTION_FORCED, "the router is shutting down")
 
@@ -244,7 +255,17 @@ class Worker:
         return not patience.cancelled_caught
 
     async def _open_ledger(self, config: RouterConfig) -> None:
-        self.ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
+        """Opens the journal; returns when it is restored, or after ``ADMISSION_SECONDS``."""
+        core, plane = self.core, self.plane
+        self.ledger = connect_ledger(config, self.number, core, plane, self._nursery)
+        restore = partial(restore_ledger, self.ledger, config, self.number, core, plane)
+        with trio.move_on_after(ADMISSION_SECONDS):
+            await self.ledger.wait_answer()
+        if self.ledger.is_admitted:
+            await restore()
+        else:
+            self._log.warning("journal.awaited", reason=self.ledger.trouble, effect=_AWAITED)
+            self._nursery.start_soon(restore)
         await self._open_archive(config)
 
     async def _open_archive(self, config: RouterConfig) -> None:

@@ -349,6 +349,10 @@ def test_records_that_were_lost_with_the_directory_leave_a_hole_that_is_told(
 # ------------------------------------------------------------------ the disk
 
 
+def is_greeting(worker: WorkerUnderTest) -> bool:
+    return worker.client.state is ClientState.GREETING
+
+
 def limit_files(process: subprocess.Popen[bytes], octets: str) -> None:
     subprocess.run(["prlimit", f"--pid={process.pid}", f"--fsize={octets}:"], check=True)
 
@@ -366,6 +370,28 @@ def test_a_full_disk_is_told_keeps_everything_and_heals(journal: JournalUnderTes
     assert told == [(Health.DISK_FULL, errno.EFBIG), (Health.WRITING, 0)]
     journal.kill()
     assert replay(journal.directory).follower.expected == {ONE: 2001}
+
+
+def test_a_full_disk_lets_other_workers_begin(journal: JournalUnderTest) -> None:
+    process = journal.start(file_octets=4096)
+    one, two, successor = (
+        WorkerUnderTest(journal, 1),
+        WorkerUnderTest(journal, 2),
+        WorkerUnderTest(journal, 1, START_NS + 1),
+    )
+    one.open()
+    write_lives(one, 500)
+    one.send()
+    two.open()
+    one.peer.close()
+    successor.greet()
+    three = WorkerUnderTest(journal, 3)
+    three.open()
+    assert is_greeting(successor)  # its predecessor's records are not there
+    limit_files(process, "unlimited")
+    while is_greeting(successor):
+        successor.receive()
+    assert replay(journal.directory).follower.expected[ONE] == 2001
 
 
 def test_a_full_disk_stops_the_workers_and_not_the_memory(journal: JournalUnderTest) -> None:

@@ -25,7 +25,7 @@ import errno, os
 from pathlib import Path
 from router.journal.disk import Disk
 
-write, flush = Disk.write, Disk.flush
+write, flush, make_directory = Disk.write, Disk.flush, Disk.make_directory
 
 def check(call):
     trouble = Path({trouble!r})
@@ -42,7 +42,12 @@ def spoiled_flush(self, file):
     check("flush")
     flush(self, file)
 
+def spoiled_make_directory(self, path):
+    check("make_directory")
+    make_directory(self, path)
+
 Disk.write, Disk.flush = spoiled_write, spoiled_flush
+Disk.make_directory = spoiled_make_directory
 """
 """A ``sitecustomize`` by which the file ``trouble`` says what the disk does."""
 
@@ -58,20 +63,22 @@ def ready(admin: int) -> tuple[bool, str]:
 
 async def until_ready(admin: int, *, is_ready: bool) -> str:
     """Waits until it is, or is not; gives the reasons."""
-    while True:
-        now, reasons = await trio.to_thread.run_sync(ready, admin)
-        if now is is_ready:
-            return reasons
-        await trio.sleep(0.05)
+    with trio.fail_after(90):
+        while True:
+            now, reasons = await trio.to_thread.run_sync(ready, admin)
+            if now is is_ready:
+                return reasons
+            await trio.sleep(0.05)
 
 
 async def status(admin: int) -> str:
     """Gives what ``router status`` prints, on one line."""
-    done = await trio.run_process(
-        [sys.executable, "-m", "router", "status", "--admin", f"127.0.0.1:{admin}"],
-        capture_stdout=True,
-        check=False,
-    )
+    with trio.fail_after(90):
+        done = await trio.run_process(
+            [sys.executable, "-m", "router", "status", "--admin", f"127.0.0.1:{admin}"],
+            capture_stdout=True,
+            check=False,
+        )
     return " ".join(done.stdout.decode().split())
 
 

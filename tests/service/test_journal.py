@@ -1,5 +1,6 @@
 """The journal beside a running router: killed, not needed, and in another router's hands."""
 
+import errno
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import trio
 
 from router.journal.record import Record, RecordKind
 from router.journal.segment import SegmentScan
+from router.service import journal
 from router.service.config import load
 from router.service.journal import JournalError, JournalKeeper
 from tests.support.chaos import Books, numbered, receiving, sending
@@ -97,8 +99,32 @@ async def test_a_state_directory_that_another_router_keeps_is_refused(tmp_path: 
     file.write_text(text.replace("admin: off", "admin: off, drain_seconds: 0"))
     with (state / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(JournalError, match="another router uses it"):
+        with pytest.raises(JournalError, match=f"another router uses it: process {os.getpid()}"):
             await JournalKeeper(load(file), lock_seconds=0.1).run()
+
+
+async def test_a_state_directory_on_a_full_disk_is_tried_again_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, make = tmp_path / "state", Path.mkdir
+    file = tmp_path / "router.yaml"
+    file.write_text(CONFIG.format(state=state, port=free_port()))
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(journal, "REFUSED_SECONDS", 0.01)
+    keeper = JournalKeeper(load(file))
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(keeper.run)
+            assert keeper.trouble == "No space left on device"
+            monkeypatch.setattr(Path, "mkdir", make)
+            while not keeper.store.socket(keeper.config).exists():
+                await trio.sleep(0.01)
+            assert keeper.trouble is None
+            nursery.cancel_scope.cancel()
 
 
 async def test_what_is_recorded_and_archived_is_on_disk_though_nothing_waits_for_it(

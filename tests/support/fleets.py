@@ -318,6 +318,7 @@ class FakeSteering:
     is_draining: bool = False
     required_containers: Sequence[str] = ()
     ledger_trouble: str | None = None
+    journal_trouble: str | None = None
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     reloads: int = 0
