@@ -186,7 +186,7 @@ class Ledger:
             if delivery.number in again:
                 continue  # the receiver may have it from an earlier attachment
             if pairing is not None and not delivery.resume and not delivery.more:
-                self.sent_again(link, pairing)
+                self.sent_again(link, pairing, is_unsent=True)
                 found.append(pairing)
         return found
 
@@ -220,9 +220,15 @@ class Ledger:
         entries = [entry for key in keys if key and (entry := ledger.entries.get(key)) is not None]
         self._ledgers.settled_with_sender(ledger, entries)
 
-    def sent_again(self, link: OutgoingLink, pairing: Pairing, *, by_person: bool = False) -> None:
-        """Records that a delivery leaves a receiver that does not have it, to be sent again."""
-        self.resolved(link, pairing, Resolution.SEND_AGAIN, by_person=by_person)
+    def sent_again(self, link: OutgoingLink, pairing: Pairing, *, is_unsent: bool) -> None:
+        """Records that a delivery leaves a receiver, to be sent again.
+
+        Args:
+            link: that it was to be sent on, or was sent on.
+            pairing: the delivery.
+            is_unsent: the receiver certainly does not have it: sending it is no further attempt.
+        """
+        self.resolved(link, pairing, Resolution.SEND_AGAIN, is_unsent=is_unsent)
 
     def resolved(
         self,
@@ -231,6 +237,7 @@ class Ledger:
         resolution: Resolution,
         *,
         by_person: bool = False,
+        is_unsent: bool = False,
     ) -> None:
         """Records what becomes of a delivery that is in doubt."""
         ledger = self._ledgers.of_outgoing.get(link)
@@ -241,7 +248,13 @@ class Ledger:
         if entry is not None:
             ledger.drop(entry)
             self._ledgers.records.resolved(
-                self.now_ns(), entry.key, entry.source, ledger.key, resolution, by_person=by_person
+                self.now_ns(),
+                entry.key,
+                entry.source,
+                ledger.key,
+                resolution,
+                by_person=by_person,
+                is_unsent=is_unsent,
             )
             if resolution is Resolution.SEND_AGAIN and pairing.fan is None:
                 self._ledgers.sent_again(entry)

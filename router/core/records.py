@@ -158,6 +158,7 @@ class Records(Interface):
         resolution: Resolution,
         *,
         by_person: bool = False,
+        is_unsent: bool = False,
     ) -> int:
         """Records how a delivery in doubt was resolved."""
 

@@ -289,7 +289,6 @@ class Restorer:
         answer = None if doubtful else self._answer(unsettled, outcomes, feed.node)
         if unsettled.clouded and unsettled.is_waiting and not doubtful and answer is None:
             sendings = doubtful = self._may_be_sent(entry, feed.node)
-        is_sent = bool(unsettled.sendings) and not unsettled.is_waiting
         redelivers = not incoming.settles_second
         only_here = unsettled.is_only_here and answer is None and not feed.node.is_multicast
         is_final = not isinstance(answer, Released | Modified | None)
@@ -313,7 +312,7 @@ class Restorer:
                 return
             entry.pairing = pairing
             self._put_answered(pairing, answer, sendings)
-        elif self._put_unsent(pairing, unsettled, was_sent=is_sent or only_here):
+        elif self._put_unsent(pairing, unsettled):
             entry.pairing = pairing
         else:
             life.abandon(pairing)
@@ -338,12 +337,13 @@ class Restorer:
         for sending in sendings[:1]:
             self._place(pairing, sending)
 
-    def _put_unsent(self, pairing: Pairing, unsettled: Unsettled, *, was_sent: bool) -> bool:
+    def _put_unsent(self, pairing: Pairing, unsettled: Unsettled) -> bool:
         """Queues a delivery for receivers, or until its sender finishes it; False: it cannot be."""
         if unsettled.payload is None:
             return pairing.parts is not None and pairing.parts.is_whole and not pairing.is_settled
         feed = feed_of(pairing)
-        life.set_attempts(pairing, int(was_sent))
+        was_sent = not unsettled.is_waiting or unsettled.source_settled
+        life.set_attempts(pairing, int(unsettled.was_returned or (was_sent and unsettled.was_sent)))
         feed.node.put(feed, pairing)
         self._routeless.wait_for_receivers(feed.node)
         return True

@@ -278,7 +278,7 @@ class Resumer:
             and link.adrift.get(pairing.outgoing_tag) is pairing
         ]
         for pairing in anew:
-            self._ledger.sent_again(link, pairing)
+            self._ledger.sent_again(link, pairing, is_unsent=True)
             life.forget(link, pairing)
             self._settler.send_again(pairing, has_failed=False)
         for tag, state in unconfirmed.states.items():
@@ -309,7 +309,7 @@ class Resumer:
         if pairing.fan is not None:  # the others have theirs
             link.postpone(pairing, SendAnew())
             return
-        self._ledger.sent_again(link, pairing)
+        self._ledger.sent_again(link, pairing, is_unsent=is_sure)
         life.forget(link, pairing)
         if is_whole(pairing):
             self._settler.send_again(pairing, has_failed=not is_sure)

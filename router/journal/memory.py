@@ -36,6 +36,7 @@ from router.model.identity import DeliveryKey, DeliveryTag
 _RECEIVED: Final = int(RecordKind.RECEIVED)
 _LAST_DELIVERY_KIND: Final = int(RecordKind.RESOLVED)
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+_UNSENT_FLAG: Final = int(RecordFlag.UNSENT)
 _OUTCOME_FLAGS: Final = int(
     RecordFlag.DELIVERY_FAILED | RecordFlag.UNDELIVERABLE_HERE | RecordFlag.BY_PERSON
 )
@@ -167,6 +168,7 @@ class Memory:
                 delivery.is_waiting = False
         elif kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
             delivery.is_waiting = True
+            delivery.was_returned |= not row[4] & _UNSENT_FLAG
         else:
             raise RecordError("a record about a receiver names no outgoing link")
         if delivery.is_forgotten:
@@ -215,6 +217,7 @@ def _move_sending(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memory
     if kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
         del delivery.sendings[outgoing]
         delivery.is_waiting = True
+        delivery.was_returned |= not row[4] & _UNSENT_FLAG
         return
     if sending is None:
         sending = delivery.sendings[outgoing] = Sending(outgoing=outgoing, stage=stage)

@@ -112,6 +112,8 @@ class RecordFlag(enum.IntFlag):
         CLOUDED: in a snapshot: records that may have concerned this delivery are missing.
         FANNED: SENT: to one of several receivers that each get the message.
         ROUTER: LINK_ATTACHED: the peer is a trusted router, so deliveries keep their keys there.
+        UNSENT: RESOLVED, to be sent again: the receiver certainly does not have the delivery.
+            Earlier versions do not write it: there a delivery may always have arrived.
     """
 
     SETTLED = 0x0001
@@ -125,6 +127,7 @@ class RecordFlag(enum.IntFlag):
     CLOUDED = 0x0100
     FANNED = 0x0200
     ROUTER = 0x0400
+    UNSENT = 0x0800
 
 
 class OutcomeCode(enum.IntEnum):

@@ -42,6 +42,8 @@ def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
     """Writes a delivery in an order in which it is never forgotten on the way."""
     place = delivery.received_ns, delivery.key, delivery.incoming
     _write_received(delivery, writer)
+    if delivery.was_returned:
+        writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN)
     for sending in delivery.sendings.values():
         writer.sent(
             sending.sent_ns,
@@ -53,7 +55,7 @@ def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
             delivery_count=sending.delivery_count,
         )
     if delivery.is_waiting and delivery.sendings:
-        writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN)
+        writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN, is_unsent=True)
     for sending in delivery.sendings.values():
         _write_sending_stage(sending, delivery, writer)
     if delivery.outcome:

@@ -16,6 +16,8 @@ through these stages:
 
     (none) after RESOLVED: the sending is gone and the delivery waits again. RESOLVED without an
        outgoing link makes it wait, too; SETTLED without one: nobody need send it any more.
+       Without the flag UNSENT, RESOLVED says that the delivery may have arrived there
+       (``was_returned``), so sending it again is a further attempt.
     *  or SETTLED, if the record's flags say so: it was sent settled and nothing is awaited, or the
        receiver settled with its outcome
     -  the record changes nothing
@@ -104,6 +106,7 @@ class Unsettled:
         outcome_flags: as in ``Sending``.
         state: as in ``Sending``.
         sendings: by outgoing link.
+        was_returned: it may have arrived by a sending that is gone.
         clouded: records about it may be missing.
     """
 
@@ -127,7 +130,13 @@ class Unsettled:
     outcome_flags: int = 0
     state: bytes = b""
     sendings: dict[LinkKey, Sending] = attrs.Factory(dict)
+    was_returned: bool = False
     clouded: bool = False
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether some receiver may have had the delivery."""
+        return self.was_returned or bool(self.sendings)
 
     @property
     def payload(self) -> bytes | None:

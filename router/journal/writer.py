@@ -383,8 +383,13 @@ class RecordWriter(BlockWriter):
         resolution: Resolution,
         *,
         by_person: bool = False,
+        is_unsent: bool = False,
     ) -> int:
-        """Records that a doubt has ended, by the peer's unsettled map or by an operator."""
+        """Records that a doubt has ended, by the peer's unsettled map or by an operator.
+
+        ``is_unsent`` says that the receiver certainly does not have a delivery to be sent again.
+        """
+        flags = RecordFlag.BY_PERSON if by_person else 0
         return self.append(
             RecordKind.RESOLVED,
             time_ns,
@@ -392,7 +397,7 @@ class RecordWriter(BlockWriter):
             incoming=incoming,
             outgoing=outgoing,
             outcome=resolution,
-            flags=RecordFlag.BY_PERSON if by_person else 0,
+            flags=flags | (RecordFlag.UNSENT if is_unsent else 0),
         )
 
     def link_attached(self, time_ns: int, link: LinkDescription, *, flags: int = 0) -> int:

@@ -9,7 +9,7 @@ from router.core.reach import sibling_name
 from router.core.settings import CoreSettings
 from router.model.capabilities import Capabilities, Protocol
 from router.model.events import OutputPending
-from router.routes.route import Distribution, Guarantee, Route, Unroutable
+from router.routes.route import Distribution, Guarantee, InDoubt, Route, Unroutable
 from tests.support.fleet import Fleet
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import AMQP, Play, ReceiverEnd, SenderEnd, table
@@ -56,6 +56,50 @@ def test_nobody_has_to_receive_and_a_crash_loses_nothing() -> None:
     accept_all(after, store)
     assert store.payloads == payloads
     assert not after.remembered()
+
+
+def test_what_was_never_sent_is_no_further_attempt_after_a_restart() -> None:
+    play = Journaled(EXACT)
+    publish(publisher(play), 3)
+    play.flush()
+    after = play.crash()
+    again = after.crash()
+    store = again.connect("store").attach_receiver(credit=10)
+    again.flush()
+    assert [each.delivery_count for each in store.received] == [None] * 3
+
+
+def test_what_waited_at_the_gate_and_was_taken_back_is_no_further_attempt_after_a_restart() -> None:
+    play = Journaled(EXACT)
+    store = play.connect("store")
+    first = store.attach_receiver(credit=10)
+    play.flush()
+    publish(publisher(play), 3)
+    store.lose()  # before the journal has let the transfers go
+    assert not first.payloads
+    play.flush()
+    after = play.crash()
+    late = after.connect("late").attach_receiver(credit=10)
+    after.flush()
+    assert [each.delivery_count for each in late.received] == [None] * 3
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+def test_what_may_have_arrived_is_a_further_attempt_after_a_restart(crashes: int) -> None:
+    play = Journaled(attrs.evolve(EXACT, in_doubt=InDoubt.RESEND))
+    store = play.connect("store")
+    first = store.attach_receiver(credit=10)
+    publish(publisher(play), 3)
+    play.flush()
+    assert len(first.payloads) == 3
+    store.lose()
+    play.flush()
+    for _ in range(crashes):
+        play = play.crash()
+        play.flush()
+    late = play.connect("late").attach_receiver(credit=10)
+    play.flush()
+    assert [each.delivery_count for each in late.received] == [1] * 3
 
 
 def test_what_goes_beyond_the_credit_of_receivers_outlives_the_worker() -> None:

@@ -449,7 +449,7 @@ def tell(writer: RecordWriter, told: Told, now_ns: int) -> int:
         case "in doubt":
             writer.in_doubt(*place, outgoing)
         case "again":
-            writer.resolved(*place, told.outgoing, Resolution.SEND_AGAIN)
+            writer.resolved(*place, told.outgoing, Resolution.SEND_AGAIN, is_unsent=told.is_settled)
         case "resolved":
             writer.resolved(*place, outgoing, Resolution.RELEASE, by_person=told.is_settled)
     return 0
