@@ -303,6 +303,7 @@ class Detacher:
         life.lose(pairing)
         if pairing.outcome is None:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
+            life.end_doubt(pairing)
 
     def _end_dynamic(self, node: Node, link: Link) -> None:
         """Ends a dynamic node with its link, unless its lifetime is longer (§3.5.10-13)."""

@@ -99,6 +99,7 @@ class Resolver:
             self._open(feed_of(pairing))
             if pairing.fan is None and is_whole(pairing):
                 self._settler.send_again(pairing, has_failed=True)
+                life.end_doubt(pairing)
             else:
                 self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
         elif pairing.is_settled and pairing.fan is None:

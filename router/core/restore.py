@@ -344,6 +344,8 @@ class Restorer:
         feed = feed_of(pairing)
         was_sent = not unsettled.is_waiting or unsettled.source_settled
         life.set_attempts(pairing, int(unsettled.was_returned or (was_sent and unsettled.was_sent)))
+        if unsettled.was_returned and not unsettled.source_settled:
+            life.end_doubt(pairing)
         feed.node.put(feed, pairing)
         self._routeless.wait_for_receivers(feed.node)
         return True

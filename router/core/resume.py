@@ -313,6 +313,8 @@ class Resumer:
         life.forget(link, pairing)
         if is_whole(pairing):
             self._settler.send_again(pairing, has_failed=not is_sure)
+            if not is_sure:
+                life.end_doubt(pairing)
         else:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
 

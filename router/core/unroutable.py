@@ -153,11 +153,16 @@ def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:
-    """Returns whether a delivery is held whatever its route says: its sender cannot get it back.
+    """Returns whether a delivery is held whatever its route says.
 
-    That is a delivery in custody that would only be released, and one that was in doubt; where the
-    route holds unroutable deliveries, every one that its sender has settled.
+    Its sender cannot get it back: that is a delivery in custody that would only be released, and
+    one that was in doubt; where the route holds unroutable deliveries, every one that its sender
+    has settled. Likewise one of an exactly-once route that is sent again after it was in doubt:
+    its sender waits for the outcome of the receiver. (Other routers and workers get it back: they
+    may have receivers.)
     """
+    if pairing.was_in_doubt and node.is_exact and not comes_far(pairing.incoming):
+        return True
     if node.route.vacant is Unroutable.HOLD:
         return pairing.is_settled
     if in_custody(pairing) and node.route.vacant is Unroutable.RELEASE:

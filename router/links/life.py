@@ -404,6 +404,7 @@ def take_custody(pairing: Pairing) -> None:
 
 def give_back(pairing: Pairing, link: LinkId | None, outcome: DeliveryState | None) -> None:
     """A receiver has not taken it: others are tried before that one has it again."""
+    pairing.was_in_doubt = False
     pairing.tried = pairing.tried or set()
     if link is not None:
         pairing.tried.add(link)
@@ -415,6 +416,11 @@ def give_back(pairing: Pairing, link: LinkId | None, outcome: DeliveryState | No
         count_failure(pairing, outcome)
     elif isinstance(outcome, Rejected):
         pairing.failure = outcome  # too large for it; the next may take more
+
+
+def end_doubt(pairing: Pairing) -> None:
+    """It was in doubt, and is sent again as soon as somebody receives."""
+    pairing.was_in_doubt = True
 
 
 def count_failure(pairing: Pairing, outcome: DeliveryState | None) -> None:

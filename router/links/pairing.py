@@ -57,7 +57,7 @@ class Pairing:
     ``links/life.py`` writes its position (``incoming``, ``number``, ``outgoing``,
     ``outgoing_number``, ``outgoing_tag``), its settlement (``is_settled``, ``is_unusual``,
     ``outcome``, ``reported``) and its failed attempts (``attempts``, ``tried``, ``barred``,
-    ``failure``).
+    ``failure``, ``was_in_doubt``).
     The code that moves it to another node writes ``queue``, the code that begins or ends a
     multicast writes ``fan``, and ``core/stream.py`` and ``core/settle.py`` write ``parts`` and the
     fields about parts. ``arrived`` and ``sequence`` never change.
@@ -77,6 +77,7 @@ class Pairing:
         barred: those of them that must not be sent it again.
         failure: the outcome for the sender if no other receiver takes it; None: released.
         parts: its payload, if it was received in parts.
+        was_in_doubt: it is sent again after it was in doubt, and no receiver has had it since.
         is_archived: further parts are archived on arrival.
         parts_sent: how many of its parts were sent to ``outgoing``.
     """
@@ -100,6 +101,7 @@ class Pairing:
     failure: Outcome | None = attrs.field(default=None, init=False)
     fan: "Fan | None" = attrs.field(default=None, init=False)
     parts: Parts | None = attrs.field(default=None, init=False)
+    was_in_doubt: bool = attrs.field(default=False, init=False)
     is_archived: bool = attrs.field(default=False, init=False)
     parts_sent: int = attrs.field(default=0, init=False)
 

@@ -394,6 +394,11 @@ def test_what_was_lost_with_its_receiver() -> None:
     end.peer.lose()
     play.wait(400)
     play.flush()
+    assert not dict(source)
+    late = play.connect("late").attach_receiver("orders", credit=1)
+    play.flush()
+    late.update(*late.unsettled, state=Modified(delivery_failed=True))
+    play.flush()
     assert dict(source)
 
 

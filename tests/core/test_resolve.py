@@ -4,6 +4,7 @@ The link to the receiver is suspended by hand here, just as the core leaves it w
 keeps its terminus goes away: without connection, what was sent kept by tag in ``adrift``.
 """
 
+import attrs
 import pytest
 
 from router.core import orphans
@@ -12,9 +13,11 @@ from router.core.resolve import DISCARDED, Decision
 from router.links.link import OutgoingLink
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
-from router.model.outcome import ACCEPTED
+from router.model.outcome import ACCEPTED, Modified
 from router.model.terminus import ExpiryPolicy
-from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Unroutable
+from tests.support.fleet import Fleet
+from tests.support.journaled import Journaled
 from tests.support.play import Map, Play, ReceiverEnd, SenderEnd
 
 TAG = DeliveryTag(b"tag-1")
@@ -242,3 +245,102 @@ def test_links_that_left_deliveries_behind_are_forgotten_when_these_have_ended(
         client.lose()
         receiver.accept()
     assert len(play.core._attacher._orphans._left) <= 5
+
+
+# Where nobody receives at the moment
+
+RESENDING = Route(
+    address="orders", guarantee=Guarantee.EXACTLY_ONCE, in_doubt=InDoubt.RESEND, name="resending"
+)
+HOLDING = attrs.evolve(RESENDING, in_doubt=InDoubt.HOLD, name="holding")
+
+
+def lost_receiver(route: Route) -> tuple[Journaled, SenderEnd]:
+    """One delivery went to a receiver that has left for good; nobody else receives."""
+    play = Journaled(route)
+    sink = play.connect("sink")
+    sink.attach_receiver("orders", credit=10)
+    sender = play.connect("source").attach_sender("orders", name="push", second=True)
+    sender.send(b"payload", tag=TAG)
+    play.flush()
+    sink.lose()
+    play.wait(600)
+    play.flush()
+    if route.in_doubt is InDoubt.HOLD:
+        assert resolve(play, Decision.RESEND) == 1
+        play.flush()
+    return play, sender
+
+
+@pytest.mark.parametrize("unroutable", [Unroutable.RELEASE, Unroutable.REJECT, Unroutable.HOLD])
+@pytest.mark.parametrize("route", [RESENDING, HOLDING], ids=lambda route: route.name)
+def test_what_is_sent_again_waits_for_a_receiver_and_its_sender_is_not_bothered(
+    route: Route, unroutable: Unroutable
+) -> None:
+    play, sender = lost_receiver(attrs.evolve(route, unroutable=unroutable))
+    assert not sender.told
+    late = play.connect("late").attach_receiver("orders", credit=10)
+    play.flush()
+    assert late.payloads == [b"payload"]
+    assert late.last.delivery_count == 1
+    late.accept()
+    play.flush()
+    assert [told for told, _ in next(iter(sender.told.values()))] == [ACCEPTED]
+
+
+def test_what_is_sent_again_waits_though_unroutable_messages_go_to_dead_letters() -> None:
+    route = attrs.evolve(
+        RESENDING, unroutable=Unroutable.DEAD_LETTER, dead_letter=Endpoint("graveyard")
+    )
+    play, sender = lost_receiver(route)
+    graveyard = play.dial("graveyard")
+    assert not graveyard.receives
+    assert not sender.told
+    late = play.connect("late").attach_receiver("orders", credit=10)
+    play.flush()
+    assert late.payloads == [b"payload"]
+
+
+def test_a_receiver_that_returns_what_was_sent_again_answers_its_sender() -> None:
+    play, sender = lost_receiver(RESENDING)
+    late = play.connect("late").attach_receiver("orders", credit=10)
+    play.flush()
+    late.update(*late.unsettled, state=Modified(delivery_failed=True))
+    play.flush()
+    (told,) = sender.told.values()
+    assert isinstance(told[0][0], Modified)
+
+
+@pytest.mark.parametrize("route", [RESENDING, HOLDING], ids=lambda route: route.name)
+def test_what_is_sent_again_waits_for_a_receiver_after_a_restart_too(route: Route) -> None:
+    play, _ = lost_receiver(route)
+    after = play.crash()
+    back = after.connect("source").attach_sender(
+        "orders", name="push", second=True, unsettled={TAG: None}
+    )
+    after.wait(600)
+    after.flush()
+    assert not back.told
+    late = after.connect("late").attach_receiver("orders", credit=10)
+    after.flush()
+    assert late.payloads == [b"payload"]
+    assert late.last.delivery_count == 1
+
+
+def test_what_is_sent_again_waits_for_a_receiver_when_its_sender_is_at_another_worker() -> None:
+    fleet = Fleet(2, HOLDING)
+    sink = fleet[2].connect("sink")
+    sink.attach_receiver("orders", credit=10)
+    fleet.settle()
+    sender = fleet[2].connect("source").attach_sender("orders", name="push", second=True)
+    fleet.settle()
+    sender.send(b"payload", tag=TAG)
+    fleet.settle()
+    sink.lose()
+    fleet.wait(600)
+    assert resolve(fleet[1], Decision.RESEND) == 1
+    fleet.settle()
+    assert not sender.told
+    late = fleet[1].connect("late").attach_receiver("orders", credit=10)
+    fleet.settle()
+    assert late.payloads == [b"payload"]
