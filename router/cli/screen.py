@@ -164,6 +164,8 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
         f"out {show_rate(rates.get('sent'))}/s",
         f"{show_count(status['unsettled'])} unsettled",
     ]
+    if status.get("queued"):
+        facts.append(f"{show_count(status['queued'])} queued")
     if status["in_doubt"]:
         facts.append(f"{show_count(status['in_doubt'])} in doubt")
     line.append("  " + ", ".join(facts))

@@ -38,6 +38,7 @@ class _RouteSum:
     """
 
     count: int = 0
+    untold: int = 0
     logged: int = 0
     is_quiet: bool = False
     at: float = 0.0
@@ -77,6 +78,13 @@ class Rejections:
                 name = ANONYMOUS  # no route takes it; see relay
             address = pairing.delivery.address or incoming.address
             self._add(name, incoming, outcome, 1, address, by_router=True)
+
+    def untold(self, pairing: Pairing) -> None:
+        """Records that the sender of a rejected delivery has settled it: it gets no outcome."""
+        node = feed_of(pairing).node
+        found = self._routes.get(DYNAMIC if node.is_dynamic else node.route.name)
+        if found is not None:
+            found.untold += 1
 
     def _add(
         self,
@@ -135,4 +143,5 @@ class Rejections:
             peer=found.peer,
             address=found.address,
             by_router=found.by_router,
+            untold=min(found.untold, found.count),
         )

@@ -401,7 +401,10 @@ class Settler:
     def _answer(self, pairing: Pairing, outcome: Outcome) -> None:
         if not pairing.is_settled:
             self.report_outcome(pairing, outcome)
-        elif in_custody(pairing) and _has_dead_letters(pairing):
+            return
+        if isinstance(outcome, Rejected):
+            self._rejections.untold(pairing)
+        if in_custody(pairing) and _has_dead_letters(pairing):
             self._dead.append(pairing)
         else:
             self.free(pairing)

@@ -83,11 +83,13 @@ class Stall:
     Attributes:
         seconds: since the last movement there.
         reason: the cause, as far as it is known here.
+        deliveries: how many wait; 0: senders wait for credit.
     """
 
     address: str
     seconds: float
     reason: str
+    deliveries: int = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +102,8 @@ class Rejection:
         reason: of the last one, as far as it was given.
         peer: who rejected it, or, ``by_router``, whose delivery the router rejected.
         address: that it was sent to.
+        untold: how many senders had settled and were sent no outcome: these deliveries went to the
+            route's dead letters, or were dropped.
     """
 
     count: int
@@ -108,6 +112,7 @@ class Rejection:
     peer: str
     address: str
     by_router: bool
+    untold: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -1,10 +1,11 @@
 """Stalls: addresses where deliveries or senders wait and nothing moves.
 
 An address *waits* while deliveries are queued or unsettled at it, or a sender without credit is
-attached. It *moves* when a delivery, a part of one, or an outcome is received or sent. Waiting
-without moving for the route's ``stall_seconds`` is a stall; routes paused by an operator never
-stall. There are no timers: each survey of the core examines every address, so a stall is found at
-most one survey late.
+attached. (Not a container from which the router pulls for receivers here, while there are none: it
+is not known whether it has anything to send.) It *moves* when a delivery, a part of one, or an
+outcome is received or sent. Waiting without moving for the route's ``stall_seconds`` is a stall;
+routes paused by an operator never stall. There are no timers: each survey of the core examines
+every address, so a stall is found at most one survey late.
 """
 
 import attrs
@@ -25,6 +26,7 @@ class NodeSum:
     Attributes:
         moved: grows when anything moves.
         blocked: senders that have no credit.
+        pulled: of these, containers from which we pull for receivers that attach here.
         unsettled: deliveries received whose sender has no outcome yet.
         sent_unsettled: deliveries sent without an outcome from the receiver.
         partial: container-ids of senders with an unfinished delivery.
@@ -34,6 +36,7 @@ class NodeSum:
     senders: int = 0
     receivers: int = 0
     blocked: int = 0
+    pulled: int = 0
     queued: int = 0
     unsettled: int = 0
     sent_unsettled: int = 0
@@ -43,7 +46,17 @@ class NodeSum:
     @property
     def is_waiting(self) -> bool:
         """Whether the address waits."""
-        return bool(self.queued or self.unsettled or self.sent_unsettled or self.blocked)
+        return bool(self.queued or self.unsettled or self.sent_unsettled or self.waiting_senders)
+
+    @property
+    def waiting_deliveries(self) -> int:
+        """How many deliveries wait; 0: senders do."""
+        return max(self.queued, self.unsettled) or self.sent_unsettled
+
+    @property
+    def waiting_senders(self) -> int:
+        """How many senders wait for credit."""
+        return self.blocked if self.receivers else self.blocked - self.pulled
 
 
 @attrs.define(eq=False)
@@ -92,14 +105,19 @@ def movement(tally: Tally) -> int:
 def describe(node: Node, found: NodeSum, seconds: float, uplinks: list[Uplink]) -> Stall:
     """Returns what is known of a stall."""
     reason = f"{_who_waits(found)}: {_why(node, found, uplinks)}"
-    return Stall(address=node.key.address, seconds=seconds, reason=reason)
+    return Stall(
+        address=node.key.address,
+        seconds=seconds,
+        reason=reason,
+        deliveries=found.waiting_deliveries,
+    )
 
 
 def _who_waits(found: NodeSum) -> str:
-    waiting = max(found.queued, found.unsettled) or found.sent_unsettled
+    waiting, senders = found.waiting_deliveries, found.waiting_senders
     if waiting:
         return "1 delivery waits" if waiting == 1 else f"{waiting} deliveries wait"
-    return "1 sender waits" if found.blocked == 1 else f"{found.blocked} senders wait"
+    return "1 sender waits" if senders == 1 else f"{senders} senders wait"
 
 
 def _why(node: Node, found: NodeSum, uplinks: list[Uplink]) -> str:
@@ -109,6 +127,11 @@ def _why(node: Node, found: NodeSum, uplinks: list[Uplink]) -> str:
     congested = [link for link in node.outgoing if link.connection and link.connection.is_congested]
     if len(congested) == found.receivers:
         return f"{_names(node)} reads nothing from its connection"
+    full = [link for link in node.feeds if 0 < link.unsettled_limit <= len(link.unsettled)]
+    if full and not found.queued:
+        names = ", ".join(dict.fromkeys(str(link.key.container) for link in full[:_NAMES_MOST]))
+        limit = full[0].unsettled_limit
+        return f"{names} has {limit} unsettled deliveries, its limit (unsettled_per_link)"
     if not found.outgoing_credit:
         unsettled = found.sent_unsettled
         holds = f" while it owes {unsettled} outcomes" if unsettled else ""

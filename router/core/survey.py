@@ -175,6 +175,8 @@ class Surveyor:
         if isinstance(link, IncomingLink):
             peer.incoming_routes[route.route.name] = None
             _look_at_incoming(link, peer, found)
+            if not link.credit and self._is_pulled(link):
+                found.pulled += 1
             route.octets += link.octets
             if not is_far:
                 _add_incoming(link, route)
@@ -185,6 +187,12 @@ class Surveyor:
             route.in_doubt += count_doubts(link)
             if not is_far:
                 _add_outgoing(link, route)
+
+    def _is_pulled(self, link: IncomingLink) -> bool:
+        """Returns whether a link pulls from a container for receivers that attach here."""
+        node = node_of(link)
+        is_far = is_sibling(link.connection)
+        return node is not None and not (is_far or node.route.to) and self._uplinks.owns(link)
 
     def _look_at_suspended(self, link: Link, stock: "_Stock") -> None:
         found, route = stock.address(node_of(link))

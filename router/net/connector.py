@@ -183,8 +183,8 @@ class Connector:
         await ended.wait()
         self._connection = None
         self.last_error = connection.failure or str(connection.condition or "closed by the peer")
-        if connection.opened_at is None:
-            self._failed += 1
+        if connection.opened_at is None:  # a wrong password, for example
+            self._fail(endpoint, self.last_error)
             return False
         self._opened += 1
         self._away_since = self.plane.clock()

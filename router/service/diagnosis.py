@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from router.core.reach import is_sibling_name
-from router.core.snapshot import Rejection, RouteRecord
+from router.core.snapshot import Rejection, RouteRecord, Stall
 from router.net.journal import UNANSWERED
 from router.routes.route import Guarantee, InDoubt, Route
 from router.service.advice import (
@@ -187,9 +187,12 @@ def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 def _uplinks(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for route in snapshot.core.routes:
+        seen = set()  # a link of two addresses, or of two workers, fails for one reason
         for uplink in route.uplinks:
-            if uplink.step != "paused":
+            place = uplink.container, uplink.address, uplink.error
+            if uplink.step != "paused" or place in seen:
                 continue
+            seen.add(place)
             reason = uplink.error or "it gave no reason"
             yield Problem(
                 severity=Severity.ERROR,
@@ -208,12 +211,19 @@ def _stalled(snapshot: RouterSnapshot) -> Iterator[Problem]:
                 subject="route",
                 name=route.name,
                 text=f"is stalled: {_describe_stall(route)}",
-                advice=f"router deliveries --route {route.name!r} lists what waits,"
-                f" router trace {route.stall.address!r} shows what happens",
+                advice=_stall_advice(route.name, route.stall),
             )
 
 
+def _stall_advice(route: str, stall: Stall) -> str:
+    trace = f"router trace {stall.address!r} shows what happens"
+    if stall.deliveries:
+        return f"router deliveries --route {route!r} lists what waits, {trace}"
+    return f"the senders have no credit; {trace}"
+
+
 def _rejections(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    by_name = snapshot.routes.table.by_name
     for route in snapshot.core.routes:
         rejection = route.rejection
         if rejection is None or not is_rejecting(route):
@@ -230,16 +240,26 @@ def _rejections(snapshot: RouterSnapshot) -> Iterator[Problem]:
             name=route.name,
             text=f"{count} rejected {who}, the last {show_seconds(rejection.seconds)} ago{where}:"
             f" {reason}",
-            advice=_rejection_advice(rejection),
+            advice=_rejection_advice(rejection, by_name.get(route.name)),
         )
 
 
-def _rejection_advice(rejection: Rejection) -> str:
-    otherwise = "their senders have that outcome; router trace shows the next ones"
-    if rejection.address:
-        trace = f"router trace {rejection.address!r}"
-        otherwise = f"their senders have that outcome; {trace} shows the next ones"
+def _rejection_advice(rejection: Rejection, route: Route | None) -> str:
+    trace = f"router trace {rejection.address!r}" if rejection.address else "router trace"
+    otherwise = f"{_who_was_told(rejection, route)}; {trace} shows the next ones"
     return first_fitting(_REJECTION_ADVICE, rejection.reason, otherwise)
+
+
+def _who_was_told(rejection: Rejection, route: Route | None) -> str:
+    """Says whether the senders of rejected deliveries have the outcome."""
+    place = None if route is None else route.dead_letter
+    fate = "were dropped" if place is None else f"went to the dead letters at {place}"
+    if not rejection.untold:
+        return "their senders have that outcome"
+    if rejection.untold >= rejection.count:
+        return f"their senders had settled them: they {fate}"
+    others = "the senders of the others have that outcome"
+    return f"{rejection.untold} had been settled by their senders and {fate}; {others}"
 
 
 def _in_doubt(snapshot: RouterSnapshot) -> Iterator[Problem]:

@@ -79,7 +79,11 @@ def _merge_rejections(rejections: list[Rejection]) -> Rejection | None:
     if not rejections:
         return None
     last = min(rejections, key=lambda each: each.seconds)
-    return attrs.evolve(last, count=sum(each.count for each in rejections))
+    return attrs.evolve(
+        last,
+        count=sum(each.count for each in rejections),
+        untold=sum(each.untold for each in rejections),
+    )
 
 
 def _merge_peers(records: list[PeerRecord]) -> PeerRecord:

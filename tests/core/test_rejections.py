@@ -44,6 +44,7 @@ def test_what_a_receiver_rejects_is_counted_once(guarantee: Guarantee, settled: 
         peer="sink",
         address="orders",
         by_router=False,
+        untold=2 if settled else 0,
     )
 
 

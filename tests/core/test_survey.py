@@ -4,6 +4,7 @@ import attrs
 import pytest
 
 from router.core.ages import AGES_MOST
+from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.core.snapshot import (
     AGE_BOUNDS_SECONDS,
     ANONYMOUS,
@@ -20,7 +21,7 @@ from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import RELEASED, Rejected
 from router.model.steps import at_once
 from router.model.terminus import Role
-from router.routes.route import Endpoint, Guarantee, Route
+from router.routes.route import Endpoint, Guarantee, Route, Unroutable
 from router.service.merge import merge_cores
 from tests.support.fleet import Fleet
 from tests.support.play import Play, ReceiverEnd, SenderEnd
@@ -285,6 +286,53 @@ def test_a_sender_without_credit_waits_and_the_reason_is_named() -> None:
     stall = route_of(play).stall
     assert stall is not None
     assert stall.reason == "1 sender waits: nobody receives from it"
+
+
+def test_a_container_from_which_nobody_here_receives_is_idle() -> None:
+    play = Play(attrs.evolve(STALLING, from_=Endpoint("east")))
+    play.dial("east").answer_sender("orders")
+    survey(play)
+    play.wait(60)
+    assert route_of(play).stall is None
+    play.connect("in").attach_receiver("orders")
+    survey(play)
+    play.wait(60)
+    stall = route_of(play).stall
+    assert stall is not None
+    assert stall.reason == "1 sender waits: in gives no credit"
+    assert stall.deliveries == 0
+
+
+def test_a_sender_that_has_reached_its_limit_of_unsettled_deliveries_is_named_with_it() -> None:
+    limits = PeerLimits(unsettled_per_link=2)
+    rule = PolicyRule(name="all", send=("#",), receive=("#",), limits=limits)
+    play = Play(STALLING, policy=Policy((rule,)))
+    play.connect("lazy").attach_receiver("orders", credit=10)
+    play.connect("out").attach_sender("orders").send(b"one", b"two")
+    survey(play)
+    play.wait(30)
+    stall = route_of(play).stall
+    assert stall is not None
+    assert stall.reason == (
+        "2 deliveries wait: out has 2 unsettled deliveries, its limit (unsettled_per_link)"
+    )
+
+
+def test_what_was_rejected_and_went_to_dead_letters_is_counted_apart() -> None:
+    route = Route(
+        address="orders",
+        unroutable=Unroutable.DEAD_LETTER,
+        dead_letter=Endpoint("graveyard"),
+    )
+    play = Play(route)
+    receiver = play.connect("in").attach_receiver("orders", credit=10)
+    sender = play.connect("out").attach_sender("orders")
+    sender.send(b"one", settled=True)
+    sender.send(b"two")
+    receiver.update(*receiver.unsettled, state=Rejected(Condition("amqp:decode-error")))
+    rejection = route_of(play).rejection
+    assert rejection is not None
+    assert (rejection.count, rejection.untold) == (2, 1)
 
 
 def test_an_idle_sender_with_credit_does_not_wait() -> None:

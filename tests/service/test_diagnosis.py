@@ -8,8 +8,9 @@ import attrs
 import pytest
 
 from router.core.reach import sibling_name
-from router.core.snapshot import PeerRecord
-from router.routes.route import Guarantee, InDoubt, Route
+from router.core.snapshot import PeerRecord, Stall
+from router.net.journal import UNANSWERED
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route
 from router.routes.table import RoutingTable
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
@@ -196,6 +197,59 @@ def test_a_stall_says_what_waits_where_and_since_when() -> None:
         "is stalled: 3 deliveries wait: nobody receives from it; nothing has moved for 75 s"
     )
     assert "router trace 'orders'" in problem.advice
+
+
+def test_advice_for_senders_that_wait_does_not_point_to_deliveries() -> None:
+    stall = Stall(address="orders", seconds=75.0, reason="1 sender waits: nobody", deliveries=0)
+    advice = only(router_snapshot(route("orders", stall=stall))).advice
+    assert advice == "the senders have no credit; router trace 'orders' shows what happens"
+
+
+@pytest.mark.parametrize(
+    ("untold", "told"),
+    [
+        (0, "their senders have that outcome; "),
+        (12, "their senders had settled them: they were dropped; "),
+        (5, "5 had been settled by their senders and were dropped; the senders of the others"),
+    ],
+)
+def test_advice_says_whether_the_senders_of_what_was_rejected_know(untold: int, told: str) -> None:
+    found = rejecting(reason="", untold=untold)
+    assert only(router_snapshot(found)).advice.startswith(told)
+
+
+def test_advice_names_the_dead_letters_to_which_what_was_rejected_went() -> None:
+    table = RoutingTable((Route(address="orders", dead_letter=Endpoint("graveyard", "dead")),))
+    found = rejecting(reason="", untold=12)
+    snapshot = attrs.evolve(router_snapshot(found), routes=RouteList.of(table, (found,)))
+    assert only(snapshot).advice.startswith(
+        "their senders had settled them: they went to the dead letters at graveyard/dead; "
+    )
+
+
+def test_a_link_that_fails_at_two_workers_is_one_problem() -> None:
+    failing = uplink("paused", "amqp:not-found: no queue")
+    assert only(router_snapshot(route("orders", uplinks=(failing, failing)))).subject == "route"
+
+
+def test_a_reason_of_the_journal_is_told_once_for_all_workers_that_have_it() -> None:
+    full = JournalRecord(trouble="No space left on device", records=0, durable=0, waiting_octets=0)
+    snapshot = router_snapshot()
+    workers = tuple(worker_snapshot(number, journal=full) for number in (1, 2))
+    assert only(attrs.evolve(snapshot, workers=workers)).name == "of the router"
+    lone = (workers[0], worker_snapshot(2))
+    assert only(attrs.evolve(snapshot, workers=lone)).name == "of worker 1"
+    assert reasons_not_ready(attrs.evolve(snapshot, workers=workers)) == (
+        "the journal cannot write: No space left on device",
+    )
+
+
+def test_the_reason_of_a_journal_that_does_not_answer_is_that_of_its_process() -> None:
+    silent = JournalRecord(trouble=UNANSWERED, records=0, durable=0, waiting_octets=0)
+    snapshot = attrs.evolve(
+        router_snapshot(), workers=(worker_snapshot(journal=silent),), journal_trouble="it is full"
+    )
+    assert reasons_not_ready(snapshot) == ("the journal cannot write: it is full",)
 
 
 def test_a_stall_at_one_address_of_a_pattern_names_the_address() -> None:

@@ -239,6 +239,7 @@ async def test_a_route_of_which_a_delivery_was_rejected_lately_says_so() -> None
         "peer": "west",
         "address": "lately",
         "by_router": False,
+        "untold": 0,
     }
     assert overview["routes"][2]["rejection"]["count"] == 12
     assert [each["name"] for each in overview["status"]["problems"]] == ["lately"]
