@@ -166,6 +166,9 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
     ]
     if status.get("queued"):
         facts.append(f"{show_count(status['queued'])} queued")
+    restarts = sum(each.get("restarts", 0) for each in status["workers"])
+    if restarts:
+        facts.append(f"{restarts} worker restart{'' if restarts == 1 else 's'}")
     if status["in_doubt"]:
         facts.append(f"{show_count(status['in_doubt'])} in doubt")
     line.append("  " + ", ".join(facts))

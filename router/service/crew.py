@@ -10,6 +10,7 @@ import trio
 from router.service.assembly import Assembly
 from router.service.config import RouterConfig
 from router.service.control import Control, LocalControl
+from router.service.lives import WorkerLives
 from router.service.worker import Worker
 
 
@@ -27,6 +28,10 @@ class Crew(Interface):
     @property
     def connection_count(self) -> int:
         """Number of connections."""
+
+    @property
+    def lives(self) -> Sequence[WorkerLives]:
+        """What became of the workers' processes; none: the only worker is this process."""
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Starts the workers; returns when every worker is up.
@@ -91,6 +96,11 @@ class Soloist:
     def connection_count(self) -> int:
         """As ``Crew`` says."""
         return self.worker.plane.connection_count
+
+    @property
+    def lives(self) -> Sequence[WorkerLives]:
+        """As ``Crew`` says."""
+        return ()
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begins to work, as ``Crew`` says."""

@@ -41,6 +41,9 @@ NOBODY_SECONDS: Final = 60.0
 REJECTED_SECONDS: Final = 300.0
 """How long a rejection is reported as a problem."""
 
+RESTARTED_SECONDS: Final = 300.0
+"""How long the death of a worker is reported as a problem."""
+
 BROKEN_MOST: Final = 50
 """Lines that say what is broken."""
 
@@ -154,6 +157,44 @@ def _silent_workers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             text="does not answer",
             advice="see the log for worker lines; what follows leaves it out",
         )
+
+
+def _absent_workers(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Workers whose process has died, and has no successor yet."""
+    for lives in snapshot.lives:
+        if lives.is_up or lives.ended_at is None or snapshot.is_draining:
+            continue
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="worker",
+            name=str(lives.worker),
+            text=f"died {_ago(snapshot, lives.ended_at)}: {lives.reason}; it is started again",
+            advice="see the log for worker lines; its connections are closed, and its peers dial"
+            " again; what it has counted is lost",
+        )
+
+
+def _restarted_workers(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Workers whose process died lately: totals that include them do not go back further."""
+    for lives in snapshot.lives:
+        if not lives.is_up or lives.ended_at is None:
+            continue
+        if snapshot.at - lives.ended_at > RESTARTED_SECONDS:
+            continue
+        times = "once" if lives.ends == 1 else f"{lives.ends} times"
+        ago = _ago(snapshot, lives.ended_at)
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="worker",
+            name=str(lives.worker),
+            text=f"has died {times}, last {ago}: {lives.reason}; a new process has taken its place",
+            advice="see the log for worker lines; its totals count from then on, so totals of"
+            " senders and receivers at different workers may differ",
+        )
+
+
+def _ago(snapshot: RouterSnapshot, at: float) -> str:
+    return f"{show_seconds(max(0.0, snapshot.at - at))} ago"
 
 
 def _listeners(snapshot: RouterSnapshot) -> Iterator[Problem]:
@@ -429,6 +470,8 @@ def _paused(snapshot: RouterSnapshot) -> Iterator[Problem]:
 _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _draining,
     _silent_workers,
+    _absent_workers,
+    _restarted_workers,
     _listeners,
     _journal,
     _ledger,

@@ -60,6 +60,7 @@ from router.service.cursor import (
     write_positions,
 )
 from router.service.difference import Difference
+from router.service.lives import WorkerLives
 from router.service.merge import merge_containers, merge_cores
 from router.service.rehearsal import FindRecord
 from router.service.route_list import RouteList
@@ -130,6 +131,10 @@ class Steering(Interface):
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
 
     @property
+    def lives(self) -> Sequence[WorkerLives]:
+        """What became of the workers' processes; none: the only worker is this process."""
+
+    @property
     def table(self) -> RoutingTable:
         """The routing table in force."""
 
@@ -161,6 +166,7 @@ class RouterSnapshot:
         at: time of the snapshot, in seconds since 1970.
         silent: numbers of workers that did not answer.
         journal_trouble: why the journal cannot be opened; None: it can, or there is none.
+        lives: what became of the workers' processes, if there are several.
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
         containers: merged records of all workers, in the order of the file.
@@ -181,6 +187,7 @@ class RouterSnapshot:
     containers: tuple[ContainerRecord, ...]
     ledger_trouble: str | None = None
     journal_trouble: str | None = None
+    lives: tuple[WorkerLives, ...] = ()
 
 
 @attrs.frozen
@@ -281,6 +288,7 @@ class RouterControl:
             containers=survey.containers,
             ledger_trouble=steering.ledger_trouble,
             journal_trouble=steering.journal_trouble,
+            lives=tuple(steering.lives),
         )
 
     def _is_fresh(self, survey: _Survey) -> bool:

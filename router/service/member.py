@@ -25,6 +25,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -39,6 +40,7 @@ from router.links.backoff import pause_seconds
 from router.service import errands
 from router.service.channel import Channel, Question, Result, send_socket
 from router.service.errands import Duty, WorkerReport
+from router.service.lives import WorkerLives
 from router.service.placement import Load
 
 STABLE_SECONDS: Final = 60.0
@@ -112,6 +114,9 @@ class Member:
     _has_parcels: trio.Event = attrs.field(factory=trio.Event, init=False)
     _underway: deque[str | None] = attrs.field(factory=deque, init=False)
     _handed: int = attrs.field(default=0, init=False)
+    _ends: int = attrs.field(default=0, init=False)
+    _ended_at: float | None = attrs.field(default=None, init=False)
+    _end_reason: str | None = attrs.field(default=None, init=False)
     _failures: int = attrs.field(default=0, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -136,6 +141,17 @@ class Member:
         if source is None:
             return 0
         return self.report.sources.get(source, 0) + self._underway.count(source)
+
+    @property
+    def lives(self) -> WorkerLives:
+        """What became of its processes."""
+        return WorkerLives(
+            worker=self.number,
+            is_up=self.is_up,
+            ends=self._ends,
+            ended_at=self._ended_at,
+            reason=self._end_reason,
+        )
 
     async def run(self) -> None:
         """Keeps a process alive until the member is retired."""
@@ -170,13 +186,12 @@ class Member:
             self.kill()  # if the worker is still alive, the supervisor is ending
             self._doors.close()
         self._process = None
+        reason = self.error or _describe_end(code)
         log = self._log.info if self.is_retired else self._log.error
-        log(
-            "worker.ended",
-            worker=self.number,
-            process=process.pid,
-            reason=self.error or _describe_end(code),
-        )
+        log("worker.ended", worker=self.number, process=process.pid, reason=reason)
+        if not self.is_retired:
+            self._ends += 1
+            self._ended_at, self._end_reason = time.time(), reason
         was_up, self.stage = self.is_up, Stage.DOWN
         self.is_open = False
         self._failures += 1

@@ -341,6 +341,12 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
         [(names, vitals.open_files) for names, vitals in workers],
     )
     yield _counter(
+        "router_worker_restarts",
+        "Processes of the worker that have died; its other counters begin anew with each.",
+        labels,
+        [((str(lives.worker),), lives.ends) for lives in snapshot.lives],
+    )
+    yield _counter(
         "router_log_lost_lines",
         "Log lines of the worker that could not be written.",
         labels,

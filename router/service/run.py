@@ -51,6 +51,7 @@ from router.service.journal import (
     needs_journal,
     remembering,
 )
+from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
@@ -406,6 +407,11 @@ class _Steering:
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
         keeper = self._journals.get(Store.JOURNAL)
         return None if keeper is None else keeper.trouble
+
+    @property
+    def lives(self) -> Sequence[WorkerLives]:
+        """What became of the workers' processes; none: the only worker is this process."""
+        return self.crew.lives
 
     @property
     def table(self) -> RoutingTable:

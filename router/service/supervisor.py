@@ -33,6 +33,7 @@ from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
 from router.service.errands import Duty
+from router.service.lives import WorkerLives
 from router.service.member import Member, Parcel, Stage
 from router.service.placement import least_loaded, share_out
 from router.service.proxy import RemoteControl
@@ -115,6 +116,11 @@ class Supervisor:
     def connection_count(self) -> int:
         """As ``Crew`` says."""
         return sum(member.load.connections for member in self._up)
+
+    @property
+    def lives(self) -> Sequence[WorkerLives]:
+        """As ``Crew`` says."""
+        return tuple(member.lives for member in self._members)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Starts the workers, as ``Crew`` says."""

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.snapshot import PeerRecord
 from router.service.control import JournalRecord, LoginRecord
+from router.service.lives import WorkerLives
 from router.service.metrics import render
 from tests.reference.text import code, page, table
 from tests.support.fleets import container, listener, route, router_snapshot, worker_snapshot
@@ -22,6 +23,7 @@ def families() -> Iterator[Metric]:
         snapshot,
         core=attrs.evolve(snapshot.core, peers=(PeerRecord(container="east", is_configured=True),)),
         workers=(worker_snapshot(1, journal=journal, logins=logins),),
+        lives=(WorkerLives(worker=1, is_up=True, ends=1),),
     )
     yield from text_string_to_metric_families(render(snapshot).decode())
 

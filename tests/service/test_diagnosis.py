@@ -25,6 +25,7 @@ from router.service.diagnosis import (
     stalls,
 )
 from router.service.fleet import RouterSnapshot
+from router.service.lives import WorkerLives
 from router.service.route_list import RouteList
 from tests.support.fleets import (
     container,
@@ -230,6 +231,29 @@ def test_advice_names_the_dead_letters_to_which_what_was_rejected_went() -> None
 def test_a_link_that_fails_at_two_workers_is_one_problem() -> None:
     failing = uplink("paused", "amqp:not-found: no queue")
     assert only(router_snapshot(route("orders", uplinks=(failing, failing)))).subject == "route"
+
+
+# Workers that die
+
+DEAD = WorkerLives(worker=2, is_up=False, ends=1, ended_at=4990.0, reason="signal SIGKILL")
+
+
+def test_a_worker_that_died_is_a_problem_while_it_is_away_and_for_a_while_afterwards() -> None:
+    problem = only(router_snapshot(lives=(DEAD,)))
+    assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "worker", "2")
+    assert problem.text == "died 10 s ago: signal SIGKILL; it is started again"
+    back = attrs.evolve(DEAD, is_up=True, ends=2)
+    problem = only(router_snapshot(lives=(back,)))
+    assert problem.severity is Severity.WARNING
+    assert problem.text == (
+        "has died 2 times, last 10 s ago: signal SIGKILL; a new process has taken its place"
+    )
+    assert diagnose(router_snapshot(lives=(attrs.evolve(back, ended_at=4000.0),))) == ()
+
+
+def test_a_worker_that_is_started_for_the_first_time_is_no_problem() -> None:
+    fresh = WorkerLives(worker=2, is_up=False)
+    assert diagnose(router_snapshot(lives=(fresh, attrs.evolve(fresh, is_up=True)))) == ()
 
 
 def test_a_reason_of_the_journal_is_told_once_for_all_workers_that_have_it() -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,33 @@ async def test_a_dead_worker_is_replaced_and_its_clients_find_the_others(tmp_pat
                 await one.wait_until(lambda: one.outcomes["Accepted"] == 1)
                 await two.wait_until(lambda: two.outcomes["Accepted"] == 1)
             assert sorted(sink.bodies) == [b"a", b"b"]
+
+
+async def test_the_status_says_that_a_worker_died_and_how_often(tmp_path: Path) -> None:
+    admin = free_port()
+    with running_router(FILE.replace("admin: off", f'admin: "127.0.0.1:{admin}"'), tmp_path) as one:
+        for times in (1, 2):
+            kill(processes(one)[2])
+            with trio.fail_after(90):
+                while True:
+                    status = await trio.to_thread.run_sync(read_status, admin)
+                    restarts = {each["worker"]: each["restarts"] for each in status["workers"]}
+                    if restarts.get(2) == times:
+                        break
+                    assert restarts.get(1, 0) == 0
+                    await trio.sleep(0.05)
+            (told,) = [each for each in status["problems"] if "signal SIGKILL" in each["text"]]
+            assert (told["subject"], told["name"]) == ("worker", "2")
+            assert ("once" if times == 1 else "2 times") in told["text"]
+            with trio.fail_after(90):
+                while len(lines(one, "worker.started")) < 2 + times:
+                    await trio.sleep(0.05)
+
+
+def read_status(admin: int) -> Any:
+    """Asks the router for its status."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/api/v1/status", timeout=30) as answer:
+        return json.load(answer)
 
 
 async def test_workers_end_with_their_supervisor_and_a_new_one_serves_again(tmp_path: Path) -> None:

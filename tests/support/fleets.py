@@ -39,6 +39,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
+from router.service.lives import WorkerLives
 from router.service.rehearsal import FindRecord
 from router.service.route_list import RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
@@ -319,6 +320,7 @@ class FakeSteering:
     required_containers: Sequence[str] = ()
     ledger_trouble: str | None = None
     journal_trouble: str | None = None
+    lives: Sequence[WorkerLives] = ()
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     reloads: int = 0

@@ -85,9 +85,11 @@ def located(view: type[Any], worker: int, record: attrs.AttrsInstance) -> Any:
 
 def worker_views(snapshot: RouterSnapshot) -> tuple[WorkerView, ...]:
     """Returns the views of the workers."""
+    ends = {lives.worker: lives.ends for lives in snapshot.lives}
     return tuple(
         WorkerView(
             worker=worker.worker,
+            restarts=ends.get(worker.worker, 0),
             express=worker.express,
             **_shared_fields(worker.vitals, WorkerView),
         )

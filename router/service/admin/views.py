@@ -45,6 +45,8 @@ class WorkerView:
 
     Attributes:
         process: id of its process.
+        uptime_seconds: since its process was started; its totals count from then on.
+        restarts: how many of its processes have died.
         express: the express lane it uses: cython, or off.
         lag_seconds: the worst lag of its event loop during the last 10 s.
     """
@@ -57,6 +59,7 @@ class WorkerView:
     open_files: int
     lag_seconds: float
     express: str
+    restarts: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -120,7 +123,7 @@ class RouteView:
         payload_octets: kept until outcomes are known.
         oldest_seconds: age of the oldest unsettled delivery.
         ages: unsettled deliveries by age: up to 0.1 s, 1 s, 5 s, 15 s, 1 min, 5 min, 1 h, older.
-        received, sent: totals since the router was started.
+        received, sent: totals since the router, or a worker that died meanwhile, was started.
         rates: over the last seconds; null: not known yet.
         rejection: how many deliveries were rejected, the last of them by whom and why; null: none.
     """
