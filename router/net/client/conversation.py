@@ -43,6 +43,9 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 15.0
 """For TCP and TLS of one attempt; the engine gives the open as long."""
 
+OPEN_SECONDS: Final = 1.0
+"""A connection has this long to open even if less is left of the patience."""
+
 BROKEN_SECONDS: Final = 1.0
 """How long to read on when nothing can be written any more: the last word may be under way."""
 
@@ -117,6 +120,7 @@ class Conversation:
     _current: "_Connection | None" = attrs.field(default=None, init=False)
     _opened_at: float | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _limit: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> None:
         """Converses until the machine is done, or ``finish`` was called.
@@ -130,7 +134,14 @@ class Conversation:
         with self._scope:
             while not self._is_over():
                 progress = self.machine.report.progress
-                reason = await self._one_connection()
+                since = trio.current_time() if failing_since is None else failing_since
+                until = since + self.dialing.patience_seconds
+                self._limit = trio.CancelScope()
+                self._limit.deadline = max(until, trio.current_time() + OPEN_SECONDS)
+                patience = max(OPEN_SECONDS, self.dialing.patience_seconds)
+                reason = f"no connection within {patience:g} s"
+                with self._limit:
+                    reason = await self._one_connection()
                 if self._is_over():
                     return
                 self.dialing.on_lost(reason)
@@ -140,7 +151,7 @@ class Conversation:
                     self._opened_at is not None and stood >= self.dialing.patience_seconds
                 )
                 if served or failing_since is None:
-                    failing_since = now
+                    failing_since = now if served else since
                     failures = 0
                 failures += 1
                 pause = pause_seconds(
@@ -163,6 +174,7 @@ class Conversation:
         """Records that the connection stands."""
         self.is_opened = True
         self._opened_at = trio.current_time()
+        self._limit.deadline = math.inf
 
     def wake(self) -> None:
         """Makes the machine look for more to send, after a change outside of it."""

@@ -173,8 +173,8 @@ class SendingLink:
             return f"it waits for the outcome of {len(self._unsettled):,} that were sent"
         if self._credit == 0:
             return (
-                f"it has no credit: nobody receives from '{self.address}',"
-                " or its receivers have no credit"
+                f"it has no credit: nobody receives from '{self.address}', its receivers have no"
+                " credit, or its route is paused or waits for the journal (see router status)"
             )
         return None
 
