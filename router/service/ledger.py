@@ -39,7 +39,7 @@ ADMISSION_SECONDS: Final = 10.0
 """How long a starting worker waits for the journal before it serves what needs none."""
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long a stopping worker waits for its last records to be durable."""
+"""How long a stopping worker waits for its last records to be durable, at most."""
 
 _NANOSECONDS: Final = 1_000_000_000
 

@@ -51,7 +51,16 @@ from router.service.placement import HOME
 from router.wire.protocols import load_engines
 
 CLOSE_SECONDS: Final = 5.0
-"""How long a draining worker waits for its peers to answer the close."""
+"""How long a draining worker waits for its peers to answer the close, at most."""
+
+_CLOSE_SHARE: Final = 0.25
+"""Part of the time of a drain that is kept for that."""
+
+_CLOSE_LEAST_SECONDS: Final = 0.5
+"""Time for that even if there is none to drain: the reason is to reach peers that read."""
+
+_RECORD_SHARE: Final = 0.2
+"""Part of that time that is kept for the last records to be durable."""
 
 _LOOK_SECONDS: Final = 0.05
 """How often a draining worker checks whether it is done."""
@@ -237,20 +246,24 @@ class Worker:
         self._is_draining = True
         self._handshakes.cancel()
         self.plane.carry_out(self.core.drain(self.plane.clock()))
-        with trio.move_on_after(self.assembly.config.router.drain_seconds) as patience:
+        seconds = self.assembly.config.router.drain_seconds
+        closing = max(min(CLOSE_SECONDS, _CLOSE_SHARE * seconds), _CLOSE_LEAST_SECONDS)
+        ends_at = trio.current_time() + max(seconds, closing)
+        with trio.move_on_at(ends_at - closing) as patience:
             while not self.core.is_drained:
                 await trio.sleep(_LOOK_SECONDS)
         for connector in self.connectors.values():
             connector.stop()
         for connection in tuple(self.plane.switchboard.connections.values()):
             self.plane.close(connection, SHUTTING_DOWN)
-        with trio.move_on_after(CLOSE_SECONDS):
+        with trio.move_on_at(ends_at - _RECORD_SHARE * closing):
             await self.plane.wait_empty()
         self.core.abandon()
         self.plane.switchboard.log_notices()
         for port in (self.ledger, self._archive):
             if port is not None:
-                await close_ledger(port)
+                with trio.move_on_at(ends_at):
+                    await close_ledger(port)
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
 

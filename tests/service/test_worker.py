@@ -18,11 +18,13 @@ from router.model.condition import (
     FRAMING_ERROR,
     RESOURCE_LIMIT_EXCEEDED,
 )
+from router.model.events import DeliveriesReceived, Event
+from router.net.dataplane import DataPlane
 from router.net.listener import Listeners
 from router.service.assembly import named_listeners
 from router.service.config import RouterConfig, read
 from router.service.worker import Worker, make_worker
-from tests.support.clients import receiving, sending
+from tests.support.clients import Receiver, receiving, receiving_as, sending
 from tests.support.cuttable import cuttable
 from tests.support.planes import dial, papers, receive_exactly, receive_rest, receive_some
 
@@ -360,6 +362,43 @@ async def test_draining_finishes_what_is_under_way_and_closes_with_the_reason() 
         assert source.closed.condition.description == "the router is shutting down"
         assert source.outcomes == {"Accepted": len(sink.bodies)}
         assert not source.sent
+
+
+class Silent(Receiver):
+    """Receives, and says nothing."""
+
+    def react(self, event: Event) -> None:
+        if isinstance(event, DeliveriesReceived):
+            self.bodies += [delivery.payload for delivery in event.deliveries]
+        else:
+            Receiver.react(self, event)
+
+
+async def test_a_drain_takes_no_longer_than_it_may_though_peers_do_not_answer_the_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = BASIC.replace("admin: off", "admin: off, drain_seconds: 4")
+    async with (
+        running(text) as router,
+        receiving_as(Silent, router.address, "orders") as sink,
+        sending(router.address, "orders", numbered(5)),
+    ):
+        await sink.wait_until(lambda: len(sink.bodies) == 5)
+        monkeypatch.setattr(DataPlane, "wait_empty", lambda _: trio.sleep_forever())
+        began = trio.current_time()
+        assert not await router.worker.drain()
+        assert 2.5 < trio.current_time() - began < 4.5
+
+
+async def test_a_drain_takes_no_longer_than_it_may_though_the_journal_is_away(
+    tmp_path: Path,
+) -> None:
+    text = BASIC.replace("admin: off", f"admin: off, drain_seconds: 2, state: {tmp_path}")
+    text = text.replace('{address: "#"}', '{address: "#", guarantee: exactly-once}')
+    async with running(text) as router:
+        began = trio.current_time()
+        assert await router.worker.drain()
+        assert 1.9 < trio.current_time() - began < 3.0
 
 
 async def test_a_socket_that_comes_while_draining_is_closed() -> None:

@@ -162,7 +162,8 @@ class Router(Placed):
     drain_seconds: float = option(
         Seconds(),
         default=30.0,
-        help="how long a draining router lets deliveries finish before it leaves them unsettled",
+        help="how long a drain may take: deliveries finish, then connections are closed; what is"
+        " not finished stays unsettled",
     )
     wait_for: tuple[str, ...] = option(
         ListOf(Text(), "container"),
