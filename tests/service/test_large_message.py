@@ -44,15 +44,19 @@ def test_a_message_larger_than_memory_passes_in_parts(tmp_path: Path, octets: in
     with running_router(FILE, tmp_path) as router:
         idle_octets = router.resident_octets()
         receiver = client(router, "receive", "--count", "2")
-        account(client(router, "send", "--count", "1", "--size", "1"))  # now it is attached
-        receiver.send_signal(signal.SIGSTOP)
-        sender = client(router, "send", "--count", "1", "--size", str(octets))
-        while router.resident_octets() < idle_octets + (8 << 20):
-            assert sender.poll() is None
-            time.sleep(0.01)
-        time.sleep(1)  # what the sender may send meanwhile piles up in the router
-        receiver.send_signal(signal.SIGCONT)
-        sent, received = account(sender), account(receiver)
+        try:
+            account(client(router, "send", "--count", "1", "--size", "1"))  # now it is attached
+            receiver.send_signal(signal.SIGSTOP)
+            sender = client(router, "send", "--count", "1", "--size", str(octets))
+            while router.resident_octets() < idle_octets + (8 << 20):
+                assert sender.poll() is None
+                time.sleep(0.01)
+            time.sleep(1)  # what the sender may send meanwhile piles up in the router
+            receiver.send_signal(signal.SIGCONT)
+            sent, received = account(sender), account(receiver)
+        finally:
+            receiver.kill()  # stopped, it would end by no other signal
+            receiver.wait(30)
         assert sent["outcomes"] == {"accepted": 1}
         assert received["outcomes"] == {"accepted": 2}
         assert int(str(sent["octets"])) < int(str(received["octets"]))
