@@ -10,7 +10,7 @@ suspended link, *older*, if the attach asks for a new link in its place.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import attrs
@@ -43,6 +43,7 @@ from router.model.condition import (
     Condition,
 )
 from router.model.events import LinkAttached
+from router.model.identity import LinkId
 from router.model.terminus import (
     ALL_OUTCOMES,
     OPEN,
@@ -111,16 +112,21 @@ class Attacher:
         self._resumer = resumer
         self._make_token = make_token
         self.is_draining = False
+        self.chosen: dict[LinkId, tuple[Place, Mapping[object, object]]] = {}
 
-    def requested(self, connection: Connection, event: LinkAttached) -> None:
-        """Answers a peer's attach."""
-        key = LinkKey(
+    def key_of(self, connection: Connection, event: LinkAttached) -> LinkKey:
+        """Returns what identifies the link that a peer attaches (§2.6.1)."""
+        return LinkKey(
             connection.user,
             connection.container,
             connection.guest or event.name,
             event.role,
             connection.vhost,
         )
+
+    def requested(self, connection: Connection, event: LinkAttached) -> None:
+        """Answers a peer's attach."""
+        key = self.key_of(connection, event)
         refusal = self._find_fault(connection, event) or self._find_late(key, event)
         if refusal is None:
             stolen = self._steal(key)
@@ -131,15 +137,20 @@ class Attacher:
                 refusal = self._attach_outgoing(connection, key, event)
             if stolen is not None:
                 self._keep_stolen(*stolen)
+        self.chosen.pop(event.link, None)
         if refusal is not None:
-            self._turn.order_connection(connection, RefuseLink(event.link, refusal))
-            self._notices.add(
-                "link.refused",
-                connection=connection.id,
-                container=connection.container,
-                link=event.name,
-                condition=str(refusal),
-            )
+            self.refuse(connection, event, refusal)
+
+    def refuse(self, connection: Connection, event: LinkAttached, reason: Condition) -> None:
+        """Refuses a link that a peer attaches (§2.6.3)."""
+        self._turn.order_connection(connection, RefuseLink(event.link, reason))
+        self._notices.add(
+            "link.refused",
+            connection=connection.id,
+            container=connection.container,
+            link=event.name,
+            condition=str(reason),
+        )
 
     def _find_fault(self, connection: Connection, event: LinkAttached) -> Condition | None:
         """Returns the condition that forbids such a link; None: it is allowed."""
@@ -185,6 +196,19 @@ class Attacher:
         reason = Condition(STOLEN, "attached again elsewhere")
         self._detacher.detach(older, reason, keeping=NEVER_EXPIRES)
         return older, connection
+
+    def end_older(self, key: LinkKey) -> None:
+        """Ends the link that an attach with other filters replaces, and its uplinks."""
+        older = self._registry.attached.get(key)
+        found = [] if older is None else [older]
+        for link in (*found, *self._registry.kept(key)):
+            node = self._registry.node_of(link) if isinstance(link, OutgoingLink) else None
+            if link is older:
+                self._detacher.detach(link, Condition(STOLEN, "attached again elsewhere"))
+            else:
+                self._detacher.expire(link)
+            if node is not None and node.key.reader is not None and not node.outgoing:
+                self._uplinks.remove(node)
 
     def _keep_stolen(self, link: Link, connection: Connection | None) -> None:
         """Keeps a stolen link, until it expires, that the stealing attach does not resume.
@@ -449,6 +473,9 @@ class Attacher:
         assert asked is not None
         address = asked.address
         may_be_late = self._may_be_late(connection, event)
+        chosen, applied = self.chosen.get(event.link, (None, {}))
+        if chosen is not None:
+            address = None  # another source than that of any link that is kept
         kept, older = self._find_kept(key, address, asked.dynamic, may_be_late=may_be_late)
         if isinstance(kept, OutgoingLink):
             denied = self._denial(connection, Operation.RECEIVE, kept.address) or _routeless(kept)
@@ -458,9 +485,9 @@ class Attacher:
                 kept.unconfirmed = Unconfirmed(has_map=event.unsettled is not None, older=older)
             self._resume_outgoing(connection, kept, event)
             return None
-        if address is None and not asked.dynamic:
+        if asked.address is None and not asked.dynamic:
             return Condition(INVALID_FIELD, "a source needs an address, or dynamic")
-        place = self.enter(connection, address, Operation.RECEIVE, dynamic=asked.dynamic)
+        place = chosen or self.enter(connection, address, Operation.RECEIVE, dynamic=asked.dynamic)
         if isinstance(place, Condition):
             return place
         node = self._registry.node(place.key, place.route, place.match)
@@ -477,6 +504,7 @@ class Attacher:
                 else None
             ),
             distribution_mode="copy" if node.is_multicast else "move",
+            filters=applied or None,
             default_outcome=asked.default_outcome,
             outcomes=ALL_OUTCOMES,
         )

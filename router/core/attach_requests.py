@@ -12,6 +12,7 @@ from router.links.attaches import AttachNumber, properties_of
 from router.links.link import Connection, OutgoingLink
 from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink
+from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import LinkId
 from router.model.terminus import (
     ADDRESSES,
@@ -25,6 +26,7 @@ from router.model.terminus import (
     Target,
 )
 from router.routes.route import Guarantee, Route
+from router.wire.v1_0.types import decode_value
 
 
 class AttachRequests:
@@ -95,6 +97,17 @@ class AttachRequests:
             failover_seconds=settings.failover_seconds,
         )
 
+    def find_ignored(self, uplink: Uplink, source: Source | None) -> Condition | None:
+        """Returns why a link is given up whose container leaves out filters of ours (§3.5.3)."""
+        names = uplink.terms.filter_names
+        if uplink.role is Role.SENDER or not names or is_sibling_name(uplink.container):
+            return None
+        applied = {str(name) for name in (source and source.filters) or ()}
+        ignored = [name for name in names if name not in applied]
+        if not ignored:
+            return None
+        return Condition(NOT_IMPLEMENTED, f"the filter {', '.join(ignored)} is not applied")
+
     def _with_map(self, uplink: Uplink, command: AttachLink, frame_octets: int) -> AttachLink:
         """Asks for a terminus that outlives connections, and returns what is unsettled."""
         policy, seconds = ExpiryPolicy.CONNECTION_CLOSE, self._settings.expiry_seconds
@@ -128,10 +141,16 @@ def _attach_sender(
         name=uplink.name,
         role=Role.SENDER,
         source=Source(address=uplink.node.key.address, outcomes=ALL_OUTCOMES),
-        target=Target(address=uplink.address if uplink.names is None else None),
+        target=Target(
+            address=uplink.address if uplink.names is None else None,
+            capabilities=uplink.terms.capabilities,
+        ),
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
-        properties=_declaring(route, capabilities) | _announcing(uplink) | _spreading(uplink),
+        properties=_declaring(route, capabilities)
+        | _announcing(uplink)
+        | _spreading(uplink)
+        | _asked(uplink),
     )
 
 
@@ -144,12 +163,19 @@ def _attach_receiver(
         link=link,
         name=uplink.name,
         role=Role.RECEIVER,
-        source=Source(address=uplink.address, outcomes=ALL_OUTCOMES),
+        source=Source(
+            address=uplink.address,
+            outcomes=ALL_OUTCOMES,
+            filters=_filters(uplink) if capabilities.filters else None,
+            capabilities=uplink.terms.capabilities,
+        ),
         target=Target(address=None if route.pulls_many else uplink.node.key.address),
         # asked for plainly: some brokers take "mixed" as leave to settle everything
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
-        properties=_declaring(route, capabilities) | _subscribing(uplink, capabilities),
+        properties=_declaring(route, capabilities)
+        | _subscribing(uplink, capabilities)
+        | _asked(uplink),
     )
 
 
@@ -169,6 +195,21 @@ def _announcing(uplink: Uplink) -> dict[object, object]:
     """Returns the link properties that tell a sibling what a link brings."""
     is_dead_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
     return {DEAD_LETTERS: True} if is_dead_letters else {}
+
+
+def _filters(uplink: Uplink) -> dict[object, object] | None:
+    """Returns the filters of an uplink; its route's go before its receiver's."""
+    return {**(uplink.node.filters or {}), **_map_in(uplink.terms.filters)} or None
+
+
+def _asked(uplink: Uplink) -> dict[object, object]:
+    """Returns the link properties that the route's endpoint names."""
+    return _map_in(uplink.terms.properties)
+
+
+def _map_in(octets: bytes) -> dict[object, object]:
+    found: dict[object, object] = decode_value(octets)[0] if octets else {}
+    return found
 
 
 def _declaring(route: Route, capabilities: Capabilities) -> dict[object, object]:

@@ -15,6 +15,7 @@ that carries orders out in their order and hands events over one batch at a time
 import random as random_numbers
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from router.core.archive import ArchiveRecords, ToSections
@@ -114,6 +115,7 @@ class Core:
         self._announcer = parts.announcer
         self._attacher = parts.attacher
         self._detacher = parts.detacher
+        self._filtering = parts.filtering
         self._forwarder = parts.forwarder
         self._governor = parts.governor
         self._granter = parts.granter
@@ -297,6 +299,7 @@ class Core:
         """Puts a new routing table into force; only what differs is touched."""
         self._turn.begin(now)
         self._parts.reloader.configure(table)
+        self._filtering.review()
         self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
         return self._end_turn()
 
@@ -385,7 +388,7 @@ class Core:
 
     def _end_turn(self) -> list[Order]:
         turn = self._turn
-        for connection, event in self._announcer.take_ready():
+        for connection, event in chain(self._filtering.take_ready(), self._announcer.take_ready()):
             if not connection.is_gone:
                 self._events.act(connection, event)
         self._watchers.expect()

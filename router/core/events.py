@@ -19,6 +19,7 @@ from router.core.announce import Announcer
 from router.core.attach import Attacher
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.filtering import Filtering
 from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.lanes import Lanes
@@ -83,6 +84,7 @@ class Events:
     _announcer: Announcer
     _attacher: Attacher
     _detacher: Detacher
+    _filtering: Filtering
     _forwarder: Forwarder
     _governor: Governor
     _granter: Granter
@@ -150,9 +152,12 @@ class Events:
 
     def _consider(self, connection: Connection, event: Event) -> None:
         """Handles an event, unless its link's attach waits."""
-        if not self._restore_wait.holds(connection, event):
-            if not self._announcer.holds(connection, event):
-                self.act(connection, event)
+        if not (
+            self._restore_wait.holds(connection, event)
+            or self._filtering.holds(connection, event)
+            or self._announcer.holds(connection, event)
+        ):
+            self.act(connection, event)
 
     def release_waiting(self) -> None:
         """Handles the events that waited for the journal's unsettled deliveries."""
@@ -227,6 +232,7 @@ class Events:
         self._memories.left(connection)
         for each in (connection, *self._guests.of(connection)):
             each.is_gone = True
+            self._filtering.connection_lost(each)
             self._detacher.connection_lost(each)
             self._granter.connection_lost(each)
 

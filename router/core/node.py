@@ -7,7 +7,7 @@ in the turn in which it came.
 
 import enum
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from hashlib import blake2s
 
 import attrs
@@ -35,11 +35,13 @@ class NodeKey:
 
     Attributes:
         container: set for dead letters on their way to that container.
+        reader: set for a receiver with filters of its own, which shares the node with nobody.
     """
 
     address: str
     direction: Direction = Direction.MEETING
     container: str | None = None
+    reader: str | None = None
 
 
 @attrs.frozen
@@ -101,6 +103,8 @@ class Node:
             these receivers would miss it.
         awaited: watchers (``watch``) just informed of the address, which are about to attach. A
             multicast waits for them, and so do deliveries without another receiver.
+        filters: those that its receiver asks its containers for (``filtering``).
+        is_sought: that receiver waits for their answer.
         message_limit: octets of the largest message that every receiver accepts; 0: no limit.
         expiry: the earliest expiry of a queued delivery.
         width: sum (multicast: minimum) of the receivers' last grants.
@@ -139,6 +143,8 @@ class Node:
     returning: set[object] = attrs.field(factory=set, init=False)
     pending: set[object] = attrs.field(factory=set, init=False)
     awaited: set[object] = attrs.field(factory=set, init=False)
+    filters: Mapping[object, object] | None = attrs.field(default=None, init=False)
+    is_sought: bool = attrs.field(default=False, init=False)
     width: int = attrs.field(default=0, init=False)
     message_limit: int = attrs.field(default=0, init=False)
     expiry: Alarm | None = attrs.field(default=None, init=False)

@@ -17,6 +17,7 @@ from router.core.detach import Detacher
 from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
 from router.core.events import Events
+from router.core.filtering import Filtering
 from router.core.forms import Forms
 from router.core.forward import Forwarder
 from router.core.govern import Governor
@@ -251,6 +252,11 @@ class Parts:
         return Announcer(self.state, self.network, self.attacher)
 
     @cached_property
+    def filtering(self) -> Filtering:
+        """Holds back answers until containers apply the filters of receivers."""
+        return Filtering(self.state, self.uplinks, self.attacher, self.make_token)
+
+    @cached_property
     def loads(self) -> Loads:
         """Advertises the number of receivers and their load to the other workers."""
         return Loads(self.state, self.network, self.lanes)
@@ -365,6 +371,7 @@ class Parts:
         return Events(
             state=self.state,
             announcer=self.announcer,
+            filtering=self.filtering,
             attacher=self.attacher,
             detacher=self.detacher,
             forwarder=self.forwarder,

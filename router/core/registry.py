@@ -36,6 +36,7 @@ class Registry:
         guests: peers whose links lead here through siblings, by the link (``passage``).
         hosted: the permissions of guests that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
+        sought: nodes with a waiting receiver, whose uplinks have changed; ``filtering`` takes them.
         fed: nodes whose senders, or last deliveries, have come or gone; ``watch`` takes them.
         named: keys of links that have been attached or detached; ``network`` takes them.
     """
@@ -58,6 +59,7 @@ class Registry:
         self.guests: dict[LinkId, Connection] = {}
         self.hosted: dict[Connection, Permissions] = {}
         self.moved: dict[Node, None] = {}
+        self.sought: dict[Node, None] = {}
         self.fed: dict[Node, None] = {}
         self.named: dict[LinkKey, None] = {}
 
@@ -74,7 +76,7 @@ class Registry:
 
     def stop_of(self, key: NodeKey) -> Stop:
         """Returns the stop that names a node to other routers: our id, and which of our nodes."""
-        name = f"{key.direction.value} {key.container or ''} {key.address}"
+        name = f"{key.direction.value} {key.container or ''} {key.address}{key.reader or ''}"
         which = blake2s(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
         return f"{self._router_id}#{which}"
 
@@ -98,9 +100,13 @@ class Registry:
         if self.nodes.setdefault(node.key, node) is node:
             self._find_twin(node)
 
+    def seek(self, node: Node) -> None:
+        """Has the receiver that waits at a node looked at again when the turn ends."""
+        self.sought[node] = None
+
     def _find_twin(self, node: Node) -> None:
         other = _TWINS.get(node.key.direction)
-        if other is not None and node.key.container is None:
+        if other is not None and node.key.container is None and node.key.reader is None:
             node.twin = self.nodes.get(NodeKey(node.key.address, other))
             if node.twin is not None:
                 node.twin.twin = node

@@ -30,6 +30,7 @@ from router.links.link import Link, Names
 from router.model.condition import Condition
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
+from router.routes.route import PLAIN, LinkTerms
 
 
 class Step(enum.Enum):
@@ -89,6 +90,7 @@ class Uplink:
         subscription: name of the queue that feeds it, if it pulls from an exchange (``follow``).
         names: gives each delivery its address at the container; None: that of the link.
         is_subscribed: the container has bound that queue.
+        terms: what its attach asks for beside the address.
         is_finishing: no longer needed, and only kept for outstanding outcomes.
         id: the LinkId of the present attach.
         link: the attached link.
@@ -112,6 +114,7 @@ class Uplink:
     scatters: bool = False
     subscription: str | None = None
     names: Names | None = None
+    terms: LinkTerms = PLAIN
     step: Step = attrs.field(default=Step.AWAY, init=False)
     is_wanted: bool = attrs.field(default=False, init=False)
     is_subscribed: bool = attrs.field(default=False, init=False)

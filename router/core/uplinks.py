@@ -31,7 +31,7 @@ from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
 
 FINISH_SECONDS = 0.25
-"""Pause between checks of an unneeded link to a sibling for outcomes still expected."""
+"""Pause between checks of an unneeded link for outcomes still expected."""
 
 
 class Uplinks:
@@ -108,8 +108,9 @@ class Uplinks:
             del self._of_node[node]
         for uplink in self._of_node.get(node, ()):
             if uplink.is_wanted and not self._is_needed(uplink):
-                at = self._turn.now + self._settings.linger_seconds
-                self._alarms.set(at, partial(self._let_go, uplink))
+                is_own = node.key.reader is not None  # a filter may lock a session, or a place
+                linger = 0.0 if is_own else self._settings.linger_seconds
+                self._alarms.set(self._turn.now + linger, partial(self._let_go, uplink))
 
     def owns(self, link: Link) -> bool:
         """Returns whether a link is an uplink."""
@@ -289,15 +290,19 @@ class Uplinks:
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
         owner = f"{settings.router_id}/{settings.worker}" if is_to_sibling else settings.router_id
+        name = f"{owner}:{node.key.address}{arrow}{endpoint.container}/{address}"
+        if node.key.reader is not None:
+            name = f"{name}#{node.key.reader}"
         uplink = Uplink(
             node=node,
             container=endpoint.container,
             address=address,
             role=role,
-            name=LinkName(f"{owner}:{node.key.address}{arrow}{endpoint.container}/{address}"),
+            name=LinkName(name if node.key.reader else endpoint.terms.link_name or name),
             is_eager=self._is_eager(node, endpoint.container),
             scatters=role is Role.RECEIVER and scatters(node.route, self._registry.terms),
             subscription=self._subscription(node, role) if is_exchange(address) else None,
+            terms=endpoint.terms,
         )
         if is_spread(node, endpoint, role) and not is_to_sibling:
             uplink.names = TargetNames(node.route, endpoint)
@@ -319,7 +324,7 @@ class Uplinks:
                 feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
                 return any(not is_sibling(incoming.connection) for incoming in feeds)
             return bool(node.feeds or node.rotation)
-        return bool(node.outgoing)
+        return bool(node.outgoing) or node.is_sought
 
     def _want(self, uplink: Uplink) -> None:
         if not uplink.is_wanted:
@@ -333,7 +338,10 @@ class Uplinks:
             return
         link = uplink.link
         if link is not None and (link.unsettled or link.adrift):
-            self.unused(uplink.node)  # checked again later
+            if uplink.node.key.reader is None:
+                self.unused(uplink.node)  # checked again later
+            else:
+                self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self._let_go, uplink))
             return
         self._drop(uplink)
         if not any(each.is_wanted for each in self._of_node.get(uplink.node, ())):
@@ -358,6 +366,15 @@ class Uplinks:
             uplink.failures = 0
             if self._step(uplink, Input.CAME):
                 self._attach(uplink)
+
+    def may_filter(self, container: str) -> bool:
+        """Returns whether a container applies filters, as far as is known."""
+        connection = self._containers.get(container)
+        return connection is None or connection.capabilities.filters
+
+    def failover_seconds(self, uplink: Uplink) -> float | None:
+        """Returns how long what needs an uplink waits for its container; None: forever."""
+        return self._attach_requests.of(uplink).failover_seconds
 
     def is_connected(self, container: str) -> bool:
         """Returns whether a configured container is connected to this worker."""
@@ -464,6 +481,10 @@ class Uplinks:
         ours = event.target if uplink.role is Role.SENDER else event.source
         if ours is None or not self._step(uplink, Input.ANSWERED):
             return  # refused; the detach has the reason
+        ignored = self._attach_requests.find_ignored(uplink, event.source)
+        if ignored is not None:
+            self._decline(uplink, event.link, ignored)
+            return
         uplink.attached_at = self._turn.now
         subscribes = connection.capabilities.subscribes
         uplink.is_subscribed = uplink.subscription is not None and subscribes
@@ -510,30 +531,38 @@ class Uplinks:
         if was_attached and (is_routine or lasted):
             uplink.failures = 0
         if was_attached and is_routine:
-            pause = 0.0
-        else:
-            uplink.failures += 1
-            pause = pause_seconds(
-                uplink.failures,
-                terms.retry_seconds,
-                terms.retry_limit_seconds,
-                self._random,
-            )
-            self._notices.warn(
-                "link.failed",
-                container=uplink.container,
-                link=uplink.name,
-                address=uplink.address,
-                condition=None if event.condition is None else str(event.condition),
-                seconds=round(pause, 3),
-            )
-        self._expect(uplink)
-        if pause:
-            at = self._turn.now + pause
-            uplink.retry = self._alarms.set(at, partial(self._try_again, uplink))
-        else:
+            self._expect(uplink)
             self._try_again(uplink)
+        else:
+            self._pause(uplink)
         return True
+
+    def _decline(self, uplink: Uplink, link: LinkId, reason: Condition) -> None:
+        """Detaches a link whose container does not apply all of its filters (§3.5.3)."""
+        self._order(uplink, DetachLink(link, True, reason))
+        self._forget_id(uplink)
+        uplink.error = reason
+        self._step(uplink, Input.ENDED)
+        self._pause(uplink)
+
+    def _pause(self, uplink: Uplink) -> None:
+        """Attaches an uplink again after a pause, which grows with each failure."""
+        terms = self._attach_requests.of(uplink)
+        uplink.failures += 1
+        pause = pause_seconds(
+            uplink.failures, terms.retry_seconds, terms.retry_limit_seconds, self._random
+        )
+        self._notices.warn(
+            "link.failed",
+            container=uplink.container,
+            link=uplink.name,
+            address=uplink.address,
+            condition=None if uplink.error is None else str(uplink.error),
+            seconds=round(pause, 3),
+        )
+        self._expect(uplink)
+        at = self._turn.now + pause
+        uplink.retry = self._alarms.set(at, partial(self._try_again, uplink))
 
     def _is_not_resumed(self, uplink: Uplink, event: LinkDetached) -> None:
         """Records that a container has refused an attach with an unsettled map."""
@@ -571,6 +600,8 @@ class Uplinks:
         step = next_step(uplink.step, happening)
         if step is not None:
             uplink.step = step
+            if uplink.node.is_sought:
+                self._registry.seek(uplink.node)
         return step is not None
 
     def _order(self, uplink: Uplink, command: AttachLink | DetachLink) -> None:
@@ -616,6 +647,8 @@ def _is_same(old: Uplink, fresh: Uplink) -> bool:
         and old.scatters == fresh.scatters
         and (old.names is None) is (fresh.names is None)
         and old.subscription == fresh.subscription
+        and (old.container, old.role, old.address) == (fresh.container, fresh.role, fresh.address)
+        and old.terms == fresh.terms
     )
 
 

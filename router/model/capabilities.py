@@ -52,6 +52,7 @@ class Capabilities:
         sends_ahead: the protocol has no credit for senders, so settled deliveries may be accepted
             before receivers have any credit (``GrantCredit.ahead``).
         drains: a sending peer may be asked to use up its credit or to return it.
+        filters: a link's source has filters, which the peer may apply (§3.5.8).
         frame_octets: the largest frame that the peer is sent; what cannot be split over several
             frames, such as an unsettled map, must fit into one. 0: no limit.
     """
@@ -74,6 +75,7 @@ class Capabilities:
     names_links: bool = False
     sends_ahead: bool = False
     drains: bool = True
+    filters: bool = False
     frame_octets: int = 0
 
     @property

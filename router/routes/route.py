@@ -1,6 +1,7 @@
 """The nouns of routing: a route, its sources, its targets, and its options."""
 
 import enum
+from typing import Final
 
 import attrs
 
@@ -59,6 +60,36 @@ class Position:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+@attrs.frozen(kw_only=True)
+class LinkTerms:
+    """What the router asks for when it attaches a link to an endpoint, beside the address.
+
+    Attributes:
+        filters: the source's filter set (§3.5.8), an encoded AMQP map; empty: none.
+        filter_names: the keys of that map.
+        capabilities: of the container's terminus.
+        link_name: the link's name; None: one that the router makes.
+        properties: of the attach, an encoded AMQP map; empty: none.
+    """
+
+    filters: bytes = b""
+    filter_names: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    link_name: str | None = None
+    properties: bytes = b""
+
+    def __str__(self) -> str:
+        parts = [f"filter {name}" for name in self.filter_names]
+        parts += [f"capability {name}" for name in self.capabilities]
+        parts += [] if self.link_name is None else [f"link_name {self.link_name}"]
+        parts += ["properties"] if self.properties else []
+        return ", ".join(parts)
+
+
+PLAIN: Final = LinkTerms()
+"""Nothing but the address."""
+
+
 @attrs.frozen
 class Endpoint:
     """An address inside a configured container.
@@ -67,13 +98,18 @@ class Endpoint:
         container: its name in the configuration.
         address: the container's name for it, perhaps with wildcards to be filled from the route's
             (see ``rewrite``); None: the same address as on this side.
+        terms: what else is asked for when a link to it is attached.
+        position: where it stands in the file; None if it was made by a program.
     """
 
     container: str
     address: str | None = None
+    terms: LinkTerms = PLAIN
+    position: Position | None = attrs.field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
-        return self.container if self.address is None else f"{self.container}/{self.address}"
+        place = self.container if self.address is None else f"{self.container}/{self.address}"
+        return place if self.terms == PLAIN else f"{place} ({self.terms})"
 
 
 @attrs.frozen

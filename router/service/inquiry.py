@@ -138,7 +138,7 @@ def _ends(route: Route, config: RouterConfig) -> Iterator[_End]:
         named.append((route.dead_letter, Role.SENDER))
     for end, role in named:
         address = _address_at(route, end, config)
-        sought = None if address is None else Sought(address, role)
+        sought = None if address is None else Sought(address, role, end.terms.capabilities)
         yield _End(route=route, end=end, role=role, sought=sought)
 
 

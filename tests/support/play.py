@@ -81,6 +81,7 @@ AMQP = Capabilities(
     streams=True,
     annotates=True,
     names_links=True,
+    filters=True,
 )
 """What a peer with AMQP 1.0 in full can do."""
 

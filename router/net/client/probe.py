@@ -44,10 +44,13 @@ class Sought:
 
     Attributes:
         role: our end's role on the links that lead there.
+        capabilities: what the route asks of the terminus there. Its filters and properties are not
+            asked for: they may lock a session, or take a partition from its reader.
     """
 
     address: str
     role: Role
+    capabilities: tuple[str, ...] = ()
 
 
 def passive_name(address: str, opened: ConnectionOpened) -> str | None:
@@ -146,7 +149,14 @@ class Probe:
             link=link,
             name=LinkName(name),
             role=Role.SENDER if is_sender else Role.RECEIVER,
-            source=Source(address=name if is_sender else address, outcomes=ALL_OUTCOMES),
-            target=Target(address=address if is_sender else name),
+            source=Source(
+                address=name if is_sender else address,
+                outcomes=ALL_OUTCOMES,
+                capabilities=() if is_sender else sought.capabilities,
+            ),
+            target=Target(
+                address=address if is_sender else name,
+                capabilities=sought.capabilities if is_sender else (),
+            ),
             sender_settle_mode=SenderSettleMode.MIXED if is_sender else SenderSettleMode.UNSETTLED,
         )

@@ -26,6 +26,7 @@ from router.routes.vhost import is_reserved
 from router.service.config.containers import ClientMechanism, Container
 from router.service.config.file import ConfigFile
 from router.service.config.hints import nearest, unknown_container
+from router.service.config.link_terms import link_name_problems, terms_problems
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
 from router.service.config.problems import Problem
 from router.service.config.process import Admin
@@ -67,6 +68,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         *_policy_problems(file),
         *_limit_problems(file),
         *_name_problems(file.routes),
+        *link_name_problems(file.routes),
     ]
     sound: list[RouteEntry] = []
     for entry in _without_equals(file.routes, problems):
@@ -74,6 +76,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             *_route_problems(entry, container_names),
             *_declare_problems(entry, file.containers),
             *_pull_problems(entry, file.containers),
+            *terms_problems(entry, file.containers),
         ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
@@ -311,7 +314,8 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
             yield from _rename_problems(entry, key, endpoint, pattern)
     if entry.from_ is not None:
         yield from _source_problems(entry, entry.from_, pattern)
-    if len(set(entry.to)) < len(entry.to):
+    places = {(each.container, each.address, each.terms.link_name) for each in entry.to}
+    if len(places) < len(entry.to):
         yield Problem(entry.where.of("to"), "to: names the same endpoint twice; leave one out")
     wants_dead_letter = entry.unroutable is Unroutable.DEAD_LETTER
     if wants_dead_letter and entry.dead_letter is None:

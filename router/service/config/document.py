@@ -29,11 +29,13 @@ class Scalar:
 
     Attributes:
         is_null: nothing was written, or ``null`` without quotes.
+        is_quoted: it was written in quotes or as a block, so it is a text whatever it says.
     """
 
     text: str
     position: Position
     is_null: bool = False
+    is_quoted: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -147,7 +149,8 @@ class _Builder:
                 if not is_text(event.value):
                     self._refuse(position, "this escapes half of a character (U+D800 to U+DFFF)")
                 is_null = event.implicit[0] and event.value in _NULLS
-                self._add(Scalar(event.value, position, is_null), event.anchor)
+                scalar = Scalar(event.value, position, is_null, not event.implicit[0])
+                self._add(scalar, event.anchor)
             case yaml.SequenceStartEvent():
                 self._refuse_tag(event, position)
                 self._descend(Items(position), event.anchor)

@@ -17,32 +17,14 @@ from router.routes.route import (
     Unroutable,
 )
 from router.routes.vhost import inside
-from router.service.config.kinds import ListOf, OrWord, ScalarKind
+from router.service.config.endpoints import EndpointKind
+from router.service.config.kinds import ListOf, OrWord
 from router.service.config.options import Placed, Section, option
 from router.service.config.policy import AddressPattern
-from router.service.config.problems import UnfitError
 from router.service.config.process import LedgerScope
 from router.service.config.scalars import Flag, OneOf, Seconds, Text, Whole
 
 CONTAINER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-
-
-@attrs.frozen
-class EndpointText(ScalarKind[Endpoint]):
-    """``container`` or ``container/address``; the address begins after the first ``/``."""
-
-    def parse(self, text: str) -> Endpoint:
-        """Cuts at the first ``/``."""
-        container, slash, address = text.partition("/")
-        if not container:
-            raise UnfitError("names no container before the '/'")
-        if slash and not address:
-            raise UnfitError("names no address after the '/'; leave the '/' out for the same one")
-        return Endpoint(container, address or None)
-
-    def wanted(self) -> str:
-        """The two forms."""
-        return "container or container/address"
 
 
 @attrs.frozen(kw_only=True)
@@ -118,16 +100,17 @@ class RouteEntry(Placed):
         " A peer that names another host than these and / is refused, except over AMQP 1.0",
     )
     from_: Endpoint | None = option(
-        EndpointText(),
+        EndpointKind(),
         default=None,
         help="container, or container/address, from which messages are pulled all the time; with"
-        " EXCHANGE/PATTERN each message has the address EXCHANGE/KEY",
+        " EXCHANGE/PATTERN each message has the address EXCHANGE/KEY. A mapping says more about the"
+        " link",
     )
     to: tuple[Endpoint, ...] = option(
-        ListOf(EndpointText(), "endpoint", may_be_empty=False),
+        ListOf(EndpointKind(), "endpoint", may_be_empty=False),
         default=(),
         help="container, or container/address, that messages go to; may be a list. * and # in it"
-        " take what they stand for in address",
+        " take what they stand for in address. A mapping says more about the link",
     )
     distribution: Distribution = option(
         OneOf(Distribution),
@@ -184,7 +167,7 @@ class RouteEntry(Placed):
         " except with reject, dead-letter, and drop on routes without 'to'",
     )
     dead_letter: Endpoint | None = option(
-        EndpointText(), default=None, help="target of dead letters, for unroutable: dead-letter"
+        EndpointKind(), default=None, help="target of dead letters, for unroutable: dead-letter"
     )
     stall_seconds: float = option(
         Seconds(0.1),

@@ -418,6 +418,7 @@ class Engine10:
                     releases_unroutable=True,
                     annotates=True,
                     names_links=True,
+                    filters=True,
                     drains=self._connection.drains,
                     frame_octets=self._state.max_frame_octets,
                 ),
