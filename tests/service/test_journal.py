@@ -119,7 +119,8 @@ async def test_a_state_directory_on_a_full_disk_is_tried_again_until_there_is_ro
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             await nursery.start(keeper.run)
-            assert keeper.trouble == "No space left on device"
+            refused = keeper.trouble
+            assert refused == "No space left on device"
             monkeypatch.setattr(Path, "mkdir", make)
             while not keeper.store.socket(keeper.config).exists():
                 await trio.sleep(0.01)
