@@ -529,7 +529,7 @@ def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
         address=link.address or "",
         identity=link.key.user or "",
         terminus=encode_terms(link),
-        is_router=link.connection is not None and link.connection.capabilities.is_router,
+        is_router=link.connection is not None and link.connection.capabilities.routes_by_key,
     )
 
 

@@ -82,3 +82,11 @@ class Capabilities:
     def traces(self) -> bool:
         """Whether hops are passed on, and both ends report their ways to receivers."""
         return self.is_router or self.is_neighbor
+
+    @property
+    def routes_by_key(self) -> bool:
+        """Whether deliveries go on at the peer under their keys.
+
+        Our clients count as trusted routers where the policy trusts them, but they are ends.
+        """
+        return self.is_router and self.is_neighbor

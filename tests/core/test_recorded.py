@@ -57,11 +57,21 @@ def test_the_whole_life_of_a_delivery_is_written_and_nothing_waits_for_it() -> N
     assert records[1].tag == receiving.last.tag
 
 
-def test_links_of_trusted_routers_are_on_record_as_such() -> None:
+@pytest.mark.parametrize(
+    "sender",
+    [
+        pytest.param(Capabilities(protocol=Protocol.AMQP_1_0), id="a client"),
+        pytest.param(Capabilities(protocol=Protocol.AMQP_1_0, is_router=True), id="trusted"),
+        pytest.param(Capabilities(protocol=Protocol.AMQP_1_0, is_neighbor=True), id="untrusted"),
+    ],
+)
+def test_links_of_trusted_routers_are_on_record_as_such_and_no_others(
+    sender: Capabilities,
+) -> None:
     play = Journaled(RECORDED)
-    router = Capabilities(protocol=Protocol.AMQP_1_0, is_router=True)
+    router = Capabilities(protocol=Protocol.AMQP_1_0, is_router=True, is_neighbor=True)
     receiving = play.connect("east", capabilities=router).attach_receiver(credit=10)
-    play.connect("west").attach_sender().send("one")
+    play.connect("west", capabilities=sender).attach_sender().send("one")
     assert receiving.payloads == [b"one"]
     blocks = [open_block(memoryview(each.octets)) for each in play.writer.take_blocks()]
     links = [each for block in blocks for each in block.records() if each.kind in LINKS]
