@@ -144,7 +144,7 @@ def test_the_command_ends_with_1_when_something_was_lost_and_writes_the_report(
     assert re.search(rf"^  lost +{truth['lost']}$", told.output, re.MULTILINE)
     assert json.loads((tmp_path / "out/audit.json").read_text())["verdicts"]["lost"]
     page = (tmp_path / "out/audit.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "store-b" in page
     assert not re.search(r"(src|href)=|@import|url\(", page), "it needs no network"
 
