@@ -12,6 +12,9 @@ first. The outcome goes the other way and gives the other bound::
 Bounds are merged with minimum and maximum, so it does not matter in which runs deliveries were
 read. Bounds that contradict each other mean that a clock was set meanwhile: then the offset is
 taken to be anywhere between them.
+
+Times are corrected by the middle of the bounds, but by nothing where the clocks may agree: most are
+kept by NTP, closer to each other than an outcome tells.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -130,11 +133,12 @@ def clocks_of(
             here = clocks[waiting.pop(0)]
             for router, least, most in sorted(next_to.get(here.router, ())):
                 if router not in clocks:
+                    likely = 0 if least <= 0 <= most else (least + most) // 2
                     clocks[router] = Clock(
                         router=router,
                         reference=root,
-                        ahead_ns=here.ahead_ns + (least + most) // 2,
-                        within_ns=here.within_ns + (most - least + 1) // 2,
+                        ahead_ns=here.ahead_ns + likely,
+                        within_ns=here.within_ns + max(most - likely, likely - least),
                     )
                     waiting.append(router)
     return clocks

@@ -37,10 +37,15 @@ def test_the_offset_lies_within_the_bounds_that_transfers_and_outcomes_give(
 
 
 def test_clocks_are_compared_over_other_routers() -> None:
-    pairs = merge_handovers([shown("a", "b", 100, 80), shown("c", "b", 10, 0)])
+    pairs = merge_handovers([shown("a", "b", 100, 80), shown("c", "b", 10, 4)])
     clocks = clocks_of(["a", "b", "c", "d"], pairs)
-    assert (clocks["c"].reference, clocks["c"].ahead_ns, clocks["c"].within_ns) == ("a", 85, 15)
+    assert (clocks["c"].reference, clocks["c"].ahead_ns, clocks["c"].within_ns) == ("a", 83, 13)
     assert (clocks["d"].reference, clocks["d"].ahead_ns) == ("d", 0)
+
+
+def test_clocks_that_may_agree_are_taken_to_agree() -> None:
+    clock = clocks_of(["a", "b"], merge_handovers([shown("a", "b", 10, -200)]))["b"]
+    assert (clock.ahead_ns, clock.within_ns) == (0, 200)
 
 
 def test_a_clock_that_was_set_meanwhile_may_be_anywhere_between() -> None:
