@@ -31,9 +31,8 @@ def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: An
     "--work",
     metavar="DIR",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of this replay: with the same one, it resumes where it was killed, and nothing"
-    " is sent twice.",
+    help="Directory of this replay, or its URL on a shared store: with the same one, it resumes"
+    " where it was killed, and nothing is sent twice.",
 )
 @click.option(
     "--to",
@@ -72,7 +71,7 @@ def command(
     *,
     archive: Path,
     url: str,
-    work: Path,
+    work: str,
     address: str | None,
     pattern: str,
     since: int | None,
@@ -95,7 +94,7 @@ def command(
 
         selection = Selection(since_ns=since, until_ns=until, address=pattern, key=key.lower())
         selected = select(archive, selection)
-        options = Options(url=url, address="", store=str(work), guarantee=Guarantee(settle))
+        options = Options(url=url, address="", store=work, guarantee=Guarantee(settle))
         sent = 0 if dry_run else send(selected, options, address)
     facts = {name: value for name, value in attrs.asdict(selected).items() if name != "payloads"}
     facts |= {"selected": selected.count, "sent": sent}

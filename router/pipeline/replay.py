@@ -9,7 +9,7 @@ that was killed continues where it stopped, and a finished one is not sent again
 import fnmatch
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -164,12 +164,9 @@ def send(selected: Selected, options: Options, address: str | None) -> int:
         groups = {address: [payload for each in groups.values() for payload in each]}
     sent = 0
     for target, payloads in sorted(groups.items()):
-        directory = options.log / hashlib.blake2b(target.encode(), digest_size=8).hexdigest()
-        publisher = Publisher(attrs.evolve(options, address=target), directory)
-        publisher.publish(_SPOOLED, 0, [_spooled(directory, payloads)])
+        name = hashlib.blake2b(target.encode(), digest_size=8).hexdigest()
+        place = f"{options.place_of_log.rstrip('/')}/{name}"
+        publisher = Publisher.at(attrs.evolve(options, address=target), place)
+        publisher.publish(_SPOOLED, 0, [write_spool(publisher.store, iter(payloads))])
         sent += len(payloads)
     return sent
-
-
-def _spooled(directory: Path, payloads: Sequence[bytes]) -> tuple[str, int]:
-    return write_spool(directory, iter(payloads))

@@ -158,6 +158,17 @@ class Tree:
             with contextlib.suppress(OSError):
                 above.rmdir()
 
+    def changed_at(self, folder: str) -> float:
+        """Returns when something in one of its directories changed last, in seconds since 1970."""
+        there = [self.system.get_file_info(f"{self.root}/{folder}")]
+        there += self._infos(f"/{folder}", True)
+        return max((each.mtime.timestamp() for each in there if each.mtime), default=0.0)
+
+    def remove_folder(self, folder: str) -> None:
+        """Removes one of its directories with all that is in it, if it exists."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.delete_dir(f"{self.root}/{folder}")
+
     def leave(self) -> None:
         """Removes the directory itself, if it is empty."""
         if self.path is not None:

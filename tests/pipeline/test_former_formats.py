@@ -19,6 +19,7 @@ from router.pipeline.amqp.wal import LogError
 from router.pipeline.audit import audit
 from router.pipeline.compaction import CompactionError, compact
 from router.pipeline.replay import ReplayError, Selection, select
+from router.pipeline.store import LocalStore
 from router.routes.route import Guarantee
 from tests.pipeline.test_holding import Reader
 from tests.pipeline.test_spool import begin
@@ -70,7 +71,7 @@ def test_a_writers_notes_of_an_earlier_version_are_read_and_nothing_goes_twice(
     keeper = Keeper(credit=3, taken=[*map(octets_of, peer["taken"])])
     keeper._came = {DeliveryTag(octets_of(tag)): ACCEPTED for tag in peer["came"]}
     name, count = peer["spool"]
-    link = begin(tmp_path, (name, count), Guarantee.EXACTLY_ONCE)
+    link = begin(LocalStore(tmp_path), (name, count), Guarantee.EXACTLY_ONCE)
     assert (link.progress.sent, link.progress.settled) == (6, {0, 1, 2, 3})
     Line(link, keeper).run()
     assert link.is_done
@@ -108,7 +109,7 @@ def test_the_numbers_of_attaches_go_on_from_the_octets_that_this_version_writes(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "attaches.json").write_bytes(b'{"epoch": 1789000000000000000, "n": 41}')
-    assert DurableCount(tmp_path).draw() == (1789000000000000000, 42)
+    assert DurableCount(LocalStore(tmp_path)).draw() == (1789000000000000000, 42)
     assert (tmp_path / "attaches.json").read_bytes() == b'{"epoch": 1789000000000000000, "n": 42}'
 
 
@@ -129,7 +130,7 @@ def test_numbers_that_another_version_wrote_are_refused_by_name(
     path = tmp_path / "attaches.json"
     path.write_bytes(octets)
     with pytest.raises(LogError, match=r"attaches\.json is not of this version"):
-        DurableCount(tmp_path).draw()
+        DurableCount(LocalStore(tmp_path)).draw()
     assert path.read_bytes() == octets
 
 
@@ -143,7 +144,7 @@ def test_a_link_whose_numbers_cannot_be_read_says_so_to_its_query(tmp_path: Path
             address="orders",
             guarantee=Guarantee.EXACTLY_ONCE,
             window=1,
-            draw_number=DurableCount(tmp_path).draw,
+            draw_number=DurableCount(LocalStore(tmp_path)).draw,
         )
         with pytest.raises(PeerError, match=r"attaches\.json is not of this version"):
             Dialogue(link, options, container="spark").wait_end()

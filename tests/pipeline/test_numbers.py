@@ -10,27 +10,28 @@ from router.model.commands import AttachLink
 from router.model.identity import LinkId, LinkName
 from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.numbers import DurableCount
+from router.pipeline.store import LocalStore
 from router.routes.route import Guarantee
 
 
 def test_each_life_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    first = [DurableCount(tmp_path).draw() for _ in range(2)]
-    count = DurableCount(tmp_path)
+    first = [DurableCount(LocalStore(tmp_path)).draw() for _ in range(2)]
+    count = DurableCount(LocalStore(tmp_path))
     numbers = [*first, count.draw(), count.draw()]
     assert [number.n for number in numbers] == [1, 2, 3, 4]
     assert len({number.epoch for number in numbers}) == 1
 
 
 def test_a_number_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
-    number = DurableCount(tmp_path).draw()
+    number = DurableCount(LocalStore(tmp_path)).draw()
     noted = (tmp_path / "attaches.json").read_text()
     assert f'"n": {number.n}' in noted
 
 
 def test_a_directory_that_was_wiped_has_a_greater_epoch(tmp_path: Path) -> None:
-    first = DurableCount(tmp_path).draw()
+    first = DurableCount(LocalStore(tmp_path)).draw()
     (tmp_path / "attaches.json").unlink()
-    assert DurableCount(tmp_path).draw() > first
+    assert DurableCount(LocalStore(tmp_path)).draw() > first
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
@@ -40,7 +41,7 @@ def test_every_attach_of_a_reader_has_the_next_number(tmp_path: Path, guarantee:
         address="node",
         guarantee=guarantee,
         window=10,
-        draw_number=DurableCount(tmp_path).draw,
+        draw_number=DurableCount(LocalStore(tmp_path)).draw,
     )
     numbers = []
     for _ in range(3):

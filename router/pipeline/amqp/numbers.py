@@ -5,22 +5,24 @@
 A number is durable before it is used. The process that draws numbers holds the directory's lock.
 """
 
-import contextlib
 import json
 import time
-from pathlib import Path
+from typing import Final
 
 import attrs
 
 from router.links.attaches import AttachNumber, next_epoch
-from router.pipeline.amqp.wal import LogError, write_json
+from router.pipeline.amqp.wal import LogError
+from router.pipeline.store import Store
+
+_NAME: Final = "attaches.json"
 
 
 @attrs.define(eq=False)
 class DurableCount:
-    """Draws the numbers of the link whose state is in ``directory``."""
+    """Draws the numbers of the link whose state is in ``store``."""
 
-    directory: Path
+    store: Store
 
     def draw(self) -> AttachNumber:
         """Draws the next number; durable on return.
@@ -28,20 +30,21 @@ class DurableCount:
         Raises:
             LogError: the file is not of this version.
         """
-        path = self.directory / "attaches.json"
-        last = AttachNumber(next_epoch(None, time.time_ns()), 0)
-        with contextlib.suppress(FileNotFoundError):
-            last = _read(path)
+        octets = self.store.read(_NAME)
+        if octets is None:
+            last = AttachNumber(next_epoch(None, time.time_ns()), 0)
+        else:
+            last = _read(octets)
         number = AttachNumber(last.epoch, last.n + 1)
-        write_json(path, number._asdict())
+        self.store.write(_NAME, json.dumps(number._asdict()).encode())
         return number
 
 
-def _read(path: Path) -> AttachNumber:
+def _read(octets: bytes) -> AttachNumber:
     try:
-        noted = json.loads(path.read_bytes())
+        noted = json.loads(octets)
         if noted.keys() == {"epoch", "n"}:
             return AttachNumber(int(noted["epoch"]), int(noted["n"]))
     except (ValueError, TypeError, AttributeError):
         pass
-    raise LogError(f"{path} is not of this version: nothing was changed")
+    raise LogError(f"{_NAME} is not of this version: nothing was changed")

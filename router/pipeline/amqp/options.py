@@ -104,7 +104,7 @@ class Options:
         if path is None:
             raise OptionError(
                 f"option walDir: {self.store} is not a directory of this machine, which this needs;"
-                " a streaming query that reads can have a URL there"
+                " a stream by several links, and what writes, can have a URL there"
             )
         return path
 

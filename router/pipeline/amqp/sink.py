@@ -5,12 +5,9 @@ that is written again after a crash, sends nothing twice (``spool``). Spark may 
 batch again; what was sent then is known by (query, batch).
 """
 
-import contextlib
-import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -24,6 +21,8 @@ from router.pipeline.amqp.messages import payloads_of
 from router.pipeline.amqp.options import OptionError, Options
 from router.pipeline.amqp.parallel import DAY_SECONDS
 from router.pipeline.amqp.spool import Publisher, write_spool
+from router.pipeline.store import open_store
+from router.pipeline.tree import Tree
 
 JOB: Final = "write-"
 """How the names of the folders of batch jobs begin."""
@@ -41,7 +40,7 @@ class Spooled(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not type
         self.count = count
 
 
-def _spool(directory: Path, batches: Iterator[Any], query: str) -> Spooled:
+def _spool(place: str, batches: Iterator[Any], query: str) -> Spooled:
     token = uuid.uuid4().hex
 
     def payloads() -> Iterator[bytes]:
@@ -50,7 +49,7 @@ def _spool(directory: Path, batches: Iterator[Any], query: str) -> Spooled:
             yield from payloads_of(batch, f"{token}-{place}")
             place += batch.num_rows
 
-    name, count = write_spool(directory, payloads())
+    name, count = write_spool(open_store(place), payloads())
     return Spooled(query, name, count)
 
 
@@ -64,7 +63,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: Options, given: Mapping[str, str]) -> None:
         self._options = options
         self._checkpoint = {k.lower(): v for k, v in given.items()}.get("checkpointlocation", "")
-        options.log  # noqa: B018  it must have been given
+        options.place_of_log  # noqa: B018  it must have been given
         if not self._checkpoint:
             raise OptionError("option checkpointLocation is missing")
 
@@ -72,19 +71,19 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """Makes the rows of a task durable."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(QUERY)
-        return _spool(self._options.log, iterator, query or self._checkpoint)
+        return _spool(self._options.place_of_log, iterator, query or self._checkpoint)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Sends the batch."""
         spools = _given(messages)
         if spools:
             query = next(each.query for each in messages if each is not None)
-            Publisher(self._options, self._options.log).publish(query, batchId, spools)
+            Publisher.at(self._options, self._options.place_of_log).publish(query, batchId, spools)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Drops what was spooled, unless it is being sent."""
         names = (name for name, _ in _given(messages))
-        Publisher(self._options, self._options.log).drop(names)
+        Publisher.at(self._options, self._options.place_of_log).drop(names)
 
 
 class AmqpBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed here
@@ -93,36 +92,36 @@ class AmqpBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark i
     def __init__(self, options: Options, given: Mapping[str, str]) -> None:
         self._options = options
         self._job = f"{JOB}{uuid.uuid4().hex}"
-        options.log  # noqa: B018  it must have been given
-        sweep_old_jobs(options.log)
+        sweep_old_jobs(Tree.open(options.place_of_log))
 
     def write(self, iterator: Iterator[Any]) -> Spooled:
         """Makes the rows of a task durable."""
-        return _spool(self._options.log / self._job, iterator, self._job)
+        return _spool(self._place, iterator, self._job)
 
     def commit(self, messages: Sequence[Any]) -> None:
         """Sends everything."""
-        directory = self._options.log / self._job
         try:
-            Publisher(self._options, directory).publish(self._job, 0, _given(messages))
+            Publisher.at(self._options, self._place).publish(self._job, 0, _given(messages))
         finally:
-            _remove(directory)
+            self._remove()
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Drops what was spooled."""
-        _remove(self._options.log / self._job)
+        self._remove()
+
+    @property
+    def _place(self) -> str:
+        return f"{self._options.place_of_log.rstrip('/')}/{self._job}"
+
+    def _remove(self) -> None:
+        """Removes the job's folder, and ``walDir`` if nothing else is in it."""
+        tree = Tree.open(self._options.place_of_log)
+        tree.remove_folder(self._job)
+        tree.leave()
 
 
-def sweep_old_jobs(directory: Path) -> None:
+def sweep_old_jobs(tree: Tree) -> None:
     """Removes the folders of jobs that died more than a day ago, by their latest change."""
-    for folder in directory.glob(f"{JOB}*"):
-        times = [each.stat().st_mtime for each in (folder, *folder.glob("*")) if each.exists()]
-        if times and time.time() - max(times) > DAY_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove(folder: Path) -> None:
-    """Removes a job's folder, and ``walDir`` if nothing else is in it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
+    for name in tree.folders():
+        if name.startswith(JOB) and time.time() - tree.changed_at(name) > DAY_SECONDS:
+            tree.remove_folder(name)

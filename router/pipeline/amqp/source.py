@@ -287,7 +287,7 @@ def link_of(options: Options, log: Log) -> HoldingLink:
         window=options.most_rows,
         link_seconds=options.link_seconds,
         dedupe=options.dedupe,
-        draw_number=DurableCount(log.directory).draw,
+        draw_number=DurableCount(LocalStore(log.directory)).draw,
         on_forgotten=log.forget,
     )
     link.remember(log.kept())
