@@ -32,8 +32,8 @@ def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> da
 @click.option(
     "--out",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where audit.json and, with --html, audit.html go; default: nowhere.",
+    help="Where audit.json and, with --html, audit.html go: a directory, or a URL as s3a://,"
+    " hdfs://, abfs:// or gs://; default: nowhere.",
 )
 @click.option("--html", "as_html", is_flag=True, help="Also a page with plots; needs --out.")
 @click.option(
@@ -77,7 +77,7 @@ def command(
     ledgers: tuple[str, ...],
     since: datetime.date | None,
     until: datetime.date | None,
-    out: Path | None,
+    out: str | None,
     as_html: bool,
     carry: Path | None,
     grace: float,
@@ -98,9 +98,11 @@ def command(
         raise click.UsageError("--html needs --out")
     with pipeline(need_spark):
         from router.pipeline.audit import audit  # noqa: PLC0415  an extra
+        from router.pipeline.leases import reading  # noqa: PLC0415
         from router.pipeline.report import render  # noqa: PLC0415
+        from router.pipeline.store import open_store  # noqa: PLC0415
 
-        with spark_session("router audit", master) as spark:
+        with spark_session("router audit", master) as spark, reading(ledgers):
             found = audit(
                 spark,
                 ledgers,
@@ -114,10 +116,10 @@ def command(
             )
         text = json_text(attrs.asdict(found), indent=2)
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "audit.json").write_text(text)
+            store = open_store(out)
+            store.write("audit.json", text.encode())
             if as_html:
-                (out / "audit.html").write_text(render(found))
+                store.write("audit.html", render(found).encode())
     if as_json:
         click.echo(text)
     else:

@@ -3,6 +3,7 @@
 import datetime
 import shutil
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas
@@ -20,6 +21,7 @@ from router.pipeline.compaction import compact
 from router.pipeline.leases import InUseError, reading
 from router.pipeline.merging import MergeError, merge
 from router.pipeline.names import merged_before
+from router.pipeline.records import LedgerError
 from router.pipeline.store import RemoteStore
 from router.pipeline.tree import Tree
 from tests.pipeline.test_compaction import files, ledger_rows, write_journal
@@ -194,6 +196,28 @@ def test_nothing_is_replaced_while_somebody_reads(tmp_path: Path) -> None:
             merge(str(out), LATER, patience_seconds=0)
         assert files(out) == before
     assert merge(str(out), LATER).merged == 0, "the plan was completed"
+    assert len(files(out)) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "job"),
+    [("audit", "router.pipeline.audit.audit"), ("traffic", "router.pipeline.traffic.summarize")],
+)
+def test_audits_and_reports_say_that_they_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, job: str
+) -> None:
+    out = plant(tmp_path)
+
+    def reads(*_: object, **__: object) -> None:
+        with pytest.raises(InUseError, match="reading"):
+            merge(str(out), LATER, patience_seconds=0)
+        raise LedgerError("that was all")
+
+    monkeypatch.setattr(f"router.cli.{command}.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr(job, reads)
+    result = CliRunner().invoke(main, [command, str(out)])
+    assert "that was all" in result.output
+    merge(str(out), LATER, patience_seconds=0)
     assert len(files(out)) == 1
 
 
