@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -39,9 +38,8 @@ def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> da
 @click.option(
     "--carry",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Read only what no earlier audit with this directory has read; deliveries that were open"
-    " then are judged again. Default: read everything.",
+    help="Read only what no earlier audit with this directory (or URL) has read; deliveries that"
+    " were open then are judged again. Default: read everything.",
 )
 @click.option(
     "--grace",
@@ -79,7 +77,7 @@ def command(
     until: datetime.date | None,
     out: str | None,
     as_html: bool,
-    carry: Path | None,
+    carry: str | None,
     grace: float,
     horizon: int,
     ended: tuple[str, ...],

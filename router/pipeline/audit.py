@@ -57,7 +57,7 @@ from router.pipeline.deliveries import (
 )
 from router.pipeline.hops import KEY, merge_hops, to_hops
 from router.pipeline.links import find_handovers, merge_links, no_links, read_links, with_ends
-from router.pipeline.names import OPEN
+from router.pipeline.names import OPEN, merged_before
 from router.pipeline.offenders import Offender, Told, tell
 from router.pipeline.records import LedgerError, find_files, read_records
 from router.pipeline.session import small_table
@@ -147,7 +147,7 @@ def audit(
     *,
     since: datetime.date | None = None,
     until: datetime.date | None = None,
-    carry: Path | None = None,
+    carry: str | Path | None = None,
     grace_seconds: float = GRACE_SECONDS,
     horizon_days: int = HORIZON_DAYS,
     ended: Iterable[str] = (),
@@ -161,7 +161,8 @@ def audit(
         ledgers: directories, as paths or URLs.
         since: first day.
         until: last day.
-        carry: directory of the state that earlier runs stored and this one updates.
+        carry: directory of the state that earlier runs stored and this one updates, as path or
+            URL.
         grace_seconds: how much earlier than the end of the ledgers a delivery's last record must
             be before it is called lost.
         horizon_days: with ``carry``: how late files may come.
@@ -173,20 +174,24 @@ def audit(
         LedgerError: there is no ledger, or it is empty.
     """
     now_ns = time.time_ns() if now_ns is None else now_ns
-    run = _Run(spark, Carry.load(carry), int(grace_seconds * _NANOSECONDS), now_ns, ended)
+    place = None if carry is None else str(carry)
+    run = _Run(spark, Carry.load(place), int(grace_seconds * _NANOSECONDS), now_ns, ended)
     before = run.before
     first = _first_day(before, since, horizon_days)
     files = find_files(spark, ledgers, first, until)
     too_late: list[str] = []
-    if carry is not None:
+    merged: set[str] = set()
+    if place is not None:
         seen = set(before.files)
         files = [file for file in files if file not in seen]
+        merged = merged_before(files, seen)
+        files = [file for file in files if file not in merged]
         too_late = [file for file in files if date_of(file).isoformat() < before.first_day]
         files = [file for file in files if file not in set(too_late)]
     if not files and not before.files:
         raise LedgerError("there is nothing in the ledger")
     run.judge(files)
-    if carry is not None:
+    if place is not None:
         run.close(horizon_days)
     run.count()
     run.told = tell(
@@ -197,12 +202,12 @@ def audit(
         before=before,
         find_files=lambda first, last: find_files(spark, ledgers, first, last),
     )
-    found = run.report(files, too_late, has_carry=carry is not None)
+    found = run.report(files, too_late, has_carry=place is not None)
     if deliveries_to is not None:
         run.deliveries.write.mode("overwrite").parquet(deliveries_to)
-    if carry is not None:
+    if place is not None:
         read = [file for file in files if not file.endswith(OPEN)]  # the others may yet grow
-        run.carry_on(carry, [*read, *too_late], horizon_days)
+        run.carry_on(place, [*read, *too_late, *sorted(merged)], horizon_days)
     run.release()
     return found
 
@@ -399,16 +404,15 @@ class _Run:
         """Returns the time of which state is kept: a day before the first of which files are."""
         return start_ns(self._first_day(horizon_days)) - LINGER_NS
 
-    def carry_on(self, directory: Path, files: Sequence[str], horizon_days: int) -> None:
+    def carry_on(self, place: str, files: Sequence[str], horizon_days: int) -> None:
         """Stores the state for the next run."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
-        directory.mkdir(parents=True, exist_ok=True)
         oldest_ns, first = self._oldest_ns(horizon_days), self._first_day(horizon_days)
         run = self.before.runs + 1
         judged = self.deliveries.select(*KEY, "verdict", "is_closed")
         hops = self.hops.join(judged, list(KEY))
-        opened, closed, links = (new_path(directory, kind) for kind in ("open", "closed", "links"))
+        opened, closed, links = (new_path(place, kind) for kind in ("open", "closed", "links"))
         left = hops.where("not is_closed").select(*self.hops.columns)
         left.coalesce(8).write.parquet(opened)
         ended = hops.where("is_closed").withColumn("was", F.col("verdict"))
@@ -433,7 +437,7 @@ class _Run:
             links=links,
             closed=tuple(each for each in generations if each.last_ns >= oldest_ns),
             stories=self.told.open,
-        ).store(directory)
+        ).store(place)
 
     def _kept_links(self, left: Any, oldest_ns: int) -> Any:
         """Leaves out links that were not attached within the horizon and that no hop names."""

@@ -6,33 +6,34 @@
     closed-*            hops of deliveries that one run closed, with the verdict it gave
     links-*             names of links
 
+The directory is a path or a URL (``store``): Spark writes the rows, PyArrow the rest.
+
 A run adds the new files' records to the hops of open deliveries, and to those of closed ones of
 which a new file speaks: these are judged again, and a verdict that changes is reported as
 corrected. All is kept for the *horizon*, in days: a file of a day before it is too late. It is
 not read, the numbers of its records stay missing, so nobody is accused of anything because of it.
 """
 
-import contextlib
 import datetime
 import json
-import os
 import secrets
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from router.pipeline.clocks import Handovers
 from router.pipeline.coverage import Beginning, Island, Life
+from router.pipeline.store import local_path, open_store
 from router.pipeline.stories import Event, Story
+from router.pipeline.tree import Tree
 
 HORIZON_DAYS: Final = 7
 DAY_NS: Final = 86_400 * 1_000_000_000
 _NAME: Final = "carried.json"
 _VERSION: Final = 2
 _FORMER: Final = "audited.json"
+_KINDS: Final = ("open-", "closed-", "links-", "state-")
 
 
 @attrs.frozen(kw_only=True)
@@ -86,29 +87,24 @@ class Carry:
         return {self.open, self.links, *(each.path for each in self.closed)}
 
     @classmethod
-    def load(cls, directory: Path | None) -> "Carry":
+    def load(cls, place: str | None) -> "Carry":
         """Reads the state that the last run stored; nothing, if an earlier version did."""
-        if directory is None:
-            return cls()
-        with contextlib.suppress(FileNotFoundError):
-            noted = json.loads((directory / _NAME).read_bytes())
+        octets = None if place is None else open_store(place).read(_NAME)
+        if octets is not None:
+            noted = json.loads(octets)
             if noted.pop("version") == _VERSION:
                 return _from_json(noted)
         return cls()
 
-    def store(self, directory: Path) -> None:
+    def store(self, place: str) -> None:
         """Replaces the stored state."""
-        aside = directory / f"{_NAME}.unfinished"
-        with aside.open("w") as file:
-            json.dump({"version": _VERSION, **attrs.asdict(self)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(directory / _NAME)
-        (directory / _FORMER).unlink(missing_ok=True)
-        for pattern in ("open-*", "closed-*", "links-*", "state-*"):
-            for old in directory.resolve().glob(pattern):
-                if str(old) not in self.paths:
-                    shutil.rmtree(old)
+        store, tree = open_store(place), Tree.open(place)
+        store.write(_NAME, json.dumps({"version": _VERSION, **attrs.asdict(self)}).encode())
+        store.remove(_FORMER)
+        needed = {path.rpartition("/")[2] for path in self.paths}
+        for old in tree.folders():
+            if old.startswith(_KINDS) and old not in needed:
+                tree.remove_folder(old)
 
 
 def _from_json(noted: dict[str, Any]) -> Carry:
@@ -140,9 +136,11 @@ def _story(noted: dict[str, Any]) -> Story:
     return Story(**{**noted, "events": tuple(Event(**each) for each in noted["events"])})
 
 
-def new_path(directory: Path, kind: str) -> str:
-    """Returns a directory that does not exist yet."""
-    return str(directory.resolve() / f"{kind}-{secrets.token_hex(8)}")
+def new_path(place: str, kind: str) -> str:
+    """Returns a directory that does not exist yet, in one given by its path or URL."""
+    path = local_path(place)
+    above = place.rstrip("/") if path is None else str(path.resolve())
+    return f"{above}/{kind}-{secrets.token_hex(8)}"
 
 
 def day_of(time_ns: int) -> datetime.date:

@@ -21,6 +21,9 @@ WATERMARK: Final = "10 minutes"
 
 TALKERS_MOST: Final = 20
 CELLS_MOST: Final = 1000
+SPANS_MOST: Final = 10_000
+"""The latest of these are in a report, however long the history."""
+
 CLOSED_FILES: Final = "*-????????.parquet"
 """Names of ledger files that no other file will replace."""
 
@@ -76,7 +79,7 @@ class Talker:
 
 @attrs.frozen(kw_only=True)
 class Traffic:
-    """Traffic of all ledgers."""
+    """Traffic of all ledgers: the largest cells, the latest spans, the top talkers."""
 
     seconds: int
     matrix: tuple[Cell, ...]
@@ -172,7 +175,8 @@ def _spans(deliveries: Any, seconds: int) -> tuple[Span, ...]:
             F.floor(F.col("taken_ns") / (seconds * 1_000_000_000)).alias("span"), "address"
         )
         .agg(F.count(F.lit(1)).alias("deliveries"), F.sum("octets").alias("octets"))
-        .orderBy("span", "address")
+        .orderBy(F.desc("span"), F.desc("deliveries"), "address")
+        .limit(SPANS_MOST)
         .collect()
     )
     return tuple(
@@ -182,7 +186,7 @@ def _spans(deliveries: Any, seconds: int) -> tuple[Span, ...]:
             deliveries=row.deliveries,
             octets=row.octets or 0,
         )
-        for row in rows
+        for row in sorted(rows, key=lambda each: (each.span, each.address))
     )
 
 
