@@ -11,6 +11,7 @@ the file, then the addresses, in the order of the routes.
 """
 
 import contextlib
+import math
 import secrets
 from collections.abc import Iterator
 from typing import Final
@@ -269,6 +270,7 @@ class _Dialer:
             dial=lambda: self._dial(endpoint),
             make_engine=make_engine,
             patience_seconds=0.0,
+            open_seconds=math.inf,
             on_lost=lost.append,
         )
         conversation = Conversation(dialing, probe)

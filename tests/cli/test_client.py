@@ -268,8 +268,8 @@ def test_a_sender_without_credit_is_told_why_it_waits(house: House) -> None:
     sender = begin("send", house.url, "orders.nobody")
     assert sender.stderr is not None
     assert sender.stderr.readline() == (
-        "router send: it has no credit: nobody receives from 'orders.nobody', or its receivers"
-        " have no credit\n"
+        "router send: it has no credit: nobody receives from 'orders.nobody', its receivers"
+        " have no credit, or its route is paused or waits for the journal (see router status)\n"
     )
     sender.send_signal(signal.SIGINT)
     code, output, _ = end(sender)

@@ -44,7 +44,6 @@ CONNECT_SECONDS: Final = 15.0
 """For TCP and TLS of one attempt; the engine gives the open as long."""
 
 OPEN_SECONDS: Final = 1.0
-"""A connection has this long to open even if less is left of the patience."""
 
 BROKEN_SECONDS: Final = 1.0
 """How long to read on when nothing can be written any more: the last word may be under way."""
@@ -91,12 +90,14 @@ class Dialing:
         make_engine: makes the client engine of one connection, which takes its link ids from
             what it is given.
         patience_seconds: how long to dial without success before ``UnreachableError``.
+        open_seconds: a connection has at least this long to open, if less of the patience is left.
         on_lost: called with the reason each time that a connection was lost or failed.
     """
 
     dial: Callable[[], Awaitable[trio.abc.Stream]]
     make_engine: Callable[[Iterator[LinkId]], Engine]
     patience_seconds: float = 60.0
+    open_seconds: float = OPEN_SECONDS
     on_lost: Callable[[str], None] = lambda reason: None
 
 
@@ -137,8 +138,8 @@ class Conversation:
                 since = trio.current_time() if failing_since is None else failing_since
                 until = since + self.dialing.patience_seconds
                 self._limit = trio.CancelScope()
-                self._limit.deadline = max(until, trio.current_time() + OPEN_SECONDS)
-                patience = max(OPEN_SECONDS, self.dialing.patience_seconds)
+                self._limit.deadline = max(until, trio.current_time() + self.dialing.open_seconds)
+                patience = max(self.dialing.open_seconds, self.dialing.patience_seconds)
                 reason = f"no connection within {patience:g} s"
                 with self._limit:
                     reason = await self._one_connection()
