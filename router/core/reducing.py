@@ -25,7 +25,8 @@ observes that the receiver considers unsettled"). Deliveries held for an operato
 map has shown to be absent are not listed again.
 A round ends when nothing is left that it could settle. While the peer's application takes its time
 with outcomes the round goes on: for a limited time if entries wait to be listed, else until some
-have been settled. The delay between rounds without progress grows.
+have been settled. The delay between rounds without progress grows. Deliveries that are settled when
+the maps are compared count as progress, but passed-over ones make none of the others less certain.
 """
 
 from collections import deque
@@ -72,7 +73,8 @@ class Reduction:
         passed_over: deliveries that the sender does not have; see above.
         absent: deliveries that the receiver does not have, according to a complete map.
         to_settle: deliveries for which only the receiver has an outcome, unknown here.
-        entries: how many were unsettled at the attach; ``left``: at the last look.
+        entries: how many were unsettled before the attach; ``left``: at the last look.
+        given_up: how many passed-over ones the attach has settled.
         quiet_since: when ``left`` last changed, after all due deliveries had been resumed.
         idle: consecutive attachments without progress.
         alarm: ends the wait.
@@ -91,6 +93,7 @@ class Reduction:
     absent: set[DeliveryTag] = attrs.field(factory=set)
     to_settle: deque[tuple[DeliveryTag, DeliveryState]] = attrs.field(factory=deque)
     entries: int = 0
+    given_up: int = 0
     left: int = -1
     quiet_since: float = 0.0
     idle: int = 0
@@ -127,7 +130,7 @@ class Reducer:
         """
         reduction = self._reductions.get(link)
         if reduction is None:
-            reduction = Reduction(in_order_of_need(link))
+            reduction = Reduction(in_order_of_need(link), entries=_count_all(link))
         elif not reduction.pending:
             reduction.pending = in_order_of_need(link)
         entries = self._entries(link, reduction, theirs or {})
@@ -161,6 +164,12 @@ class Reducer:
 
     # Attachments
 
+    def begin_comparing(self, link: Link) -> None:
+        """Records that the maps of a suspended link are about to be compared."""
+        reduction = self._reductions.get(link)
+        if reduction is not None:
+            reduction.entries, reduction.given_up = _count(link, reduction), 0
+
     def settled(self, link: IncomingLink, theirs: PeerMap) -> list[DeliveryTag]:
         """Returns the deliveries of a link that an incomplete map shows to be settled."""
         reduction = self._reductions.get(link)
@@ -168,8 +177,11 @@ class Reducer:
             return []
         reduction.passed_over.difference_update(theirs)
         found = [tag for tag in link.adrift if tag in reduction.passed_over]
-        is_certain = len(found) == len(link.adrift) or reduction.idle >= IDLE_ROUNDS
-        return found if is_certain else []
+        if len(found) < len(link.adrift) and reduction.idle < IDLE_ROUNDS:
+            return []
+        reduction.entries -= len(found)
+        reduction.given_up = len(found)
+        return found
 
     def is_absent(self, link: Link, pairing: Pairing) -> None:
         """Records that a receiver's complete map lacks a delivery that is kept adrift."""
@@ -197,7 +209,9 @@ class Reducer:
             is_incomplete: deliveries that this map lacks may still be unsettled.
             is_ours: our map for an earlier link of this name was incomplete.
         """
-        reduction = self._reductions.get(link) or Reduction(is_ours=is_ours)
+        reduction = self._reductions.get(link)
+        if reduction is None:
+            reduction = Reduction(is_ours=is_ours, entries=_count_all(link))
         if theirs is None or not (reduction.is_ours or is_incomplete):
             self.end(link)
             return False
@@ -211,7 +225,7 @@ class Reducer:
         reduction.seen.update(reduction.listed)
         reduction.peer_listed.update(theirs)
         reduction.has_more = not reduction.seen.issuperset(link.adrift)
-        reduction.entries, reduction.left = _count(link, reduction), -1
+        reduction.left = -1
         link.is_reducing = True
         if isinstance(link, IncomingLink):
             reduction.due = {
@@ -248,10 +262,12 @@ class Reducer:
         is_confirmed = link.unconfirmed is None
         if isinstance(link, IncomingLink) and is_confirmed and (by_peer or link.has_given_all):
             reduction.passed_over.update(tag for tag in reduction.listed if tag in link.adrift)
-        has_moved = _count(link, reduction) < reduction.entries
         reduction.to_settle.clear()
-        reduction.idle = 0 if has_moved or reduction.is_fresh else reduction.idle + 1
-        return reduction.idle == 0
+        if reduction.is_fresh or _count(link, reduction) < reduction.entries:
+            reduction.idle = 0
+        elif not reduction.given_up:
+            reduction.idle += 1
+        return reduction.idle == 0 or reduction.given_up > 0
 
     def over(self) -> list[Link]:
         """Returns links whose round has ended; they must be detached and attached again."""
@@ -288,7 +304,7 @@ class Reducer:
         left = _count(link, reduction)
         if left != reduction.left:
             reduction.left, reduction.quiet_since = left, self._turn.now
-        has_moved = left < reduction.entries
+        has_moved = left < reduction.entries or reduction.given_up > 0
         is_useful = has_moved or reduction.is_fresh
         if is_useful and _is_settled(link, reduction):
             if not link.unsettled or left <= len(reduction.listed) or reduction.has_more:
@@ -315,7 +331,11 @@ def _look_again() -> None:
 def _count(link: Link, reduction: Reduction) -> int:
     """Counts the deliveries still to be settled."""
     absent = len(reduction.absent & link.adrift.keys()) if reduction.absent else 0
-    return len(link.adrift) + len(link.unsettled) - absent
+    return _count_all(link) - absent
+
+
+def _count_all(link: Link) -> int:
+    return len(link.adrift) + len(link.unsettled)
 
 
 def _is_resumed(link: Link, reduction: Reduction) -> bool:
@@ -334,6 +354,6 @@ def _is_settled(link: Link, reduction: Reduction) -> bool:
     """Returns whether all decided deliveries are settled and no more will be resumed."""
     if isinstance(link, OutgoingLink):
         return not link.unsettled
-    if reduction.is_theirs and not link.has_given_all:
+    if reduction.is_theirs and link.adrift and not link.has_given_all:
         return False
     return not any(pairing.outcome is not None for pairing in link.unsettled.values())

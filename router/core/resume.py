@@ -112,6 +112,7 @@ class Resumer:
             may_be_late: the sender's map may be old.
         """
         self._suspender.release(link)
+        self.reducer.begin_comparing(link)
         if may_be_late and link.adrift:
             link.unconfirmed = Unconfirmed()
         if is_incomplete:
@@ -197,6 +198,7 @@ class Resumer:
             is_incomplete: what it lacks may be unsettled all the same.
         """
         self._suspender.release(link)
+        self.reducer.begin_comparing(link)
         node = self._registry.node_of(link)
         assert node is not None, "a suspended receiver keeps its node"
         self._registry.keep(node)

@@ -243,7 +243,9 @@ class Sender(Client):
         tag = DeliveryTag(b"%s.%d" % (text, len(self.bodies)))
         self.bodies[tag] = body
         self.unsettled[tag] = None
-        if not self.is_cut:
+        if self.is_cut:
+            self.end.credit -= 1
+        else:
             self.transfer(tag, body)
 
     def look(self) -> None:
@@ -384,12 +386,13 @@ class ExactlyOnce(RuleBasedStateMachine):
     is_bridge = False
     frame_octets = 0
     entries = 0
+    credit = 4
 
     def __init__(self) -> None:
         super().__init__()
         limits = CoreSettings(
             router_id="dc1",
-            link_credit=4,
+            link_credit=self.credit,
             expiry_seconds=FOREVER,
             failover_seconds=FOREVER,
         )
@@ -528,6 +531,25 @@ class ExactlyOnceAmongSmallFrames(ExactlyOnceInSmallFrames):
 
 class ExactlyOnceBridgeAmongSmallFrames(ExactlyOnceBridgeInSmallFrames):
     entries = 2
+
+
+class ManyOnTheWay(ExactlyOnceBridgeAmongSmallFrames):
+    """Far more is unsettled than a map takes."""
+
+    credit = 40
+
+
+def test_a_source_that_is_cut_off_with_many_deliveries_on_the_way_is_done_soon() -> None:
+    machine = ManyOnTheWay()
+    target = machine.receivers[0].end
+    assert target is not None
+    target.grant(40)
+    machine.send(0, 12)
+    machine.receiver_looks(0, 4)
+    for client in reversed(machine.clients()):
+        client.lose()
+    machine.send(0, 20)
+    machine.teardown()
 
 
 LIMITS = settings(
