@@ -1,11 +1,11 @@
 """Stalls: addresses where deliveries or senders wait and nothing moves.
 
 An address *waits* while deliveries are queued or unsettled at it, or a sender without credit is
-attached. (Not a container from which the router pulls for receivers here, while there are none: it
-is not known whether it has anything to send.) It *moves* when a delivery, a part of one, or an
-outcome is received or sent. Waiting without moving for the route's ``stall_seconds`` is a stall;
-routes paused by an operator never stall. There are no timers: each survey of the core examines
-every address, so a stall is found at most one survey late.
+attached. (Not a container from which the router pulls, while nobody receives here, or at the
+container to which the route leads: it is not known whether it has anything to send.) It *moves*
+when a delivery, a part of one, or an outcome is received or sent. Waiting without moving for the
+route's ``stall_seconds`` is a stall; routes paused by an operator never stall. There are no timers:
+each survey of the core examines every address, so a stall is found at most one survey late.
 """
 
 import attrs
@@ -26,7 +26,9 @@ class NodeSum:
     Attributes:
         moved: grows when anything moves.
         blocked: senders that have no credit.
-        pulled: of these, containers from which we pull for receivers that attach here.
+        pulled: of these, containers from which we pull.
+        vacant: of the receivers, containers of the route that have no receiver yet.
+        is_bridge: the route pulls from containers and leads to others.
         unsettled: deliveries received whose sender has no outcome yet.
         sent_unsettled: deliveries sent without an outcome from the receiver.
         partial: container-ids of senders with an unfinished delivery.
@@ -37,6 +39,8 @@ class NodeSum:
     receivers: int = 0
     blocked: int = 0
     pulled: int = 0
+    vacant: int = 0
+    is_bridge: bool = False
     queued: int = 0
     unsettled: int = 0
     sent_unsettled: int = 0
@@ -56,7 +60,9 @@ class NodeSum:
     @property
     def waiting_senders(self) -> int:
         """How many senders wait for credit."""
-        return self.blocked if self.receivers else self.blocked - self.pulled
+        is_away = self.is_bridge and not self.receivers  # that is a stall of its own
+        is_vacant = self.receivers == self.vacant and not is_away
+        return self.blocked - self.pulled if is_vacant else self.blocked
 
 
 @attrs.define(eq=False)

@@ -184,15 +184,20 @@ class Surveyor:
         else:
             peer.outgoing_routes[route.route.name] = None
             _look_at_outgoing(link, peer, found)
+            found.vacant += self._is_vacant(link)
             route.in_doubt += count_doubts(link)
             if not is_far:
                 _add_outgoing(link, route)
 
     def _is_pulled(self, link: IncomingLink) -> bool:
-        """Returns whether a link pulls from a container for receivers that attach here."""
-        node = node_of(link)
-        is_far = is_sibling(link.connection)
-        return node is not None and not (is_far or node.route.to) and self._uplinks.owns(link)
+        """Returns whether a link pulls from a container."""
+        return not is_sibling(link.connection) and self._uplinks.owns(link)
+
+    def _is_vacant(self, link: OutgoingLink) -> bool:
+        """Returns whether a container has no receiver yet, as far as it has said."""
+        if link.credit or not (link.ways == () or not link.tally.deliveries):
+            return False
+        return not is_sibling(link.connection) and self._uplinks.owns(link)
 
     def _look_at_suspended(self, link: Link, stock: "_Stock") -> None:
         found, route = stock.address(node_of(link))
@@ -229,6 +234,7 @@ class Surveyor:
             route.postponed += feed.put_off
         route.queued += found.queued
         route.addresses += 1
+        found.is_bridge = node.route.is_bridge
         uplinks = self._uplinks.of(node)
         for uplink in uplinks:
             is_well = uplink.step in (Step.ATTACHED, Step.IDLE)

@@ -303,6 +303,35 @@ def test_a_container_from_which_nobody_here_receives_is_idle() -> None:
     assert stall.deliveries == 0
 
 
+def test_a_bridge_to_a_container_that_has_no_receiver_yet_is_idle() -> None:
+    play = Play(attrs.evolve(STALLING, from_=Endpoint("east"), to=(Endpoint("west"),)))
+    east = play.dial("east").answer_sender("orders")
+    west = play.dial("west").answer_receiver("orders")
+    assert not east.credit
+    survey(play)
+    play.wait(60)
+    assert route_of(play).stall is None
+    west.grant(1)
+    east.send(b"one")
+    west.accept()
+    survey(play)
+    play.wait(60)
+    stall = route_of(play).stall
+    assert stall is not None
+    assert stall.reason == "1 sender waits: west-id gives no credit"
+
+
+def test_a_sender_here_waits_for_a_container_that_has_no_receiver_yet() -> None:
+    play = Play(attrs.evolve(STALLING, to=(Endpoint("west"),)))
+    play.connect("out").attach_sender("orders")
+    play.dial("west").answer_receiver("orders")
+    survey(play)
+    play.wait(60)
+    stall = route_of(play).stall
+    assert stall is not None
+    assert stall.reason == "1 sender waits: west-id gives no credit"
+
+
 def test_a_sender_that_has_reached_its_limit_of_unsettled_deliveries_is_named_with_it() -> None:
     limits = PeerLimits(unsettled_per_link=2)
     rule = PolicyRule(name="all", send=("#",), receive=("#",), limits=limits)
