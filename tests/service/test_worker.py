@@ -13,6 +13,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from router.model.capabilities import Protocol
 from router.model.condition import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
@@ -329,6 +330,41 @@ async def test_a_bridge_over_tls_with_a_password(
                     await trio.sleep(0.01)
             assert reason in connector.last_error
             assert not near.worker.connected_containers
+
+
+GUARDED = """
+router: {id: far, workers: 1, admin: off}
+listeners: [{bind: "127.0.0.1:0", sasl: {mechanisms: [PLAIN], users: {app: pencil}}}]
+routes: [{address: "orders.#"}]
+"""
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+async def test_a_wrong_password_is_a_warning_and_the_reason_until_a_login_succeeds(
+    protocol: Protocol,
+) -> None:
+    async with running(GUARDED) as far:
+
+        def near(password: str) -> str:
+            url = f"amqp://app:{password}@{far.address}"
+            return BRIDGE.replace("amqp://127.0.0.1:{port}", f'{url}", protocol: "{protocol}')
+
+        with capture_logs() as lines:
+            async with running(near("wrong").format()) as router:
+                connector = router.worker.connectors["far"]
+                with trio.fail_after(60):
+                    while connector.status.failed < 2:
+                        await trio.sleep(0.01)
+                reason = connector.status.error
+                assert reason is not None
+                assert "amqp:unauthorized-access" in reason
+                failed = [each for each in lines if each["event"] == "connector.failed"]
+                assert {each["log_level"] for each in failed} == {"warning"}
+                assert {(each["container"], each["reason"]) for each in failed} == {("far", reason)}
+                router.worker.apply(router.worker.prepare(config(near("pencil").format())))
+                with trio.fail_after(60):
+                    while router.worker.connected_containers != {"far"}:
+                        await trio.sleep(0.01)
 
 
 async def test_a_reload_touches_only_what_differs() -> None:
