@@ -18,7 +18,14 @@ from functools import partial
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import Feed, Node, by_sequence, feed_of, in_custody, is_able
-from router.core.reach import comes_far, is_back, is_sibling, receivers_for, stays_here
+from router.core.reach import (
+    comes_far,
+    is_back,
+    is_out_of_reach,
+    is_sibling,
+    receivers_for,
+    stays_here,
+)
 from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
@@ -497,8 +504,10 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
     """Returns whether a delivery may go to a receiver, apart from credit."""
     if pairing.tried is not None and link.link in pairing.tried:
         return False
-    if is_sibling(link.connection) and stays_here(feed_of(pairing).node, pairing.incoming):
-        return False
+    if is_sibling(link.connection):
+        node, incoming = feed_of(pairing).node, pairing.incoming
+        if is_out_of_reach(node, link, incoming, stays_here(node, incoming)):
+            return False
     hops = pairing.delivery.hops
     if hops and is_back(link, hops):
         return False

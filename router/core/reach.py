@@ -102,31 +102,47 @@ def _routers_on(way: Way) -> int:
 def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     """Returns the links on which deliveries of an incoming link may be sent.
 
-    Deliveries from a sibling stay at this worker, except for a multicast that has turned.
+    Deliveries from a sibling stay at this worker, unless they have turned.
     Deliveries from a router do not go back to it at the same node, nor to a link whose receivers
     are all behind it. Routers without receivers are left out where some other link has receivers,
     and by a multicast always.
     """
-    is_far = stays_here(node, incoming)
-    if not (is_far or node.has_ways):
+    if not (is_sibling(incoming.connection) or node.has_ways):
         return node.outgoing
-    sender = sender_stop(incoming)
+    is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     return [
         link
         for link in node.outgoing
-        if not (is_far and is_sibling(link.connection)) and _leads_on(node, link, sender)
+        if not is_out_of_reach(node, link, incoming, is_far) and _leads_on(node, link, sender)
     ]
 
 
 def stays_here(node: Node, incoming: IncomingLink) -> bool:
     """Returns whether deliveries of a link stay at this worker, because they came from another.
 
-    A multicast that has turned (``turning``) was at no worker yet where it is pulled.
+    What has turned (``turning``) was at no worker yet where it is pulled.
     """
     if not is_sibling(incoming.connection):
         return False
-    pulls = node.is_multicast and node.key.direction is Direction.PULL
+    pulls = node.key.direction is Direction.PULL
     return not (pulls and node.twin is not None and incoming in node.twin.feeds)
+
+
+def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_far: bool) -> bool:
+    """Returns whether an incoming link's deliveries must not be sent on a link to a sibling.
+
+    A worker that sent what has turned here has tried its own receivers. (A multicast did not turn
+    there, so it goes to them from here.)
+
+    Args:
+        node: where the deliveries are.
+        link: the link.
+        incoming: that the deliveries came on.
+        is_far: ``stays_here`` of them.
+    """
+    if not is_sibling(link.connection):
+        return False
+    return is_far or (link.connection is incoming.connection and not node.is_multicast)
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:

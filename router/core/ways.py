@@ -36,6 +36,7 @@ from router.core.node import Node, feed_of
 from router.core.reach import (
     cost_of,
     is_end,
+    is_out_of_reach,
     is_sibling,
     sender_stop,
     stays_here,
@@ -145,7 +146,7 @@ def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
     if is_expecting or any(map(is_end, node.outgoing)):
         yield Way((node.stop,), node.gains)
     for link in node.outgoing:
-        for way in () if is_far and is_sibling(link.connection) else _ways_by(node, link):
+        for way in () if is_out_of_reach(node, link, incoming, is_far) else _ways_by(node, link):
             if len(way.stops) <= STOPS_MOST and (sender is None or sender not in way.stops):
                 yield way
     if node.twin is not None and turns(node, incoming):

@@ -77,6 +77,24 @@ def test_every_message_comes_once_wherever_its_receivers_are(
     assert mesh.transfers() - before <= 2 * COUNT * len(mesh.routers), "once round, and back"
 
 
+@pytest.mark.parametrize("worker", [1, 2, 3])
+@pytest.mark.parametrize("place", ["dc1", "dc2"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_receiver_at_any_of_three_workers_gets_every_message_once(
+    form: str, place: str, worker: int
+) -> None:
+    mesh = Mesh(FORMS[form], workers=3)
+    receiver = mesh.receiver(place, "dc2.x", credit=100, worker=worker)
+    sender = mesh.sender("dc1", "dc2.x", worker=worker % 3 + 1)
+    assert sender.credit >= COUNT
+    numbers = sent(sender, 0, COUNT)
+    mesh.settle()
+    assert taken([receiver]) == {b"\x00Su\xa0\x01%c" % number: 1 for number in range(COUNT)}
+    receiver.accept()
+    mesh.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * COUNT
+
+
 @pytest.mark.parametrize("place", ["dc1", "dc2"])
 @pytest.mark.parametrize("form", FORMS)
 def test_what_nobody_receives_waits_and_goes_to_the_first_who_comes(form: str, place: str) -> None:
