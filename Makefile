@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS)
-KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/model/*.pxi router/wire/*/kernel/*.pxi)
+KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/*/*.pxi router/wire/*/kernel/*.pxi)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline-demo quick test test-all test-slow lint types contracts check bench clean

@@ -13,6 +13,7 @@ SOURCES = {  # which include kernel/*.pxi
     "router.wire.v1_0._express": Path("router/wire/v1_0/_express.pyx"),
     "router.wire.v1_0._bulk": Path("router/wire/v1_0/_bulk.pyx"),  # includes model/slots.pxi
     "router.wire.v0_9_1._quick": Path("router/wire/v0_9_1/_quick.pyx"),
+    "router.net._tls": Path("router/net/_tls.pyx"),  # includes wire/pipe.pxi
     "router.core._bulk": Path("router/core/_bulk.pyx"),  # includes model/slots.pxi
     "router.journal._bulk": Path("router/journal/_bulk.pyx"),
 }

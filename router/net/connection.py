@@ -10,6 +10,7 @@ import attrs
 from router.model.condition import Condition
 from router.model.identity import ConnectionId
 from router.net.allowance import Talk
+from router.net.tls_stream import TlsStream
 from router.wire.carrier import Carried
 from router.wire.engine import Engine
 
@@ -40,13 +41,14 @@ class Connection:
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_deadline_stale: something has happened that may have brought its deadline nearer.
         woken_at: the last deadline of its engine; infinity: none.
+        stream: TLS on its socket; None: the socket itself is read and written.
         carried: what its engine shares with a carrier, if one moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
         by_peer: the peer gave the condition.
         talk: what it has said that moved nothing.
         has_moved: it has moved payload since it last talked long.
-        read_octets, written_octets: through the socket so far, but for what was carried.
+        read_octets, written_octets: through the socket so far, but for TLS and what was carried.
         on_end: called once, after the core has been informed of the end.
         on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
         answers_at: when it is; None: it could log in, or has not tried.
@@ -70,6 +72,7 @@ class Connection:
     is_dirty: bool = False
     is_deadline_stale: bool = True
     woken_at: float = math.inf
+    stream: TlsStream | None = None
     carried: Carried | None = None
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
@@ -82,9 +85,13 @@ class Connection:
     @property
     def octets_in(self) -> int:
         """Octets that have been received so far."""
+        if self.stream is not None:
+            return self.stream.octets_in
         return self.read_octets + (0 if self.carried is None else self.carried.octets_in)
 
     @property
     def octets_out(self) -> int:
         """Octets that have been sent so far."""
+        if self.stream is not None:
+            return self.stream.octets_out
         return self.written_octets + (0 if self.carried is None else self.carried.octets_out)

@@ -25,7 +25,8 @@ from router.links.backoff import pause_seconds
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.sockets import choose_congestion_control, prepare
-from router.net.tls import TlsEngine, TlsError, TlsSession
+from router.net.tls import TlsError, TlsSession
+from router.net.tls_stream import TlsStream, open_stream
 from router.wire.engine import Engine
 
 STABLE_SECONDS: Final = 60.0
@@ -162,7 +163,7 @@ class Connector:
         """Dials once, and stays until the connection's end; returns whether it had opened."""
         try:
             with trio.fail_after(self.connect_seconds):
-                sock, engine = await self._dial(endpoint)
+                sock, stream = await self._dial(endpoint)
         except (OSError, TlsError, trio.TooSlowError) as error:
             self._fail(endpoint, _explain(error, self.connect_seconds))
             return False
@@ -170,9 +171,9 @@ class Connector:
         try:
             self._connection = connection = self.plane.add(
                 sock,
-                engine,
+                endpoint.make_engine(),
                 address=str(endpoint),
-                octets=b"" if isinstance(engine, TlsEngine) else None,
+                stream=stream,
                 container=self.container,
                 on_end=lambda _: ended.set(),
             )
@@ -192,20 +193,20 @@ class Connector:
             self._failures = 0
         return True
 
-    async def _dial(self, endpoint: Endpoint) -> tuple[socket.socket, Engine]:
+    async def _dial(self, endpoint: Endpoint) -> tuple[socket.socket, TlsStream | None]:
         stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
         sock = socket.socket(fileno=stream.socket.detach())
         try:
             prepare(sock)
             choose_congestion_control(sock)
             if endpoint.tls is None:
-                return sock, endpoint.make_engine()
+                return sock, None
             session = TlsSession(endpoint.tls(), endpoint.server_name or endpoint.host)
             await session.shake_hands(sock, b"", self._tls_turns)
         except BaseException:
             sock.close()
             raise
-        return sock, TlsEngine(session, endpoint.make_engine())
+        return sock, open_stream(session, sock)
 
     def _fail(self, endpoint: Endpoint, reason: str) -> None:
         self.last_error = reason

@@ -55,6 +55,7 @@ from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
 from router.net.slicing import Slicer
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
+from router.net.tls_stream import TlsStream
 from router.wire.carrier import Carrier
 from router.wire.engine import Engine
 
@@ -148,6 +149,7 @@ class DataPlane:
         *,
         address: str,
         octets: bytes | None = None,
+        stream: TlsStream | None = None,
         listener: str | None = None,
         container: str | None = None,
         on_end: Callable[[Connection], None] | None = None,
@@ -159,7 +161,8 @@ class DataPlane:
             sock: the socket; closed when the connection has ended.
             engine: its engine.
             address: the peer's address, for people.
-            octets: octets already read from the socket, perhaps none.
+            octets: octets already read from the socket, perhaps none; plain ones.
+            stream: TLS on that socket; None: it is not encrypted.
             listener: name of the listener that accepted it.
             container: name of the configured container that was dialed.
             on_end: called once when the connection is over.
@@ -180,16 +183,20 @@ class DataPlane:
             on_end=on_end,
             on_failed_login=on_failed_login,
             interest=READABLE,
+            stream=stream,
         )
         self.poller.add(sock.fileno(), READABLE)
         self._by_descriptor[sock.fileno()] = connection
-        if self._carrier is not None and engine.carried is not None:
+        pipe = None if stream is None else stream.pipe
+        if self._carrier is not None and engine.carried is not None and (stream is None or pipe):
             connection.carried = engine.carried
-            self._carrier.watch(sock.fileno(), engine.carried)
+            self._carrier.watch(sock.fileno(), engine.carried, pipe)
         self.switchboard.add(connection)
         if octets is not None:
             connection.read_octets += len(octets)
             self.slicer.read(connection, octets, now)
+        if stream is not None:  # what arrived with the handshake is not reported by the poller
+            self._receive(connection, now)
         self.flush(now)
         return connection
 
@@ -297,9 +304,13 @@ class DataPlane:
         """Reads a socket once; the octets are discarded once the engine is finished."""
         if self.slicer.is_behind(connection):  # the stream has broken; what came before goes first
             return
-        buffer = self._buffer if connection.has_moved else self._buffer[:TALK_OCTETS]
+        stream = connection.stream if connection.stage is Stage.OPEN else None
+        most = RECEIVE_OCTETS if connection.has_moved else TALK_OCTETS
         try:
-            count = connection.socket.recv_into(buffer)
+            if stream is None:
+                count = connection.socket.recv_into(self._buffer[:most])
+            else:
+                count = self._receive_from(connection, stream, most)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -308,14 +319,27 @@ class DataPlane:
         connection.read_octets += count
         if connection.stage is Stage.OPEN:
             if count:
-                self.slicer.receive(connection, buffer[:count])
+                self.slicer.receive(connection, self._buffer[:count])
                 return
             self.switchboard.receive_eof(connection, now)
             if connection.failure is None:
                 self._finish(connection, now)
         if not count:
-            connection.saw_end = True
+            connection.saw_end = stream is None or stream.saw_end
             self.switchboard.touch(connection)
+
+    def _receive_from(self, connection: Connection, stream: TlsStream, most: int) -> int:
+        """Receives plaintext; what takes time and yields none is charged like other talk."""
+        began = self.clock()
+        try:
+            count = stream.receive_into(self._buffer, most)
+        finally:
+            if stream.waiting_octets:  # an answer of TLS itself
+                self.switchboard.touch(connection)
+            self.slicer.charge(connection, began, most)
+        if stream.is_over:
+            self.switchboard.touch(connection)
+        return count
 
     def _unwatch(self, connection: Connection) -> None:
         """Stops watching a broken socket until the octets received before are read."""
@@ -358,7 +382,7 @@ class DataPlane:
             self._end(connection, error.strerror or str(error))
             return
         if connection.stage is Stage.OPEN:
-            if engine.finished:
+            if engine.finished or self._has_ended(connection):
                 self._finish(connection, now)
             elif connection.is_deadline_stale:
                 connection.is_deadline_stale = False
@@ -406,8 +430,26 @@ class DataPlane:
             return True
         return engine.input_waits or (is_blocked and engine.output_octets > OUTPUT_STOP_OCTETS)
 
+    def _has_ended(self, connection: Connection) -> bool:
+        """Returns whether TLS has ended below an engine that has read everything."""
+        stream = connection.stream
+        return stream is not None and stream.is_over and not self.slicer.is_behind(connection)
+
     def _send(self, connection: Connection) -> bool:
         """Sends what the engine shows; returns whether nothing is left."""
+        stream = connection.stream
+        if stream is None:
+            return self._send_through(connection, connection.socket)
+        if stream.waiting_octets and not stream.flush():
+            return False
+        if not self._send_through(connection, stream):
+            return False
+        if connection.stage is not Stage.OPEN:
+            stream.finish()
+        return stream.flush()
+
+    def _send_through(self, connection: Connection, way: socket.socket | TlsStream) -> bool:
+        """Sends what the engine shows; returns whether it shows nothing any more."""
         engine = connection.engine
         if self._carrier is not None and connection.carried is not None:
             if not engine.output_octets:  # it has written what it owes when it says so
@@ -422,7 +464,7 @@ class DataPlane:
             if not length:
                 return True
             try:
-                count = connection.socket.send(octets)
+                count = way.send(octets)
             except (BlockingIOError, InterruptedError):
                 return False
             del octets  # the engine may move its buffer now
@@ -474,6 +516,8 @@ class DataPlane:
         self._timers.forget(connection)
         if not connection.is_unwatched:
             self.poller.remove(descriptor)
+        if connection.stream is not None:
+            connection.stream.close()
         connection.socket.close()
         if self._empty is not None and not self._by_descriptor:
             self._empty.set()

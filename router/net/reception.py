@@ -32,7 +32,8 @@ from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.farewell import Farewells
 from router.net.sockets import describe_peer, prepare, receive_some, send_all
-from router.net.tls import TlsEngine, TlsError, TlsSession
+from router.net.tls import TlsError, TlsSession
+from router.net.tls_stream import open_stream
 from router.wire.detect import Door, Refused, Speaks, StartsTls, TlsOffer, detect
 from router.wire.engine import Engine
 
@@ -252,8 +253,6 @@ class Reception:
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(settings.identity_field)
         engine = settings.make_engine(protocol, Transport(session is not None, identity))
-        if session is not None:
-            engine, octets = TlsEngine(session, engine, read_ahead=octets), b""
         source = source_of(first.sock)
         refusal = self._refusal(source, newcomer.elsewhere)
         self._received += 1
@@ -264,6 +263,7 @@ class Reception:
                 engine,
                 address=newcomer.address,
                 octets=octets,
+                stream=None if session is None else open_stream(session, first.sock),
                 listener=settings.listener,
                 on_end=lambda _: self._forget(source),
                 on_failed_login=partial(self._login_failed, source),

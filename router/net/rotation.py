@@ -11,7 +11,6 @@ import attrs
 
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.net.connection import Connection, Stage
-from router.net.tls import TlsEngine
 from router.net.tls_files import TlsContext
 
 SPREAD: Final = 0.1
@@ -53,13 +52,13 @@ def find_retiring(
 
 
 def _is_over(connection: Connection, rotations: Mapping[str, Rotation], now: float) -> bool:
-    engine = connection.engine
-    if connection.stage is not Stage.OPEN or not isinstance(engine, TlsEngine):
+    stream = connection.stream
+    if connection.stage is not Stage.OPEN or stream is None:
         return False
     rotation = rotations.get(connection.listener or connection.container or "")
     if rotation is None or rotation.retire_seconds is None:
         return False
-    replaced_at = rotation.context.replaced_at(engine.session.tls.context)
+    replaced_at = rotation.context.replaced_at(stream.context)
     if replaced_at is None:
         return False
     share = connection.id * _GOLDEN % 1.0

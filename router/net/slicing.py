@@ -30,7 +30,7 @@ TALK_SECONDS: Final = 0.001
 DELIVERY_SECONDS: Final = 100e-6
 OCTET_SECONDS: Final = 5e-9
 """What a delivery, and an octet, may take before the rest counts as talk. Deliveries take 15 us
-(another protocol's, or journaled: 30), octets of payload 1 ns, and 3 ns under TLS; an attach
+(another protocol's, or journaled: 30), octets of payload 1 ns; an attach
 takes 300 ns per octet, a flow 80."""
 
 
@@ -95,6 +95,14 @@ class Slicer:
         elif connection.talk.is_long:  # the clock may have run while others had the core
             connection.talk.add(talk, later)
         return later
+
+    def charge(self, connection: Connection, began: float, octets: int) -> None:
+        """Charges what receiving took beyond what the octets may take."""
+        later = self.clock()
+        talk = later - began - octets * OCTET_SECONDS
+        if talk > 0:
+            self.allowance.spend(talk)
+            connection.talk.add(talk, later)
 
     def work_off(self) -> bool:
         """Goes on with what earlier turns had no time for; returns whether any of it was read."""

@@ -36,7 +36,7 @@ from router.model.identity import ConnectionId
 from router.model.log_values import reason_of
 from router.net.cbs import CbsEngine
 from router.net.connection import Connection
-from router.net.tls import TlsEngine
+from router.net.tls_stream import explained
 from router.wire.carrier import Carrier
 from router.wire.engine import Engine
 
@@ -167,6 +167,8 @@ class Switchboard:
         """Informs the engine that no octets follow."""
         try:
             events = connection.engine.receive_eof(now)
+            if connection.stream is not None and connection.stream.alert is not None:
+                events = explained(events, connection.stream.alert)
         except Exception as error:  # noqa: BLE001  as in receive
             self.fail(connection, error)
             return
@@ -311,7 +313,7 @@ def _count_moved(events: list[Event]) -> int:
 
 
 def _innermost(engine: Engine) -> object:
-    """Returns the engine that speaks the protocol, without TLS and CBS around it."""
-    while isinstance(engine, TlsEngine | CbsEngine):
+    """Returns the engine that speaks the protocol, without CBS around it."""
+    while isinstance(engine, CbsEngine):
         engine = engine.inner
     return engine

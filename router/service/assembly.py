@@ -23,6 +23,7 @@ from router.net.connector import Endpoint
 from router.net.reception import Admission, ListenerSettings, MakeEngine, Transport
 from router.net.rotation import Rotation
 from router.net.tls_files import TlsContext, TlsFiles
+from router.net.tls_stream import why_slower
 from router.service.config import RouterConfig
 from router.service.config.addresses import ContainerUrl
 from router.service.config.containers import Container, ContainerCbs
@@ -97,8 +98,9 @@ def share(config: RouterConfig) -> Shared:
     """Makes the objects that a worker's engines and core share.
 
     Raises:
-        MisuseError: the environment asks for an express lane that was not built.
+        MisuseError: the environment asks for an express lane or TLS streams that were not built.
     """
+    why_slower()
     limits = config.limits
     express = make_express(
         octet_budget=limits.process_octets, connection_budget=limits.connection_octets

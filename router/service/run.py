@@ -32,6 +32,7 @@ from router.errors import RouterError
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.model.place import BindAddress
 from router.net.listener import ListenError, Listeners
+from router.net.tls_stream import why_slower
 from router.routes.route import Position
 from router.routes.table import RoutingTable
 from router.service import garbage
@@ -384,6 +385,9 @@ class _Steering:
         )
         if not express.is_built():
             self._log.warning("express.slower", reason=express.SLOWER)
+        slower = why_slower()
+        if slower is not None and _has_tls(self.config):
+            self._log.warning("tls.slower", reason=slower)
 
     # The interface ``Steering`` of the admin endpoint
 
@@ -572,6 +576,13 @@ class _Steering:
             )
         self._log.info("config.reloaded", config=config.file, count=len(differences))
         return ReloadReport(differences=tuple(differences))
+
+
+def _has_tls(config: RouterConfig) -> bool:
+    """Returns whether any listener or container is configured with TLS."""
+    if any(each.tls is not None for each in config.listeners):
+        return True
+    return any(url.is_tls for each in config.containers.values() for url in each.url)
 
 
 def _binds(config: RouterConfig) -> dict[str, BindAddress]:

@@ -21,8 +21,14 @@ class Carried(Interface):
 class Carrier(Interface):
     """Receives and sends for connections on the lane, without the data plane."""
 
-    def watch(self, descriptor: int, state: Carried) -> None:
+    def watch(self, descriptor: int, state: Carried, pipe: object = None) -> None:
         """Begins to carry a connection whose socket the poller watches.
+
+        Args:
+            descriptor: of the socket.
+            state: what the engine shares.
+            pipe: a capsule of a ``Pipe`` (``pipe.pxi``) that is used instead of the socket, as for
+                TLS; None: the socket. Its owner must outlive the carriage.
 
         Raises:
             MisuseError: it is already carried.

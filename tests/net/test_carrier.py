@@ -1,11 +1,14 @@
 """Traffic over real sockets: with the express lane's carrier, without it, and with the lane off.
 
+The same inside TLS, whose streams the carrier calls, or the data plane.
+
 What clients send arrives once and in order, however the stream is cut into pieces, whatever of it
 is not the lane's, and however slowly the other side reads.
 """
 
 import itertools
 import random
+import socket
 from collections import defaultdict
 
 import attrs
@@ -19,11 +22,39 @@ from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.poller import default_poller
 from router.net.switchboard import Switchboard
+from router.net.tls import TlsSession
+from router.net.tls_stream import TlsStream
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from tests.support.exchange import Client, Exchange, Receiver, Sender, message, number_of
 from tests.support.kernel import MODES, make_kernel, needs_kernel
 from tests.support.plain import stream_pair
+from tests.support.tls_ends import KINDS, Contexts, make_contexts, make_stream
+
+Line = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+@attrs.frozen(eq=False)
+class Secured:
+    """Puts TLS on connections; the router's ends have streams of one kind."""
+
+    kind: str
+    contexts: Contexts
+
+    async def secure(
+        self, here: socket.socket, there: trio.SocketStream
+    ) -> tuple[trio.SSLStream[trio.SocketStream], TlsStream]:
+        session = TlsSession(self.contexts.server)
+        peer = trio.SSLStream(there, self.contexts.client, server_hostname="localhost")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.shake_hands, here, b"", trio.Lock())
+            await peer.do_handshake()
+        return peer, make_stream(self.kind, session, here)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
+    return make_contexts(tmp_path_factory.mktemp("papers"))
 
 
 def _slowly() -> float:
@@ -34,8 +65,11 @@ def _slowly() -> float:
 class Worker(Exchange):
     """A data plane with a real core, and clients at the other ends of its sockets."""
 
-    def __init__(self, mode: str, nursery: trio.Nursery, seed: int) -> None:
+    def __init__(
+        self, mode: str, nursery: trio.Nursery, seed: int, secured: "Secured | None" = None
+    ) -> None:
         super().__init__(mode)
+        self.secured = secured
         self.nursery = nursery
         self.choice = random.Random(seed)
         self.switchboard = Switchboard(self.core, self.express)
@@ -52,20 +86,24 @@ class Worker(Exchange):
         )
         router = Engine10(ours, self.express)
         here, there = stream_pair(buffer_octets)
-        self.ends[number] = self.plane.add(here, router, address="client")
+        plain = trio.SocketStream(trio.socket.from_stdlib_socket(there))
+        stream: Line = plain
+        tls = None
+        if self.secured is not None:
+            stream, tls = await self.secured.secure(here, plain)
+        self.ends[number] = self.plane.add(here, router, address="client", stream=tls)
         client = Client(self.ends[number].id, Engine10(theirs), router)
         self.clients[client.id] = client
         self.wakes[client.id] = trio.Event()
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(there))
         self.nursery.start_soon(self._read, client, stream)
         self.nursery.start_soon(self._write, client, stream)
         while not client.engine.carried.is_open:
             await self.progress.wait()
         return client
 
-    async def _read(self, client: Client, stream: trio.SocketStream) -> None:
+    async def _read(self, client: Client, stream: Line) -> None:
         while octets := await stream.receive_some(self.choice.choice((50, 5000, 70_000))):
-            for event in client.engine.receive_data(octets, 0.0):
+            for event in client.engine.receive_data(bytes(octets), 0.0):
                 self._tell(client, event)
                 if isinstance(event, ConnectionClosed):
                     return
@@ -75,7 +113,7 @@ class Worker(Exchange):
             if self.choice.random() < 0.2:
                 await trio.lowlevel.checkpoint()
 
-    async def _write(self, client: Client, stream: trio.SocketStream) -> None:
+    async def _write(self, client: Client, stream: Line) -> None:
         while True:
             if not client.engine.output_octets:
                 self.wakes[client.id] = trio.Event()
@@ -144,9 +182,22 @@ class Traffic:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("mode", MODES)
 async def test_everything_arrives_once_and_in_order(mode: str, seed: int) -> None:
+    await _exchange(mode, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+async def test_inside_tls_everything_arrives_once_and_in_order(
+    mode: str, kind: str, seed: int, contexts: Contexts
+) -> None:
+    await _exchange(mode, seed, Secured(kind, contexts))
+
+
+async def _exchange(mode: str, seed: int, secured: Secured | None = None) -> None:
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
-            worker = Worker(mode, nursery, seed)
+            worker = Worker(mode, nursery, seed, secured)
             await nursery.start(worker.plane.run)
             traffic = Traffic(worker)
             await traffic.attach(3)
@@ -182,6 +233,24 @@ async def test_the_carrier_moves_what_is_the_lanes() -> None:
             ends = list(worker.ends.values())
             nursery.cancel_scope.cancel()
     assert sum(end.octets_in - end.read_octets for end in ends) > 100_000
+    assert sum(end.octets_out for end in ends) > 100_000
+
+
+@needs_kernel
+@pytest.mark.skipif("openssl" not in KINDS, reason="it was not built, or cannot be used here")
+async def test_inside_tls_the_carrier_moves_what_is_the_lanes(contexts: Contexts) -> None:
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            worker = Worker("cython", nursery, 1, Secured("openssl", contexts))
+            await nursery.start(worker.plane.run)
+            traffic = Traffic(worker)
+            await traffic.attach(1)
+            await traffic.run(100)
+            ends = list(worker.ends.values())
+            nursery.cancel_scope.cancel()
+    carried = sum(end.carried.octets_in for end in ends if end.carried is not None)
+    assert carried > 100_000
+    assert sum(end.octets_in for end in ends) > carried
     assert sum(end.octets_out for end in ends) > 100_000
 
 

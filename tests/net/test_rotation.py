@@ -12,8 +12,9 @@ import pytest
 from router.model.identity import ConnectionId
 from router.net.connection import Connection, Stage
 from router.net.rotation import SPREAD, Rotation, find_retiring
-from router.net.tls import TlsEngine, TlsSession
+from router.net.tls import TlsSession
 from router.net.tls_files import TlsContext, TlsFiles
+from router.net.tls_stream import MemoryStream
 from router.wire.engine import Engine
 from tests.support.plain import PlainEngine
 from tests.support.planes import Papers, papers
@@ -40,7 +41,9 @@ class Scene:
 
     def connect(self, **fields: Any) -> Connection:
         session = TlsSession(self.context.current())
-        return make(next(self.ids), TlsEngine(session, PlainEngine()), **fields)
+        connection = make(next(self.ids), PlainEngine(), **fields)
+        connection.stream = MemoryStream(session, connection.socket)
+        return connection
 
     def replace(self) -> None:
         self.signed.write_server()

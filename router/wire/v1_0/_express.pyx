@@ -30,6 +30,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EAGAIN, EINTR, errno  # EWOULDBLOCK is the same wherever there is epoll
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -48,6 +49,7 @@ from router.model.terminus import Role
 from router.wire.v1_0.head import fill
 
 include "kernel/system.pxi"
+include "../pipe.pxi"
 include "kernel/chunks.pxi"
 include "kernel/pairs.pxi"
 include "kernel/rings.pxi"

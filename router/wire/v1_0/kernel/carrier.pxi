@@ -34,12 +34,15 @@ cdef class Carrier:
         if self.inbox != NULL:
             self.leave_inbox()
 
-    def watch(self, int descriptor, ConnectionState state not None):
+    def watch(self, int descriptor, ConnectionState state not None, pipe=None):
         """Begins to carry a connection; its pending output is sent from now on, too."""
         if descriptor < 0 or state.descriptor >= 0:
             raise MisuseError(f"descriptor {descriptor} cannot be carried")
         while len(self.carried) <= descriptor:
             self.carried.append(None)
+        if pipe is not None:
+            state.pipe = <Pipe *>PyCapsule_GetPointer(pipe, b"router.wire.Pipe")
+            state.pipe_capsule = pipe
         self.carried[descriptor] = state
         state.descriptor = descriptor
 
@@ -48,6 +51,8 @@ cdef class Carrier:
         if state.descriptor >= 0:
             self.carried[state.descriptor] = None
             state.descriptor = -1
+            state.pipe = NULL
+            state.pipe_capsule = None
 
     def turn(self, double now, double until):
         """Serves ready sockets until the given time; False: none is ready."""
@@ -87,9 +92,20 @@ cdef class Carrier:
             if self.still_waits(state):
                 events &= ~EPOLLOUT
         if events == EPOLLIN and may_carry(state):
-            return self.receive(state, now)
+            self.receive(state, now)
+            if state.pipe != NULL:
+                self.look_at_pipe(state, descriptor)
+            return 0
         if events:
             self.take(descriptor, events, None)
+        return 0
+
+    cdef int look_at_pipe(self, ConnectionState state, int descriptor) except -1:
+        """Hands on what receiving through a pipe has brought about beside octets."""
+        if state.pipe.is_over:
+            self.take(descriptor, EPOLLIN, None)
+        elif state.pipe.waits and not state.is_blocked:
+            self.take(descriptor, EPOLLOUT, None)
         return 0
 
     cdef bint still_waits(self, ConnectionState state) except -1:
@@ -111,7 +127,12 @@ cdef class Carrier:
         cdef Py_ssize_t position = 0
         if begin:
             memcpy(inbox.data, state.tail, begin)
-        count = receive_octets(descriptor, inbox.data + begin, inbox.capacity - begin)
+        if state.pipe == NULL:
+            count = receive_octets(descriptor, inbox.data + begin, inbox.capacity - begin)
+        else:
+            count = state.pipe.receive(
+                state.pipe.owner, inbox.data + begin, inbox.capacity - begin
+            )
         if count < 0:
             reason = errno
             if reason != EAGAIN and reason != EINTR:
@@ -183,6 +204,12 @@ cdef class Carrier:
         cdef int reason
         if state.descriptor < 0:
             raise MisuseError("the connection is not carried")
+        if state.pipe != NULL and state.pipe.waits:
+            if state.pipe.send(state.pipe.owner, NULL, 0) < 0:
+                reason = errno
+                if reason == EAGAIN:
+                    return 0
+                raise OSError(reason, os.strerror(reason))
         while output.octets:
             count = min(output.count, <uint32_t>MOST_PIECES)
             wanted = 0
@@ -191,7 +218,10 @@ cdef class Carrier:
                 pieces[each].iov_base = segment.chunk.data + segment.begin
                 pieces[each].iov_len = segment.end - segment.begin
                 wanted += segment.end - segment.begin
-            sent = send_pieces(state.descriptor, pieces, count)
+            if state.pipe == NULL:
+                sent = send_pieces(state.descriptor, pieces, count)
+            else:
+                sent = state.pipe.send(state.pipe.owner, pieces, count)
             if sent < 0:
                 reason = errno
                 if reason == EINTR:
@@ -201,6 +231,9 @@ cdef class Carrier:
                 raise OSError(reason, os.strerror(reason))
             state.octets_out += sent
             output.take_away(sent)
-            if sent < wanted:
+            if state.pipe != NULL:
+                if state.pipe.waits:
+                    return 0
+            elif sent < wanted:
                 return 0
         return 1

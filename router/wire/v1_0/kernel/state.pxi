@@ -154,6 +154,8 @@ cdef class ConnectionState:
     cdef public bint is_blocked   # the socket accepts no more; watched for writability
     cdef readonly int64_t octets_in
     cdef readonly int64_t octets_out
+    cdef Pipe *pipe           # used instead of the socket; NULL: none
+    cdef object pipe_capsule
     cdef uint8_t *tail        # the beginning of an incomplete frame
     cdef uint32_t tail_octets
     cdef bint is_slow         # its remainder arrives in small pieces

@@ -1,0 +1,268 @@
+"""TLS streams: what comes and goes, in whatever pieces, and how they end."""
+
+import random
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from router.errors import MisuseError
+from router.model.condition import CONNECTION_FORCED, Condition
+from router.model.events import ConnectionClosed, Event, OutputPending
+from router.net import tls_stream
+from router.net.tls import TlsSession
+from router.net.tls_stream import MemoryStream, explained, open_stream, why_slower
+from tests.support.plain import stream_pair
+from tests.support.tls_ends import KINDS, Contexts, ends, make_contexts, make_stream, shake_hands
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
+    return make_contexts(tmp_path_factory.mktemp("papers"))
+
+
+@each_kind
+def test_what_came_with_the_handshake_is_read_first(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"early") as at:
+        at.line.sendall(at.tell(b"late"))
+        assert at.receive() == b"early"
+        assert at.receive() == b"late"
+
+
+@each_kind
+def test_nothing_has_come_with_the_handshake(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts) as at:
+        with pytest.raises(BlockingIOError):
+            at.receive()
+        with pytest.raises(BlockingIOError):
+            at.receive()
+        assert not at.stream.is_over
+
+
+@each_kind
+@pytest.mark.parametrize("seed", range(3))
+def test_octets_arrive_in_order_however_the_stream_is_cut(
+    kind: str, seed: int, contexts: Contexts
+) -> None:
+    choice = random.Random(seed)
+    with ends(kind, contexts, early=b"!") as at:
+        got = at.receive()
+        sent = b"!"
+        for _ in range(60):
+            octets = choice.randbytes(choice.choice((1, 100, 16_384, 40_000)))
+            sent += octets
+            sealed = at.tell(octets)
+            while sealed:
+                cut = choice.choice((1, 5, 3000, 20_000))
+                at.line.sendall(sealed[:cut])
+                sealed = sealed[cut:]
+                try:
+                    got += at.receive(choice.choice((1, 200, 16_384, 200_000)))
+                except BlockingIOError:
+                    continue
+        while len(got) < len(sent):
+            got += at.receive()
+        assert got == sent
+        assert at.stream.octets_in > len(sent) - 1
+
+
+@each_kind
+def test_what_has_been_received_is_decrypted_in_the_same_call(
+    kind: str, contexts: Contexts
+) -> None:
+    """Or epoll would not report it again."""
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        at.line.sendall(b"".join(at.tell(bytes([number]) * 500) for number in range(100)))
+        assert len(at.receive()) == 50_000
+        with pytest.raises(BlockingIOError):
+            at.ours.recv(1)
+
+
+@each_kind
+@pytest.mark.parametrize("octets", [1, 16_384, 16_385, 100_000, 1_000_000])
+def test_octets_of_any_number_are_sent(kind: str, octets: int, contexts: Contexts) -> None:
+    sent = random.Random(octets).randbytes(octets)
+    with ends(kind, contexts) as at:
+        rest = memoryview(sent)
+        heard = b""
+        while rest:
+            rest = rest[at.stream.send(rest) :]
+            while not at.stream.flush():
+                heard += at.hear()
+            heard += at.hear()
+        assert heard == sent
+        assert at.stream.octets_out > octets
+
+
+@each_kind
+def test_a_socket_that_accepts_no_more_has_the_rest_wait(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, buffer_octets=4096) as at:
+        sent = random.Random(1).randbytes(200_000)
+        count = at.stream.send(sent)
+        assert at.stream.waiting_octets
+        with pytest.raises(BlockingIOError):
+            at.stream.send(b"more")
+        assert not at.stream.flush()
+        heard = at.hear()
+        while at.stream.waiting_octets:
+            at.stream.flush()
+            heard += at.hear()
+        assert heard == sent[:count]
+        assert at.stream.send(b"more") == 4
+        assert at.hear() == b"more"
+
+
+@each_kind
+def test_close_notify_ends_what_comes_and_not_what_goes(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        last = at.tell(b"the last")
+        with pytest.raises(ssl.SSLWantReadError):
+            at.peer.tls.unwrap()
+        at.line.sendall(last + at.peer.outgoing.read())
+        assert at.receive() == b"the last"
+        assert at.stream.is_over
+        assert at.receive() == b""
+        assert not at.stream.saw_end
+        assert at.stream.alert is None
+        assert at.stream.send(b"an answer") == 9
+        at.stream.finish()
+        at.stream.finish()
+        assert at.stream.flush()
+        heard = at.line.recv(1 << 16)
+        at.peer.incoming.write(heard)
+        assert at.peer.tls.read() == b"an answer"
+        at.peer.tls.unwrap()  # returns: the close_notify has come
+
+
+@each_kind
+def test_the_end_of_the_stream_ends_tls_without_a_close_notify(
+    kind: str, contexts: Contexts
+) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        at.line.sendall(at.tell(b"cut")[:-1])
+        at.line.shutdown(socket.SHUT_WR)
+        with pytest.raises(BlockingIOError):
+            at.receive()
+        assert at.receive() == b""
+        assert at.stream.is_over
+        assert at.stream.saw_end
+
+
+@each_kind
+def test_octets_that_are_no_record_end_tls_and_the_peer_is_told(
+    kind: str, contexts: Contexts
+) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        good = at.tell(b"good")
+        bad = bytearray(at.tell(b"bad"))
+        bad[-1] ^= 1
+        at.line.sendall(good + bytes(bad))
+        assert at.receive() == b"good"
+        assert at.stream.is_over
+        assert at.stream.alert is None
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+            at.hear()
+        assert at.stream.send(b"in vain") == 7
+        at.stream.finish()
+        assert at.stream.flush()
+        with pytest.raises(BlockingIOError):
+            at.line.recv(1)
+
+
+@each_kind
+def test_the_alert_of_a_peer_says_why(kind: str, contexts: Contexts, tmp_path: Path) -> None:
+    demanding = TlsSession(contexts.signed.server_files(verify=True).server_context())
+    nobody = ssl.create_default_context(cafile=str(contexts.signed.authorities))
+    client = TlsSession(nobody, "localhost")
+    with pytest.raises(ssl.SSLError, match="did not return a certificate"):
+        shake_hands(client, demanding)
+    client.incoming.write(demanding.outgoing.read())
+    ours, line = stream_pair(None)
+    with ours, line:
+        stream = make_stream(kind, client, ours)
+        assert stream.receive_into(memoryview(bytearray(1 << 18)), 1000) == 0
+        assert stream.alert == "TLS alert of the peer: certificate required"
+
+
+@each_kind
+def test_a_socket_that_is_broken_raises(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        at.line.close()
+        with pytest.raises(BrokenPipeError):
+            at.stream.send(b"x")
+
+
+def test_only_the_peers_end_is_explained() -> None:
+    why = "TLS alert of the peer: certificate required"
+    by_peer = ConnectionClosed(None, by_peer=True)
+    events: list[Event] = [OutputPending(True), by_peer, ConnectionClosed(None, by_peer=False)]
+    assert explained(list(events), why) == [
+        events[0],
+        ConnectionClosed(Condition(CONNECTION_FORCED, why), by_peer=True),
+        events[2],
+    ]
+
+
+@pytest.fixture
+def undecided() -> None:
+    why_slower.cache_clear()
+
+
+@pytest.mark.usefixtures("undecided")
+def test_the_variable_chooses_the_streams(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(why_slower.cache_clear)
+    monkeypatch.setenv("ROUTER_TLS", "python")
+    assert why_slower() == "ROUTER_TLS=python"
+    assert isinstance(open_stream(TlsSession(contexts.server), socket.socket()), MemoryStream)
+    why_slower.cache_clear()
+    monkeypatch.setenv("ROUTER_TLS", "fast")
+    with pytest.raises(MisuseError, match="ROUTER_TLS=fast: must be openssl or python"):
+        why_slower()
+
+
+@pytest.mark.usefixtures("undecided")
+def test_where_it_was_not_built_the_ssl_module_does_it(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(why_slower.cache_clear)
+    monkeypatch.delenv("ROUTER_TLS", raising=False)
+    monkeypatch.setattr(tls_stream, "compiled", lambda name: None)
+    assert why_slower() == "it was not built; build with a C compiler to have it"
+    assert isinstance(open_stream(TlsSession(contexts.server), socket.socket()), MemoryStream)
+    why_slower.cache_clear()
+    monkeypatch.setenv("ROUTER_TLS", "openssl")
+    with pytest.raises(MisuseError, match="ROUTER_TLS=openssl: it was not built"):
+        why_slower()
+
+
+@pytest.mark.skipif("openssl" not in KINDS, reason="it was not built, or cannot be used here")
+def test_a_session_of_another_layout_is_not_used(contexts: Contexts) -> None:
+    from router.model.compiled import compiled
+
+    module = compiled("router.net._tls")
+    assert module is not None
+    module.load()
+    session = TlsSession(contexts.server)
+    module.try_session(session.tls)
+
+    class Other:
+        context = contexts.server
+        _sslobj = object()
+
+    for inner in (object(), ssl.MemoryBIO(), [None] * 9, contexts.server):
+        Other._sslobj = inner
+        with pytest.raises(module.Unsupported):
+            module.try_session(Other)
+    Other._sslobj, Other.context = session.tls._sslobj, contexts.client  # type: ignore[attr-defined]
+    with pytest.raises(module.Unsupported):
+        module.try_session(Other)

@@ -1,0 +1,104 @@
+"""TLS without a network: two sessions that shake hands in memory, and a stream with its peer."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from router.net.tls import TlsSession
+from router.net.tls_stream import MemoryStream, TlsStream, open_stream, why_slower
+from tests.support.plain import stream_pair
+from tests.support.planes import Papers, papers
+
+KINDS = ("openssl", "python") if why_slower() is None else ("python",)
+"""The streams that can be had here."""
+
+
+@attrs.define(eq=False)
+class Contexts:
+    """What both ends are made with."""
+
+    signed: Papers
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def make_contexts(folder: Path) -> Contexts:
+    """Makes contexts of a new authority; the client has a certificate, too."""
+    signed = papers(folder)
+    return Contexts(signed, signed.server_files().server_context(), signed.client_context())
+
+
+def shake_hands(one: TlsSession, other: TlsSession) -> None:
+    """Takes both through their handshake."""
+    is_done = False
+    while not is_done:
+        is_done = True
+        for end, to in ((one, other), (other, one)):
+            try:
+                end.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                is_done = False
+            to.incoming.write(end.outgoing.read())
+
+
+def make_stream(kind: str, session: TlsSession, sock: socket.socket) -> TlsStream:
+    """Makes a stream of one kind."""
+    stream = MemoryStream(session, sock) if kind == "python" else open_stream(session, sock)
+    assert isinstance(stream, MemoryStream) == (kind == "python")
+    return stream
+
+
+@attrs.define(eq=False)
+class Ends:
+    """A stream on a socket, and its peer at the other end.
+
+    Attributes:
+        ours: the socket of the stream.
+        peer: its session.
+        line: the peer's socket.
+    """
+
+    stream: TlsStream
+    ours: socket.socket
+    peer: TlsSession
+    line: socket.socket
+    buffer: memoryview = attrs.field(factory=lambda: memoryview(bytearray(256 * 1024)))
+
+    def tell(self, octets: bytes) -> bytes:
+        """Has the peer encrypt; returns the ciphertext."""
+        self.peer.tls.write(octets) if octets else None
+        return self.peer.outgoing.read()
+
+    def hear(self) -> bytes:
+        """Returns what the peer can decrypt of what has arrived."""
+        with contextlib.suppress(BlockingIOError):
+            while arrived := self.line.recv(1 << 20):
+                self.peer.incoming.write(arrived)
+        heard = b""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while octets := self.peer.tls.read(1 << 16):
+                heard += octets
+        return heard
+
+    def receive(self, most: int = 128 * 1024) -> bytes:
+        """Receives once through the stream."""
+        return bytes(self.buffer[: self.stream.receive_into(self.buffer, most)])
+
+
+@contextlib.contextmanager
+def ends(
+    kind: str, contexts: Contexts, *, buffer_octets: int | None = None, early: bytes = b""
+) -> Iterator[Ends]:
+    """Makes a stream at a server's end; ``early`` comes with the end of the handshake."""
+    server, client = TlsSession(contexts.server), TlsSession(contexts.client, "localhost")
+    shake_hands(client, server)
+    if early:
+        client.tls.write(early)
+        server.incoming.write(client.outgoing.read())
+    ours, line = stream_pair(buffer_octets)
+    with ours, line:
+        yield Ends(make_stream(kind, server, ours), ours, client, line)
