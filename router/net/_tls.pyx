@@ -21,11 +21,17 @@ gathered first, because a record costs more than the copy.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EAGAIN, EBADF, EINTR, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t
+from cpython.pycapsule cimport (
+    PyCapsule_GetContext,
+    PyCapsule_New,
+    PyCapsule_SetContext,
+    PyCapsule_SetDestructor,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
 import os
 import ssl
@@ -77,6 +83,9 @@ cdef enum:  # see tls_stream
     MARGIN_OCTETS = 40960
     ENCRYPTED_OCTETS = 262144
     RECEIVED_OCTETS = 262144
+    HEADER_OCTETS = 5
+    IDLE_RECORDS = 64
+    FORGIVING_OCTETS = 65536
 
 cdef enum:  # of OpenSSL's headers; the same in 1.1.1 and 3
     WANT_READ = 2             # SSL_ERROR_...
@@ -85,6 +94,8 @@ cdef enum:  # of OpenSSL's headers; the same in 1.1.1 and 3
     RETRY_READ = 9            # BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY
     RETRY_FLAGS = 15
     SOURCE_SINK = 1024        # BIO_TYPE_SOURCE_SINK
+    REASON_BITS = 0xFFF       # of an error; version 3 has more, which libssl's reasons do not use
+    FIRST_ALERT = 1000        # SSL_AD_REASON_OFFSET: the reason of an alert that was received
 
 ctypedef void *Handle
 ctypedef int (*ReadBio)(Handle bio, char *at, int most) noexcept
@@ -132,18 +143,24 @@ class Unsupported(Exception):
 cdef struct Input:
     const uint8_t *at         # ciphertext that OpenSSL has not read yet
     size_t octets
+    uint32_t idle             # records without plaintext that have not been made up for
+    size_t forgiving          # plaintext that does not make up for a record yet
 
 
 cdef int read_bio(Handle bio, char *at, int most) noexcept:
-    """OpenSSL reads ciphertext."""
+    """OpenSSL reads ciphertext: a record's header, then the rest of it."""
     cdef Input *input = <Input *>BIO_get_data(bio)
     cdef size_t count
     BIO_clear_flags(bio, RETRY_FLAGS)
-    if input == NULL:
+    if input == NULL or most <= 0:
         return -1
     if input.octets == 0:
         BIO_set_flags(bio, RETRY_READ)
         return -1
+    if most == HEADER_OCTETS:
+        input.idle += 1  # until plaintext comes of it
+        if input.idle > IDLE_RECORDS + 1:
+            return -1
     count = min(<size_t>most, input.octets)
     memcpy(at, input.at, count)
     input.at += count
@@ -157,7 +174,7 @@ cdef int write_bio(Handle bio, const char *at, int count) noexcept:
     cdef uint8_t *grown
     cdef size_t wanted = sealed_octets + <size_t>count
     BIO_clear_flags(bio, RETRY_FLAGS)
-    if BIO_get_data(bio) == NULL:
+    if BIO_get_data(bio) == NULL or count <= 0:
         return -1
     if wanted > sealed_capacity:
         wanted += ENCRYPTED_OCTETS + 2 * RECORD_OCTETS
@@ -280,6 +297,11 @@ def try_session(tls):
     session_of(tls._sslobj, tls.context)
 
 
+cdef void drop_owner(object capsule) noexcept:
+    """Lets go of the stream that a capsule's pipe belongs to."""
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
 cdef class OpenSslStream:
     """A stream that calls OpenSSL itself; see ``tls_stream.TlsStream``."""
 
@@ -340,8 +362,12 @@ cdef class OpenSslStream:
 
     @property
     def pipe(self):
-        """For a carrier."""
-        return PyCapsule_New(&self.way, b"router.wire.Pipe", NULL)
+        """For a carrier; it holds the stream."""
+        capsule = PyCapsule_New(&self.way, b"router.wire.Pipe", NULL)
+        PyCapsule_SetContext(capsule, <void *>self)
+        Py_INCREF(self)
+        PyCapsule_SetDestructor(capsule, drop_owner)
+        return capsule
 
     @property
     def is_over(self):
@@ -357,13 +383,13 @@ cdef class OpenSslStream:
         """Receives once and decrypts what is complete; see ``tls_stream.TlsStream``."""
         cdef Py_buffer view
         cdef long count
+        cdef int reason
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        try:
-            count = receive(self, <uint8_t *>view.buf, view.len, most)
-        finally:
-            PyBuffer_Release(&view)
+        count = receive(self, <uint8_t *>view.buf, view.len, max(most, 0))
+        reason = errno
+        PyBuffer_Release(&view)
         if count < 0:
-            raise OSError(errno, os.strerror(errno))  # BlockingIOError among them
+            raise OSError(reason, os.strerror(reason))  # BlockingIOError among them
         if count == 0 and not self.way.is_over:
             raise BlockingIOError(EAGAIN, os.strerror(EAGAIN))
         return count
@@ -373,34 +399,39 @@ cdef class OpenSslStream:
         cdef Py_buffer view
         cdef iovec piece
         cdef long count
+        cdef int reason
         PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
-        try:
-            piece.iov_base = view.buf
-            piece.iov_len = view.len
-            count = send_plain(<void *>self, &piece, 1)
-        finally:
-            PyBuffer_Release(&view)
+        piece.iov_base = view.buf
+        piece.iov_len = view.len
+        count = send_plain(<void *>self, &piece, 1)
+        reason = errno
+        PyBuffer_Release(&view)
         if count < 0:
-            raise OSError(errno, os.strerror(errno))
+            raise OSError(reason, os.strerror(reason))
         return count
 
     def flush(self):
         """Sends waiting ciphertext; False: some still waits."""
+        cdef int reason
         if send_waiting(self) == 0:
             return True
-        if errno == EAGAIN:
+        reason = errno
+        if reason == EAGAIN:
             return False
-        raise OSError(errno, os.strerror(errno))
+        raise OSError(reason, os.strerror(reason))
 
     def finish(self):
         """Sends close_notify, behind everything else, once."""
-        if self.is_finished or self.descriptor < 0:
-            return
+        cdef int reason
+        if self.is_finished or self.is_broken or self.descriptor < 0:
+            return  # a session that has failed has no orderly end
         self.is_finished = True
         ERR_clear_error()
         SSL_shutdown(self.session)
+        ERR_clear_error()  # the queue is the ssl module's, too
         if send_sealed(self) < 0:
-            raise OSError(errno, os.strerror(errno))
+            reason = errno
+            raise OSError(reason, os.strerror(reason))
 
     def close(self):
         """Lets go of the socket, which is about to be closed."""
@@ -432,6 +463,9 @@ cdef long receive(OpenSslStream stream, uint8_t *at, size_t room, size_t most) n
     cdef bytes early
     if stream.way.is_over:
         return 0
+    if room <= MARGIN_OCTETS or most == 0:
+        errno_is(EINVAL)
+        return -1
     if stream.early is not None:
         early = stream.early
         stream.early = None
@@ -453,6 +487,8 @@ cdef long receive(OpenSslStream stream, uint8_t *at, size_t room, size_t most) n
         stream.input.at = received
         stream.input.octets = <size_t>count
         filled = decrypt(stream, at, room)
+    if stream.input.octets and not stream.way.is_over:
+        fail(stream)  # the room was too small: what is left cannot be read again
     stream.input.octets = 0
     if sealed_octets:
         send_sealed(stream)  # an answer of TLS itself; if it fails, sending will meet it again
@@ -462,29 +498,44 @@ cdef long receive(OpenSslStream stream, uint8_t *at, size_t room, size_t most) n
 cdef long decrypt(OpenSslStream stream, uint8_t *at, size_t room) noexcept:
     """Decrypts all complete records of the input."""
     cdef size_t filled = 0
-    cdef size_t count
+    cdef size_t count = 0
     cdef int reason
-    ERR_clear_error()
-    while filled < room and SSL_read_ex(stream.session, at + filled, room - filled, &count) == 1:
-        filled += count
-    if filled < room:
-        reason = SSL_get_error(stream.session, 0)
-        if reason != WANT_READ:
-            stream.way.is_over = 1
-            if reason != ZERO_RETURN:
+    while filled < room:
+        ERR_clear_error()
+        if SSL_read_ex(stream.session, at + filled, room - filled, &count) != 1:
+            reason = SSL_get_error(stream.session, 0)
+            if reason == ZERO_RETURN:
+                stream.way.is_over = 1
+            elif reason != WANT_READ:
                 fail(stream)
+            break
+        filled += count
+        make_up(&stream.input, count)
     return <long>filled
 
 
+cdef inline void make_up(Input *input, size_t count) noexcept:
+    """Records that plaintext has come: its record was not idle, and much of it forgives others."""
+    if input.idle:
+        input.idle -= 1
+    input.forgiving += count
+    if input.forgiving >= FORGIVING_OCTETS:
+        input.forgiving = 0
+        if input.idle:
+            input.idle -= 1
+
+
 cdef void fail(OpenSslStream stream) noexcept:
-    """Records that TLS has failed, and by which alert of the peer, if by one."""
-    cdef const char *reason = ERR_reason_error_string(ERR_peek_last_error())
+    """Records that TLS has failed, and why, if the peer is to blame."""
+    cdef unsigned long error = ERR_peek_last_error()
+    cdef const char *reason = ERR_reason_error_string(error)
     stream.is_broken = True
     stream.way.is_over = 1
-    if reason != NULL:
+    if reason != NULL and error & REASON_BITS > FIRST_ALERT:
         text = reason.decode("utf-8", "replace")
-        if "alert " in text:
-            stream.alert = f"TLS alert of the peer: {text.rpartition('alert ')[2]}"
+        stream.alert = f"TLS alert of the peer: {text.rpartition('alert ')[2]}"
+    elif stream.input.idle > IDLE_RECORDS + 1:
+        stream.alert = "too many TLS records without content"
     ERR_clear_error()
 
 
@@ -515,9 +566,8 @@ cdef long encrypt(OpenSslStream stream, iovec *pieces, size_t count) noexcept:
     cdef size_t begin = 0     # in the first piece that is left
     cdef size_t octets
     cdef size_t part
-    cdef size_t written
+    cdef size_t written = 0
     cdef const uint8_t *at
-    ERR_clear_error()
     while each < count and sealed_octets < ENCRYPTED_OCTETS:
         octets = pieces[each].iov_len - begin
         at = <const uint8_t *>pieces[each].iov_base + begin
@@ -540,6 +590,7 @@ cdef long encrypt(OpenSslStream stream, iovec *pieces, size_t count) noexcept:
                     begin = 0
         if octets == 0:
             continue
+        ERR_clear_error()
         if SSL_write_ex(stream.session, at, octets, &written) != 1 or written != octets:
             fail(stream)
             return taken
@@ -553,6 +604,8 @@ cdef int send_sealed(OpenSslStream stream) noexcept:
     cdef size_t octets = sealed_octets
     cdef long count = 0
     sealed_octets = 0
+    if octets == 0:
+        return 0
     if not stream.way.waits:
         count = send_octets(stream.descriptor, sealed, octets)
         if count < 0:

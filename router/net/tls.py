@@ -18,6 +18,15 @@ from router.net.sockets import receive_some, send_all
 RECEIVE_OCTETS: Final = 64 * 1024
 """Read from a socket at once during a handshake."""
 
+HEADER_OCTETS: Final = 5
+"""Before each record (RFC 8446 §5.1)."""
+
+IDLE_RECORDS: Final = 64
+"""Records without plaintext that a peer may send, beside those made up for by plaintext."""
+
+FORGIVING_OCTETS: Final = 64 * 1024
+"""Plaintext that makes up for one of them. Key updates are needed once in many gigabytes."""
+
 _CERTIFICATE_FIELDS: Final = {
     "common-name": "commonName",
     "san-dns": "DNS",
@@ -44,6 +53,51 @@ class TlsError(RouterError):
         return self.reason
 
 
+@attrs.define(eq=False)
+class Idleness:
+    """Counts records without plaintext; see ``tls_stream``.
+
+    Attributes:
+        records: received, less those that plaintext has come of and those that are forgiven.
+    """
+
+    records: int = 0
+    _header: bytes = b""
+    _rest: int = 0
+    _forgiving: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are too many; one may be incomplete."""
+        return self.records > IDLE_RECORDS + 1
+
+    def receive(self, octets: memoryview) -> None:
+        """Counts the records that begin in ciphertext (RFC 8446 §5.1)."""
+        at = 0
+        while True:
+            passed = min(self._rest, len(octets) - at)
+            at += passed
+            self._rest -= passed
+            if at == len(octets):
+                return
+            more = HEADER_OCTETS - len(self._header)
+            self._header += octets[at : at + more]
+            at += more
+            if len(self._header) < HEADER_OCTETS:
+                return
+            self._rest = int.from_bytes(self._header[3:])
+            self._header = b""
+            self.records += 1
+
+    def make_up(self, octets: int) -> None:
+        """Records that plaintext has come."""
+        self._forgiving += octets
+        forgives = self._forgiving >= FORGIVING_OCTETS
+        if forgives:
+            self._forgiving = 0
+        self.records = max(0, self.records - 1 - forgives)
+
+
 @attrs.define(eq=False, init=False)
 class TlsSession:
     """One TLS session, before and after its handshake."""
@@ -51,17 +105,24 @@ class TlsSession:
     incoming: ssl.MemoryBIO
     outgoing: ssl.MemoryBIO
     tls: ssl.SSLObject
+    idleness: Idleness
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         """Begins a session: as a client if ``server_name`` is given, else as the server."""
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
+        self.idleness = Idleness()
         self.tls = context.wrap_bio(
             self.incoming,
             self.outgoing,
             server_side=server_name is None,
             server_hostname=server_name,
         )
+
+    def receive(self, octets: bytes | memoryview) -> None:
+        """Takes ciphertext that has arrived."""
+        self.idleness.receive(memoryview(octets))
+        self.incoming.write(octets)
 
     async def shake_hands(self, sock: Any, octets: bytes, turns: trio.Lock) -> None:
         """Goes through the handshake.
@@ -76,7 +137,7 @@ class TlsSession:
             TlsError: the peer and we do not agree, or the peer left.
             OSError: the socket failed.
         """
-        self.incoming.write(octets)
+        self.receive(octets)
         while True:
             is_done = True
             async with turns:
@@ -94,7 +155,7 @@ class TlsSession:
             arrived = await receive_some(sock, RECEIVE_OCTETS)
             if not arrived:
                 raise TlsError("the peer left during the handshake")
-            self.incoming.write(arrived)
+            self.receive(arrived)
 
     async def receive_some(self, sock: Any) -> bytes:
         """Waits for plain octets after the handshake; empty at the end of the stream."""
@@ -108,7 +169,7 @@ class TlsSession:
             arrived = await receive_some(sock, RECEIVE_OCTETS)
             if not arrived:
                 return b""
-            self.incoming.write(arrived)
+            self.receive(arrived)
 
     def seal(self, octets: bytes) -> bytes:
         """Encrypts last words, close_notify included."""

@@ -79,6 +79,7 @@ class TlsFiles:
 
     def _load(self, context: ssl.SSLContext, purpose: ssl.Purpose) -> None:
         context.minimum_version = self.minimum_version
+        context.options |= ssl.OP_NO_RENEGOTIATION  # RFC 9325 §3.5: nothing here asks for it
         context.set_alpn_protocols(ALPN)
         if self.authorities is not None:
             _trying(self._option("ca"), self.authorities, context.load_verify_locations)

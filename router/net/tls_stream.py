@@ -12,6 +12,11 @@ Ciphertext is never left over: a call decrypts all that it received, or else epo
 it again. The caller's buffer must therefore be larger than what is received by ``MARGIN_OCTETS``,
 which covers an incomplete record of earlier calls.
 
+A record may carry no plaintext: key updates, tickets, nothing. A key update costs some 20 us, so a
+flood of them would hold everything else up. ``IDLE_RECORDS`` are accepted, and one more for each
+``FORGIVING_OCTETS`` of plaintext; beyond that TLS is over. This bounds the answers to them, too,
+which a peer need not read. Renegotiation is off (``tls_files``).
+
 There are two of them. ``_tls``, which was compiled, calls the OpenSSL that Python's ``ssl`` module
 itself has loaded, on the session that this module has made; the carrier of the express lane uses it
 without a step of Python. ``MemoryStream`` does the same through the ``ssl`` module, slower.
@@ -50,6 +55,8 @@ EARLY_OCTETS: Final = 2 * RECEIVE_OCTETS
 ENCRYPTED_OCTETS: Final = 256 * 1024
 """Plaintext that is encrypted ahead of what the socket accepts, at most."""
 
+TOO_IDLE: Final = "too many TLS records without content"
+
 _MODULE: Final = "router.net._tls"
 
 _ciphertext = memoryview(bytearray(256 * 1024))
@@ -69,7 +76,7 @@ class TlsStream(Interface):
 
     @property
     def alert(self) -> str | None:
-        """The reason of the alert by which the peer has ended TLS; None: it has not."""
+        """Why TLS is over, if the peer is to blame: its alert, or what it has sent; else None."""
 
     @property
     def is_over(self) -> bool:
@@ -148,6 +155,9 @@ class MemoryStream:
     _is_broken: bool = attrs.field(default=False, init=False)
     _is_finished: bool = attrs.field(default=False, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self.session.idleness.records = 0  # those of the handshake have their purpose
+
     @property
     def context(self) -> ssl.SSLContext:
         """What the session was made with."""
@@ -173,9 +183,10 @@ class MemoryStream:
                 self.is_over = self.saw_end = True
                 return 0
             self.octets_in += count
-            self.session.incoming.write(_ciphertext[:count])
+            filled = self._decrypt_pieces(_ciphertext[:count], buffer)
+        else:
+            filled = self._decrypt(buffer)
         self._has_received = True
-        filled = self._decrypt(buffer)
         if self.session.outgoing.pending:
             self._try_flush()
         if not filled and not self.is_over:
@@ -215,13 +226,23 @@ class MemoryStream:
 
     def finish(self) -> None:
         """Sends close_notify, behind everything else, once."""
-        if not self._is_finished:
+        if not (self._is_finished or self._is_broken):
             self._is_finished = True
             with contextlib.suppress(ssl.SSLError):  # wants a close_notify that nobody waits for
                 self.session.tls.unwrap()
 
     def close(self) -> None:
         """Nothing is held but the socket itself."""
+
+    def _decrypt_pieces(self, ciphertext: memoryview, buffer: memoryview) -> int:
+        """Decrypts piece by piece: a flood is noticed before all of it has cost its time."""
+        filled = 0
+        for begin in range(0, len(ciphertext), RECORD_OCTETS):
+            if self.is_over:
+                break
+            self.session.receive(ciphertext[begin : begin + RECORD_OCTETS])
+            filled += self._decrypt(buffer[filled:])
+        return filled
 
     def _decrypt(self, buffer: memoryview) -> int:
         read = self.session.tls.read
@@ -233,7 +254,11 @@ class MemoryStream:
                     self.is_over = True  # close_notify
                     return filled
                 filled += count
+                self.session.idleness.make_up(count)
         except ssl.SSLWantReadError:
+            if self.session.idleness.is_over:
+                self.is_over = self._is_broken = True
+                self.alert = TOO_IDLE
             return filled
         except ssl.SSLError as error:
             self.is_over = self._is_broken = True

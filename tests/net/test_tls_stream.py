@@ -3,6 +3,7 @@
 import random
 import socket
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,34 @@ from router.errors import MisuseError
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.events import ConnectionClosed, Event, OutputPending
 from router.net import tls_stream
-from router.net.tls import TlsSession
-from router.net.tls_stream import MemoryStream, explained, open_stream, why_slower
+from router.net.tls import FORGIVING_OCTETS, IDLE_RECORDS, Idleness, TlsSession
+from router.net.tls_stream import (
+    MARGIN_OCTETS,
+    TOO_IDLE,
+    MemoryStream,
+    explained,
+    open_stream,
+    why_slower,
+)
 from tests.support.plain import stream_pair
-from tests.support.tls_ends import KINDS, Contexts, ends, make_contexts, make_stream, shake_hands
+from tests.support.tls_ends import (
+    KINDS,
+    Contexts,
+    Unusual,
+    ends,
+    is_unusual_possible,
+    make_contexts,
+    make_stream,
+    shake_hands,
+)
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
+needs_openssl = pytest.mark.skipif(
+    "openssl" not in KINDS, reason="it was not built, or cannot be used here"
+)
+needs_functions = pytest.mark.skipif(
+    not is_unusual_possible(), reason="this Python's OpenSSL cannot be called"
+)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +157,7 @@ def test_close_notify_ends_what_comes_and_not_what_goes(kind: str, contexts: Con
         at.stream.finish()
         assert at.stream.flush()
         heard = at.line.recv(1 << 16)
-        at.peer.incoming.write(heard)
+        at.peer.receive(heard)
         assert at.peer.tls.read() == b"an answer"
         at.peer.tls.unwrap()  # returns: the close_notify has come
 
@@ -183,12 +206,155 @@ def test_the_alert_of_a_peer_says_why(kind: str, contexts: Contexts, tmp_path: P
     client = TlsSession(nobody, "localhost")
     with pytest.raises(ssl.SSLError, match="did not return a certificate"):
         shake_hands(client, demanding)
-    client.incoming.write(demanding.outgoing.read())
+    client.receive(demanding.outgoing.read())
     ours, line = stream_pair(None)
     with ours, line:
         stream = make_stream(kind, client, ours)
         assert stream.receive_into(memoryview(bytearray(1 << 18)), 1000) == 0
         assert stream.alert == "TLS alert of the peer: certificate required"
+
+
+@each_kind
+@needs_functions
+def test_keys_are_updated_and_octets_go_on(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        unusual = Unusual(at.peer)
+        for number in range(3):
+            at.line.sendall(unusual.update_keys())
+            with pytest.raises(BlockingIOError):
+                at.receive()
+            at.line.sendall(at.tell(b"%d" % number))
+            assert at.receive() == b"%d" % number
+            assert at.stream.send(b"an answer") == 9
+            assert at.hear() == b"an answer"
+        assert at.stream.alert is None
+
+
+@each_kind
+@needs_functions
+def test_a_flood_of_key_updates_ends_tls(kind: str, contexts: Contexts) -> None:
+    """Each costs as much as 20 KiB of payload, and an answer that the peer need not read."""
+    with ends(kind, contexts, buffer_octets=4096, early=b"!") as at:
+        at.receive()
+        unusual = Unusual(at.peer)
+        at.line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        at.line.sendall(at.tell(b"good") + b"".join(unusual.update_keys() for _ in range(60)))
+        assert at.receive() == b"good"
+        was_over = at.stream.is_over
+        at.line.sendall(b"".join(unusual.update_keys() for _ in range(10)) + at.tell(b"late"))
+        at.receive()
+        assert (was_over, at.stream.is_over) == (False, True)
+        assert at.stream.alert == TOO_IDLE
+        assert not at.stream.saw_end
+        at.stream.finish()
+
+
+@each_kind
+@needs_functions
+def test_payload_makes_up_for_key_updates(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        unusual = Unusual(at.peer)
+        payload = bytes(FORGIVING_OCTETS)
+        for _ in range(2 * IDLE_RECORDS):
+            at.line.sendall(unusual.update_keys() + at.tell(payload))
+            got = 0
+            while got < len(payload):
+                got += len(at.receive())
+            at.hear()
+        assert at.stream.alert is None
+
+
+@each_kind
+def test_many_small_records_are_received(kind: str, contexts: Contexts) -> None:
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        at.line.sendall(b"".join(at.tell(b"x") for _ in range(2000)))
+        got = b""
+        while len(got) < 2000:
+            got += at.receive()
+        assert not at.stream.is_over
+
+
+def test_records_are_counted_however_they_are_cut() -> None:
+    records = b"".join(b"\x17\x03\x03" + n.to_bytes(2) + bytes(n) for n in (1, 0, 300, 16_400, 7))
+    for cut in (1, 2, 3, 6, 100, 20_000):
+        idleness = Idleness()
+        for begin in range(0, len(records), cut):
+            idleness.receive(memoryview(records)[begin : begin + cut])
+        assert idleness.records == 5
+
+
+@each_kind
+def test_tickets_are_no_plaintext(kind: str, contexts: Contexts) -> None:
+    server, client = TlsSession(contexts.server), TlsSession(contexts.client, "localhost")
+    shake_hands(client, server)
+    server.tls.write(b"after the tickets")
+    ours, line = stream_pair(None)
+    with ours, line:
+        stream = make_stream(kind, client, ours)
+        buffer = memoryview(bytearray(1 << 18))
+        with pytest.raises(BlockingIOError):
+            stream.receive_into(buffer, 1000)
+        line.sendall(server.outgoing.read())
+        assert bytes(buffer[: stream.receive_into(buffer, 1000)]) == b"after the tickets"
+        assert client.tls.session is not None
+        assert client.tls.session.has_ticket
+
+
+@each_kind
+@needs_functions
+def test_nobody_may_renegotiate(kind: str, tmp_path: Path) -> None:
+    contexts = make_contexts(tmp_path)
+    contexts.client.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert contexts.server.options & ssl.OP_NO_RENEGOTIATION
+    contexts.client.options &= ~ssl.OP_NO_RENEGOTIATION
+    with ends(kind, contexts, early=b"!") as at:
+        at.receive()
+        at.line.sendall(Unusual(at.peer).renegotiate())
+        with pytest.raises(BlockingIOError):
+            at.receive()
+        assert at.stream.send(b"as before") == 9
+        assert not at.stream.is_over
+        at.peer.receive(at.line.recv(1 << 16))
+        with pytest.raises(ssl.SSLError, match="NO_RENEGOTIATION"):
+            at.peer.tls.do_handshake()
+
+
+@each_kind
+def test_the_failure_of_one_session_is_not_seen_by_others(kind: str, contexts: Contexts) -> None:
+    """OpenSSL's queue of errors belongs to the thread."""
+    with ends(kind, contexts, early=b"!") as one, ends(kind, contexts, early=b"!") as other:
+        one.receive()
+        other.receive()
+        one.line.sendall(b"this is no record of TLS" * 9)
+        assert one.receive() == b""
+        one.stream.finish()
+        with pytest.raises(BlockingIOError):
+            other.receive()
+        assert other.stream.send(b"as before") == 9
+        assert other.hear() == b"as before"
+        shake_hands(TlsSession(contexts.client, "localhost"), TlsSession(contexts.server))
+
+
+@needs_openssl
+def test_a_buffer_without_a_margin_is_refused(contexts: Contexts) -> None:
+    with ends("openssl", contexts, early=b"!") as at:
+        with pytest.raises(OSError, match="Invalid argument"):
+            at.stream.receive_into(memoryview(bytearray(MARGIN_OCTETS)), 1000)
+        assert at.receive() == b"!"
+
+
+@needs_openssl
+def test_a_pipe_holds_its_stream(contexts: Contexts) -> None:
+    with ends("openssl", contexts) as at:
+        counts = [sys.getrefcount(at.stream)]
+        pipe = at.stream.pipe
+        counts.append(sys.getrefcount(at.stream))
+        del pipe
+        counts.append(sys.getrefcount(at.stream))
+        assert counts == [counts[0], counts[0] + 1, counts[0]]
 
 
 @each_kind
@@ -245,7 +411,7 @@ def test_where_it_was_not_built_the_ssl_module_does_it(
         why_slower()
 
 
-@pytest.mark.skipif("openssl" not in KINDS, reason="it was not built, or cannot be used here")
+@needs_openssl
 def test_a_session_of_another_layout_is_not_used(contexts: Contexts) -> None:
     from router.model.compiled import compiled
 

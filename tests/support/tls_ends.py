@@ -1,10 +1,12 @@
 """TLS without a network: two sessions that shake hands in memory, and a stream with its peer."""
 
 import contextlib
+import ctypes
 import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -42,7 +44,7 @@ def shake_hands(one: TlsSession, other: TlsSession) -> None:
                 end.tls.do_handshake()
             except ssl.SSLWantReadError:
                 is_done = False
-            to.incoming.write(end.outgoing.read())
+            to.receive(end.outgoing.read())
 
 
 def make_stream(kind: str, session: TlsSession, sock: socket.socket) -> TlsStream:
@@ -77,7 +79,7 @@ class Ends:
         """Returns what the peer can decrypt of what has arrived."""
         with contextlib.suppress(BlockingIOError):
             while arrived := self.line.recv(1 << 20):
-                self.peer.incoming.write(arrived)
+                self.peer.receive(arrived)
         heard = b""
         with contextlib.suppress(ssl.SSLWantReadError):
             while octets := self.peer.tls.read(1 << 16):
@@ -89,6 +91,42 @@ class Ends:
         return bytes(self.buffer[: self.stream.receive_into(self.buffer, most)])
 
 
+@attrs.define(eq=False)
+class Unusual:
+    """Has a session do what Python's ``ssl`` module has no function for."""
+
+    session: TlsSession
+    library: Any = attrs.field(init=False)
+    pointer: ctypes.c_void_p = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.library = ctypes.CDLL(ssl._ssl.__file__)  # type: ignore[attr-defined]
+        inner = id(self.session.tls._sslobj)  # type: ignore[attr-defined]
+        member = inner + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
+        self.pointer = ctypes.c_void_p.from_address(member)
+
+    def update_keys(self) -> bytes:
+        """Returns a record that has the peer change its keys, too (RFC 8446 §4.6.3)."""
+        assert self.library.SSL_key_update(self.pointer, 1) == 1
+        assert self.library.SSL_do_handshake(self.pointer) == 1
+        return self.session.outgoing.read()
+
+    def renegotiate(self) -> bytes:
+        """Returns the record that begins another handshake (RFC 5246 §7.4.1)."""
+        assert self.library.SSL_renegotiate(self.pointer) == 1
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.session.tls.do_handshake()
+        return self.session.outgoing.read()
+
+
+def is_unusual_possible() -> bool:
+    """Returns whether ``Unusual`` finds OpenSSL's functions."""
+    try:
+        return hasattr(ctypes.CDLL(ssl._ssl.__file__), "SSL_key_update")  # type: ignore[attr-defined]
+    except (AttributeError, OSError):
+        return False
+
+
 @contextlib.contextmanager
 def ends(
     kind: str, contexts: Contexts, *, buffer_octets: int | None = None, early: bytes = b""
@@ -98,7 +136,7 @@ def ends(
     shake_hands(client, server)
     if early:
         client.tls.write(early)
-        server.incoming.write(client.outgoing.read())
+        server.receive(client.outgoing.read())
     ours, line = stream_pair(buffer_octets)
     with ours, line:
         yield Ends(make_stream(kind, server, ours), ours, client, line)

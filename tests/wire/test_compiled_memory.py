@@ -31,6 +31,7 @@ def test_hostile_conversations_stay_within_bounds(tmp_path: Path) -> None:
             "router.core._bulk",
             [f"tests/core/test_{room}.py" for room in ("bulk", "settle", "resume")],
         ),
+        ("router.net._tls", ["tests/net/test_tls_stream.py", "tests/net/test_carrier.py"]),
         ("router.journal._bulk", ["tests/journal/test_lives.py", "tests/journal/test_writer.py"]),
     ],
 )
