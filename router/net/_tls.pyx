@@ -37,6 +37,8 @@ import os
 import ssl
 import sys
 
+from router.net.tls import resumable
+
 cdef extern from *:
     """
     #ifdef __linux__
@@ -108,6 +110,7 @@ cdef int (*SSL_write_ex)(Handle, const void *, size_t, size_t *) noexcept
 cdef int (*SSL_get_error)(Handle, int) noexcept
 cdef int (*SSL_shutdown)(Handle) noexcept
 cdef void (*SSL_set_bio)(Handle, Handle, Handle) noexcept
+cdef int (*SSL_CTX_set_ciphersuites)(Handle, const char *) noexcept
 cdef void *(*SSL_get_ex_data)(Handle, int) noexcept
 cdef Handle (*SSL_get_SSL_CTX)(Handle) noexcept
 cdef void (*ERR_clear_error)() noexcept
@@ -224,7 +227,7 @@ def load():
 cdef int bind(void *library) except -1:
     global SSL_read_ex, SSL_write_ex, SSL_get_error, SSL_shutdown, SSL_set_bio, SSL_get_ex_data
     global SSL_get_SSL_CTX, ERR_clear_error, ERR_peek_last_error, ERR_reason_error_string
-    global OpenSSL_version_num, BIO_meth_new, BIO_meth_set_read, BIO_meth_set_write
+    global SSL_CTX_set_ciphersuites, OpenSSL_version_num, BIO_meth_new, BIO_meth_set_read, BIO_meth_set_write
     global BIO_meth_set_ctrl, BIO_new, BIO_set_data, BIO_get_data, BIO_set_init, BIO_set_flags
     global BIO_clear_flags, BIO_up_ref, BIO_free
     SSL_read_ex = <int (*)(Handle, void *, size_t, size_t *) noexcept>symbol(
@@ -236,6 +239,8 @@ cdef int bind(void *library) except -1:
     SSL_set_bio = <void (*)(Handle, Handle, Handle) noexcept>symbol(library, b"SSL_set_bio")
     SSL_get_ex_data = <void *(*)(Handle, int) noexcept>symbol(library, b"SSL_get_ex_data")
     SSL_get_SSL_CTX = <Handle (*)(Handle) noexcept>symbol(library, b"SSL_get_SSL_CTX")
+    SSL_CTX_set_ciphersuites = <int (*)(Handle, const char *) noexcept>symbol(
+        library, b"SSL_CTX_set_ciphersuites")
     ERR_clear_error = <void (*)() noexcept>symbol(library, b"ERR_clear_error")
     ERR_peek_last_error = <unsigned long (*)() noexcept>symbol(library, b"ERR_peek_last_error")
     ERR_reason_error_string = <const char *(*)(unsigned long) noexcept>symbol(
@@ -295,6 +300,19 @@ def try_session(tls):
         Unsupported: it cannot.
     """
     session_of(tls._sslobj, tls.context)
+
+
+def set_ciphersuites(context, str suites not None):
+    """Sets the suites of TLS 1.3 of an ``ssl.SSLContext``, in order of preference."""
+    is_server = context.protocol == ssl.PROTOCOL_TLS_SERVER
+    tls = context.wrap_bio(
+        ssl.MemoryBIO(), ssl.MemoryBIO(), is_server, None if is_server else "localhost")
+    cdef bytes text = suites.encode()
+    cdef Handle found = SSL_get_SSL_CTX(session_of(tls._sslobj, context))
+    cdef int is_done = SSL_CTX_set_ciphersuites(found, text)
+    ERR_clear_error()
+    if not is_done:
+        raise ValueError(suites)
 
 
 cdef void drop_owner(object capsule) noexcept:
@@ -368,6 +386,11 @@ cdef class OpenSslStream:
         Py_INCREF(self)
         PyCapsule_SetDestructor(capsule, drop_owner)
         return capsule
+
+    @property
+    def resumable(self):
+        """What a later session can resume; None: nothing."""
+        return resumable(self.tls)
 
     @property
     def is_over(self):

@@ -7,7 +7,9 @@ it pauses: jittered, and doubling from round to round up to a limit. A connectio
 for ``STABLE_SECONDS`` resets the pauses. The next round begins with the first endpoint again:
 the order is a preference.
 
-Engine and core see each connection as a new one; they resume links by themselves.
+Engine and core see each connection as a new one; they resume links by themselves. TLS resumes its
+last session with the same endpoint if the context is still the same (its files are), which saves
+both sides most of the handshake. A ticket is used once (RFC 8446 §C.4).
 """
 
 import os
@@ -103,6 +105,9 @@ class Connector:
     _away_since: float = attrs.field(init=False)
     _connection: Connection | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _former: dict[Endpoint, tuple[ssl.SSLContext, ssl.SSLSession]] = attrs.field(
+        factory=dict, init=False
+    )
     _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -182,6 +187,7 @@ class Connector:
             self._fail(endpoint, error.strerror or str(error))
             return False
         await ended.wait()
+        self._keep_session(endpoint, stream)
         self._connection = None
         self.last_error = connection.failure or str(connection.condition or "closed by the peer")
         if connection.opened_at is None:  # a wrong password, for example
@@ -201,12 +207,23 @@ class Connector:
             choose_congestion_control(sock)
             if endpoint.tls is None:
                 return sock, None
-            session = TlsSession(endpoint.tls(), endpoint.server_name or endpoint.host)
+            session = self._begin_tls(endpoint, endpoint.tls())
             await session.shake_hands(sock, b"", self._tls_turns)
         except BaseException:
             sock.close()
             raise
         return sock, open_stream(session, sock)
+
+    def _begin_tls(self, endpoint: Endpoint, context: ssl.SSLContext) -> TlsSession:
+        former_context, former = self._former.pop(endpoint, (None, None))
+        if former_context is not context:
+            former = None
+        return TlsSession(context, endpoint.server_name or endpoint.host, former)
+
+    def _keep_session(self, endpoint: Endpoint, stream: TlsStream | None) -> None:
+        former = None if stream is None else stream.resumable
+        if stream is not None and former is not None:
+            self._former[endpoint] = stream.context, former
 
     def _fail(self, endpoint: Endpoint, reason: str) -> None:
         self.last_error = reason

@@ -107,8 +107,19 @@ class TlsSession:
     tls: ssl.SSLObject
     idleness: Idleness
 
-    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
-        """Begins a session: as a client if ``server_name`` is given, else as the server."""
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        server_name: str | None = None,
+        former: ssl.SSLSession | None = None,
+    ) -> None:
+        """Begins a session.
+
+        Args:
+            context: what it is made with.
+            server_name: of the server, for a client; None: this is the server.
+            former: of the same context and server; resumed if the server agrees.
+        """
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.idleness = Idleness()
@@ -117,6 +128,7 @@ class TlsSession:
             self.outgoing,
             server_side=server_name is None,
             server_hostname=server_name,
+            session=former,
         )
 
     def receive(self, octets: bytes | memoryview) -> None:
@@ -202,6 +214,16 @@ class TlsSession:
             await send_all(sock, self.outgoing.read())
         except OSError:
             return
+
+
+def resumable(tls: ssl.SSLObject) -> ssl.SSLSession | None:
+    """Returns what a later session can resume (RFC 8446 §2.2, RFC 5077); None: nothing.
+
+    Of several tickets it is the last. Servers of TLS 1.3 send theirs after the handshake, so it is
+    asked for when the connection is over.
+    """
+    session = tls.session
+    return session if session is not None and (session.has_ticket or session.id) else None
 
 
 def describe_error(error: ssl.SSLError) -> str:

@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from router.net.tls import TlsError, describe_error
+from router.net.tls_stream import make_ready
 
 LOOK_SECONDS: Final = 1.0
 """The files are looked at no more often than this."""
@@ -81,6 +82,7 @@ class TlsFiles:
         context.minimum_version = self.minimum_version
         context.options |= ssl.OP_NO_RENEGOTIATION  # RFC 9325 §3.5: nothing here asks for it
         context.set_alpn_protocols(ALPN)
+        make_ready(context)
         if self.authorities is not None:
             _trying(self._option("ca"), self.authorities, context.load_verify_locations)
         elif self.verify is not ssl.CERT_NONE:

@@ -37,7 +37,8 @@ from router.errors import MisuseError
 from router.model.compiled import compiled
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.events import ConnectionClosed, Event
-from router.net.tls import RECEIVE_OCTETS, TlsSession, describe_error, is_alert
+from router.net.ciphers import choose_order, has_aes
+from router.net.tls import RECEIVE_OCTETS, TlsSession, describe_error, is_alert, resumable
 
 VARIABLE: Final = "ROUTER_TLS"
 """Environment variable: ``openssl`` requires the compiled streams, ``python`` disables them; unset
@@ -73,6 +74,10 @@ class TlsStream(Interface):
     @property
     def pipe(self) -> object:
         """For a carrier, see ``wire.carrier``; None: it cannot use this stream."""
+
+    @property
+    def resumable(self) -> ssl.SSLSession | None:
+        """What a later session with the same peer can resume; None: nothing."""
 
     @property
     def alert(self) -> str | None:
@@ -162,6 +167,11 @@ class MemoryStream:
     def context(self) -> ssl.SSLContext:
         """What the session was made with."""
         return self.session.tls.context
+
+    @property
+    def resumable(self) -> ssl.SSLSession | None:
+        """What a later session with the same peer can resume; None: nothing."""
+        return resumable(self.session.tls)
 
     @property
     def pipe(self) -> None:
@@ -289,6 +299,12 @@ def open_stream(session: TlsSession, sock: socket.socket) -> TlsStream:
     early, unsent = session.incoming.read(), session.outgoing.read()
     stream: TlsStream = module.OpenSslStream(session.tls, sock.fileno(), early, unsent)
     return stream
+
+
+def make_ready(context: ssl.SSLContext) -> None:
+    """Orders the cipher suites of a new context as this processor has them fast."""
+    aes = has_aes()
+    choose_order(context, aes=aes, compiled=None if aes else _module())
 
 
 @functools.cache

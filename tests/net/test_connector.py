@@ -3,7 +3,10 @@
 import contextlib
 import itertools
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -11,10 +14,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from router.net import connector as connector_module
 from router.net.connector import STABLE_SECONDS, Connector, Endpoint
 from router.net.tls_files import TlsContext, TlsFiles
 from tests.support.plain import PlainEngine
 from tests.support.planes import House, Papers, house, papers, receive_exactly
+from tests.support.tls_ends import KINDS, make_stream
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +255,69 @@ async def test_a_container_is_dialed_over_tls_and_its_name_verified(signed: Pape
             assert connector.is_connected
         assert connection.failure is None
         nursery.cancel_scope.cancel()
+
+
+async def serve_briefly(
+    contexts: list[ssl.SSLContext],
+    resumed: list[bool],
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves with a context each, the last for ever; says hello and leaves."""
+
+    async def serve(plain: trio.SocketStream) -> None:
+        context = contexts[min(len(resumed), len(contexts) - 1)]
+        stream = trio.SSLStream(plain, context, server_side=True)
+        with contextlib.suppress(trio.BrokenResourceError):
+            await stream.do_handshake()
+            resumed.append(bool(stream.session_reused))
+            await stream.send_all(b"hello")
+            await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    task_status.started(listeners[0].socket.getsockname()[1])
+    await trio.serve_listeners(serve, listeners)
+
+
+async def met(
+    signed: Papers, contexts: list[ssl.SSLContext], count: int, **fields: Any
+) -> list[bool]:
+    """Returns which of the first sessions of a connector were resumed."""
+    resumed: list[bool] = []
+    async with house() as at, trio.open_nursery() as nursery:
+        port = await nursery.start(serve_briefly, contexts, resumed)
+        place = attrs.evolve(right(port, signed), **fields)
+        connector = Connector(
+            container="east", endpoints=(place,), plane=at.plane, retry_seconds=0.01
+        )
+        nursery.start_soon(connector.run)
+        while len(resumed) < count:
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    return resumed[:count]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_container_that_is_dialed_again_resumes_the_session(
+    signed: Papers, kind: str, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector_module, "open_stream", partial(make_stream, kind))
+    context = signed.server_files().server_context()
+    context.maximum_version = version
+    assert await met(signed, [context], 3) == [False, True, True]
+
+
+async def test_a_server_that_has_forgotten_the_session_gets_a_full_handshake(
+    signed: Papers,
+) -> None:
+    one, other = (signed.server_files().server_context() for _ in range(2))
+    assert await met(signed, [one, other], 3) == [False, False, True]
+
+
+async def test_a_session_of_replaced_files_is_not_resumed(signed: Papers) -> None:
+    context = signed.server_files().server_context()
+    files = TlsFiles(option="containers.east.tls", authorities=signed.authorities)
+    assert await met(signed, [context], 3, tls=files.client_context) == [False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from router.errors import MisuseError
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.events import ConnectionClosed, Event, OutputPending
 from router.net import tls_stream
-from router.net.tls import FORGIVING_OCTETS, IDLE_RECORDS, Idleness, TlsSession
+from router.net.tls import FORGIVING_OCTETS, IDLE_RECORDS, Idleness, TlsSession, resumable
 from router.net.tls_stream import (
     MARGIN_OCTETS,
     TOO_IDLE,
@@ -301,6 +301,22 @@ def test_tickets_are_no_plaintext(kind: str, contexts: Contexts) -> None:
         assert bytes(buffer[: stream.receive_into(buffer, 1000)]) == b"after the tickets"
         assert client.tls.session is not None
         assert client.tls.session.has_ticket
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_resumed_session_names_the_client(version: ssl.TLSVersion, contexts: Contexts) -> None:
+    context = contexts.signed.server_files(verify=True).server_context()
+    context.maximum_version = version
+    client_context = contexts.signed.client_context()
+    former = None
+    for _ in range(3):
+        client, server = TlsSession(client_context, "localhost", former), TlsSession(context)
+        shake_hands(client, server)
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.read()
+        assert server.identity("common-name") == "app"
+        assert bool(server.tls.session_reused) == (former is not None)
+        former = resumable(client.tls)
 
 
 @each_kind

@@ -6,10 +6,12 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import attrs
 
+from router.model.compiled import compiled
 from router.net.tls import TlsSession
 from router.net.tls_stream import MemoryStream, TlsStream, open_stream, why_slower
 from tests.support.plain import stream_pair
@@ -17,6 +19,11 @@ from tests.support.planes import Papers, papers
 
 KINDS = ("openssl", "python") if why_slower() is None else ("python",)
 """The streams that can be had here."""
+
+
+def compiled_streams() -> ModuleType | None:
+    """Returns the module of compiled streams, ready for use; None: it cannot be had here."""
+    return compiled("router.net._tls") if "openssl" in KINDS else None
 
 
 @attrs.define(eq=False)
