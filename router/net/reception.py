@@ -2,11 +2,15 @@
 
 Theory of operation. A peer whose first octets have arrived when its socket is admitted is served or
 refused at once. Each other socket gets a task of its own that reads until the protocol is known
-(``wire.detect``), does the TLS handshake if the peer begins one, makes the engine and hands
-everything over. One deadline covers all of it. A silent peer costs one task and one socket, for
-``handshake_seconds`` at most; and there are at most ``HANDSHAKES_MOST`` such tasks: a new one
-replaces the oldest. This work is paid from the data plane's account for input that moves no payload
-(``allowance``), and while the account is empty no connection is accepted.
+(``wire.detect``), does the TLS handshake and the upgrade to a WebSocket (``upgrade``) if the peer
+begins them, makes the engine and hands everything over. One deadline covers all of it. A silent
+peer costs one task and one socket, for ``handshake_seconds`` at most; and there are at most
+``HANDSHAKES_MOST`` such tasks: a new one replaces the oldest. This work is paid from the data
+plane's account for input that moves no payload (``allowance``), and while the account is empty no
+connection is accepted.
+
+A WebSocket's frames are read twice: here as far as the protocol inside of them must be known, and
+again by the engine, which gets all of them and answers pings. ``UNWRAPPED_OCTETS`` bounds that.
 
 A refused peer is answered as the specification says (§2.2), and its socket is closed by
 ``farewell``. The same holds for a peer that does not send enough in time.
@@ -17,8 +21,9 @@ import itertools
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 import attrs
@@ -34,7 +39,19 @@ from router.net.farewell import Farewells
 from router.net.sockets import describe_peer, prepare, receive_some, send_all
 from router.net.tls import TlsError, TlsSession
 from router.net.tls_stream import open_stream
-from router.wire.detect import Door, Refused, Speaks, StartsTls, TlsOffer, detect
+from router.net.upgrade import NotUpgraded, read_request, refuse
+from router.net.websocket import Frames, WebSocketEngine
+from router.wire.detect import (
+    Door,
+    Refused,
+    Speaks,
+    StartsHttp,
+    StartsTls,
+    TlsOffer,
+    Verdict,
+    WebSocketOffer,
+    detect,
+)
 from router.wire.engine import Engine
 
 HANDSHAKES_MOST: Final = 1024
@@ -49,6 +66,9 @@ _IPV6_NETWORK_BITS: Final = 64
 """Source of those who fail to log in by Unix sockets, all together."""
 
 _RECEIVE_OCTETS: Final = 4096
+
+UNWRAPPED_OCTETS: Final = 16 * 1024
+"""Frames that may come before the protocol inside of them is known, empty ones for example."""
 
 
 @attrs.frozen
@@ -76,14 +96,16 @@ class ListenerSettings:
         door: the protocols and logins that are served.
         make_engine: makes engines for what is served.
         tls: gives the context for a new connection, if ``door`` offers TLS.
+        origins: of the web pages that may connect, if ``door`` offers WebSocket; ``*``: of any.
         identity_field: of a peer's certificate, as ``TlsSession.identity`` takes it.
-        handshake_seconds: from accept until the protocol is known, TLS included.
+        handshake_seconds: from accept until the protocol is known, TLS and upgrade included.
     """
 
     listener: str
     door: Door
     make_engine: MakeEngine
     tls: Callable[[], ssl.SSLContext] | None = None
+    origins: Set[str] = frozenset()
     identity_field: str = "common-name"
     handshake_seconds: float = 15.0
 
@@ -217,11 +239,13 @@ class Reception:
                 assert settings.tls is not None, "the door offers what the listener has"
                 await first.start_tls(verdict, TlsSession(settings.tls()), self._tls_turns)
                 verdict = await first.detect()
+            if isinstance(verdict, StartsHttp):
+                verdict = await first.upgrade(settings.origins)
         if patience.cancelled_caught:
             verdict = first.give_up(settings.handshake_seconds)
         return self._settle(newcomer, verdict)
 
-    def _settle(self, newcomer: "_Newcomer", verdict: Speaks | StartsTls | Refused | None) -> bool:
+    def _settle(self, newcomer: "_Newcomer", verdict: Verdict | None) -> bool:
         """Serves or refuses a peer, if it is known which; returns whether it was."""
         match verdict:
             case Speaks(protocol=protocol):
@@ -253,6 +277,8 @@ class Reception:
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(settings.identity_field)
         engine = settings.make_engine(protocol, Transport(session is not None, identity))
+        if first.is_websocket:
+            engine = WebSocketEngine(engine, Frames(is_client=False))
         source = source_of(first.sock)
         refusal = self._refusal(source, newcomer.elsewhere)
         self._received += 1
@@ -355,17 +381,20 @@ class _FirstOctets:
     """What a peer says before its protocol is known.
 
     Attributes:
-        octets: so far; plain ones once TLS is established.
+        octets: so far; plain ones once TLS is established, frames once it is a WebSocket.
         session: TLS, once it is established.
+        is_websocket: the connection has been upgraded.
     """
 
     sock: socket.socket
     door: Door
     octets: bytes = b""
     session: TlsSession | None = None
+    is_websocket: bool = False
     _speaks_cleartext: bool = attrs.field(default=True, init=False)
+    _speaks_http: bool = attrs.field(default=False, init=False)
 
-    def look(self) -> Speaks | StartsTls | Refused | None:
+    def look(self) -> Verdict | None:
         """Reads the octets received so far; None: they are not enough.
 
         Raises:
@@ -380,19 +409,63 @@ class _FirstOctets:
             raise _PeerLeftError
         return detect(self.octets, self.door)
 
-    async def detect(self) -> Speaks | StartsTls | Refused | None:
+    async def detect(self) -> Verdict | None:
         """Reads until the protocol is known; None: the peer left before it was."""
         while True:
             verdict = detect(self.octets, self.door)
             if verdict is not None:
                 return verdict
-            if self.session is not None:
-                arrived = await self.session.receive_some(self.sock)
-            else:
-                arrived = await receive_some(self.sock, _RECEIVE_OCTETS)
+            arrived = await self._receive_some()
             if not arrived:
                 return None
             self.octets += arrived
+
+    async def upgrade(self, origins: Set[str]) -> Verdict | None:
+        """Goes through the upgrade to a WebSocket, and reads until the protocol in it is known."""
+        self._speaks_http = True
+        while (answer := read_request(self.octets, origins)) is None:
+            arrived = await self._receive_some()
+            if not arrived:
+                return None
+            self.octets += arrived
+        if isinstance(answer, NotUpgraded):
+            return Refused(answer.answer, answer.reason)
+        await self._send(answer.answer)
+        self._speaks_http = False
+        self.is_websocket = True
+        self.octets = self.octets[answer.consumed :]
+        self.door = attrs.evolve(self.door, tls=TlsOffer.NONE, websocket=WebSocketOffer.NONE)
+        return await self._detect_inside()
+
+    async def _detect_inside(self) -> Verdict | None:
+        """Reads frames until the protocol in them is known."""
+        frames = Frames(is_client=False)
+        arrived, inside = self.octets, b""
+        while True:
+            inside += frames.receive(arrived)
+            verdict = detect(inside, self.door)
+            if verdict is not None:
+                return verdict
+            if frames.ending is not None:
+                return Refused(b"", str(frames.ending.condition or "the peer closed the WebSocket"))
+            if len(self.octets) > UNWRAPPED_OCTETS:
+                return Refused(b"", f"no protocol in {UNWRAPPED_OCTETS} octets of frames")
+            arrived = await self._receive_some()
+            if not arrived:
+                return None
+            self.octets += arrived
+
+    async def _receive_some(self) -> bytes:
+        """Waits for plain octets; empty at the end of the stream."""
+        if self.session is not None:
+            return await self.session.receive_some(self.sock)
+        return await receive_some(self.sock, _RECEIVE_OCTETS)
+
+    async def _send(self, octets: bytes) -> None:
+        if self.session is not None:
+            self.session.tls.write(octets)
+            octets = self.session.outgoing.read()
+        await send_all(self.sock, octets)
 
     async def start_tls(self, start: StartsTls, session: TlsSession, turns: trio.Lock) -> None:
         """Goes through the TLS handshake; what follows is read through it."""
@@ -408,13 +481,27 @@ class _FirstOctets:
         """Refuses a peer that said too little: it gets the header that garbage would get."""
         if not self._speaks_cleartext:
             return Refused(b"", f"no end of the TLS handshake within {seconds:g} s")
+        if self._speaks_http:
+            late = f"no end of the request within {seconds:g} s"
+            refusal = refuse(HTTPStatus.REQUEST_TIMEOUT, late)
+            return Refused(refusal.answer, refusal.reason)
         garbage = detect(b"\x00", self.door)
         assert isinstance(garbage, Refused)
         return Refused(garbage.answer, f"no protocol within {seconds:g} s")
 
     def seal(self, octets: bytes) -> bytes:
         """Makes last words fit for the socket."""
+        if self.is_websocket:
+            octets = self._frame(octets)
         return octets if self.session is None else self.session.seal(octets)
+
+    def _frame(self, octets: bytes) -> bytes:
+        """Puts last words into a message, and a close frame behind them."""
+        frames = Frames(is_client=False)
+        frames.receive(self.octets)
+        if frames.ending is not None:
+            return frames.take_answers()
+        return bytes(frames.wrap(octets) if octets else b"") + frames.close()
 
 
 @attrs.frozen(eq=False)

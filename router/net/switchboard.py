@@ -37,6 +37,7 @@ from router.model.log_values import reason_of
 from router.net.cbs import CbsEngine
 from router.net.connection import Connection
 from router.net.tls_stream import explained
+from router.net.websocket import WebSocketEngine
 from router.wire.carrier import Carrier
 from router.wire.engine import Engine
 
@@ -313,7 +314,7 @@ def _count_moved(events: list[Event]) -> int:
 
 
 def _innermost(engine: Engine) -> object:
-    """Returns the engine that speaks the protocol, without CBS around it."""
-    while isinstance(engine, CbsEngine):
+    """Returns the engine that speaks the protocol, without what is around it."""
+    while isinstance(engine, WebSocketEngine | CbsEngine):
         engine = engine.inner
     return engine

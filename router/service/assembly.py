@@ -30,6 +30,7 @@ from router.service.config.containers import Container, ContainerCbs
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
+    ListenerWebSocket,
     ServerMechanism,
 )
 from router.service.config.load import MANAGEMENT
@@ -37,7 +38,7 @@ from router.service.config.policy import RuleLimits
 from router.service.credentials import client_files, server_files
 from router.service.login_key import keep_key
 from router.service.users import UserFile, WrittenUsers
-from router.wire.detect import Door, TlsOffer
+from router.wire.detect import Door, TlsOffer, WebSocketOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.protocols import PROTOCOLS, ROOT_VHOST, vhost_to_ask_for
@@ -320,19 +321,28 @@ def _settings_of(
     offer = TlsOffer.NONE
     if tls is not None:
         offer = TlsOffer.REQUIRED if tls.required else TlsOffer.OFFERED
+    websocket = listener.websocket
     return ListenerSettings(
         listener=name,
         door=Door(
             protocols=PROTOCOLS.keys() & set(listener.protocols),
             header_1_1_9_1=listener.header_1_1_9_1,
             tls=offer,
+            websocket=_websocket_offer(websocket),
             sasl_required=listener.sasl is not None,
         ),
         make_engine=make_engine,
         tls=None if rotation is None else rotation.context.current,
+        origins=frozenset() if websocket is None else frozenset(websocket.origins),
         identity_field="common-name" if tls is None else tls.identity_field.value,
         handshake_seconds=config.limits.handshake_seconds,
     )
+
+
+def _websocket_offer(websocket: ListenerWebSocket | None) -> WebSocketOffer:
+    if websocket is None:
+        return WebSocketOffer.NONE
+    return WebSocketOffer.REQUIRED if websocket.required else WebSocketOffer.OFFERED
 
 
 def _management_settings(config: RouterConfig, shared: Shared) -> dict[str, ListenerSettings]:

@@ -33,6 +33,7 @@ from router.core.trace import TraceLine, Tracer
 from router.errors import RouterError
 from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
+from router.net.transport import transport_of
 from router.service.assembly import Assembly
 from router.service.config.containers import Container
 from router.service.vitals import Meter, Vitals
@@ -149,6 +150,7 @@ class ConnectionEntry:
     Attributes:
         address: the peer's.
         listener: that accepted it; None: we dialed.
+        transport: below AMQP: tcp, tls, ws, wss or unix.
         seconds: since it was opened.
         octets_in, octets_out: received and sent through its socket.
     """
@@ -156,6 +158,7 @@ class ConnectionEntry:
     record: ConnectionRecord
     address: str
     listener: str | None
+    transport: str
     seconds: float
     octets_in: int
     octets_out: int
@@ -355,6 +358,7 @@ class LocalControl:
             record=record,
             address=known.address,
             listener=known.listener,
+            transport=transport_of(known),
             seconds=plane.clock() - known.since,
             octets_in=known.octets_in,
             octets_out=known.octets_out,

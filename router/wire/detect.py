@@ -6,6 +6,7 @@ The first octet says how many are needed::
     128                 AMQP/Fast: decided by the second octet, the highest version that is spoken
     0x16                a TLS ClientHello: decided by the second octet, the major version 3
     'A'                 "AMQP" and four octets that name a protocol and its version
+    a method of HTTP    a request for a WebSocket, if the listener serves that: decided by three
     anything else       not supported; decided at once
 
 Nothing is consumed: the chosen engine gets every octet from the first on. A peer whose protocol is
@@ -75,6 +76,10 @@ _HTTP_ANSWERS: Final = (b"HTTP", b"<!DOCTYP", b"<!doctyp", b"<html", b"<HTML")
 """How a server of HTTP begins: some leave the status line out, for clients that seem very old."""
 
 _HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", b"PRI", b"PAT")
+_HTTP_START_OCTETS: Final = 3
+
+
+_ONLY_WEBSOCKET: Final = "AMQP begins here inside of a WebSocket only"
 
 
 class AmbiguousHeader(enum.StrEnum):
@@ -98,6 +103,14 @@ class TlsOffer(enum.Enum):
     REQUIRED = "required"  # nothing is served without it
 
 
+class WebSocketOffer(enum.Enum):
+    """Whether a listener accepts WebSocket."""
+
+    NONE = "none"  # not at all, or it is established already
+    OFFERED = "offered"  # beside what AMQP begins with itself
+    REQUIRED = "required"  # nothing is served without it
+
+
 @attrs.frozen(kw_only=True)
 class Door:
     """The protocols that a listener serves.
@@ -105,12 +118,14 @@ class Door:
     Attributes:
         protocols: those with an engine that the listener allows.
         tls: whether TLS may or must come first.
+        websocket: whether WebSocket may or must come before AMQP, above TLS.
         sasl_required: AMQP 1.0 is served behind its SASL layer only.
         header_1_1_9_1: the protocol that this header stands for.
     """
 
     protocols: Set[Protocol]
     tls: TlsOffer = TlsOffer.NONE
+    websocket: WebSocketOffer = WebSocketOffer.NONE
     sasl_required: bool = False
     header_1_1_9_1: AmbiguousHeader = AmbiguousHeader.DRAFT
 
@@ -136,6 +151,11 @@ class StartsTls:
 
 
 @attrs.frozen
+class StartsHttp:
+    """A request of HTTP has begun, for a WebSocket; a protocol is detected inside of that."""
+
+
+@attrs.frozen
 class Refused:
     """The peer is not served: send ``answer``, then close.
 
@@ -148,10 +168,16 @@ class Refused:
     reason: str
 
 
-def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
+Verdict = Speaks | StartsTls | StartsHttp | Refused
+"""What a peer wants, and whether it gets that."""
+
+
+def detect(octets: bytes, door: Door) -> Verdict | None:
     """Returns what a peer wants, by its first octets; None: more are needed (§2.2, §5.2.1)."""
     if not octets:
         return None
+    if door.websocket is not WebSocketOffer.NONE and _begins_http(octets):
+        return _decide_http(octets, door)
     for start, decide in (
         (FAST_START, _decide_fast),
         (TLS_START, _decide_tls),
@@ -189,11 +215,27 @@ def describe_answer(octets: bytes) -> str:
     return f"{said} (it began with {began or header.hex(' ')})"
 
 
+def _begins_http(octets: bytes) -> bool:
+    """Returns whether octets begin a method of HTTP, or may yet."""
+    start = octets[:_HTTP_START_OCTETS]
+    return any(each.startswith(start) for each in _HTTP_METHODS)
+
+
+def _decide_http(octets: bytes, door: Door) -> StartsHttp | Refused | None:
+    if len(octets) < _HTTP_START_OCTETS:
+        return None
+    if door.tls is TlsOffer.REQUIRED:
+        return Refused(b"", "HTTP in clear, where WebSocket is served behind TLS only")
+    return StartsHttp()
+
+
 def _decide_fast(octets: bytes, door: Door) -> Speaks | Refused | None:
     if len(octets) < FAST_START_OCTETS:
         return None
     if not octets[1]:
         return Refused(b"", "AMQP/Fast has no version 0")
+    if door.websocket is WebSocketOffer.REQUIRED:
+        return Refused(b"", _ONLY_WEBSOCKET)
     if Protocol.AMQP_FAST not in door.protocols or door.tls is TlsOffer.REQUIRED:
         return Refused(_nearest(None, door), "AMQP/Fast is not served on this port")
     return Speaks(Protocol.AMQP_FAST)
@@ -210,6 +252,8 @@ def _decide_tls(octets: bytes, door: Door) -> StartsTls | Refused | None:
 def _decide_header(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
     if len(octets) < HEADER_OCTETS:
         return None
+    if door.websocket is WebSocketOffer.REQUIRED:
+        return Refused(b"", _ONLY_WEBSOCKET)
     header = octets[:HEADER_OCTETS]
     if header == HEADER_1_0_TLS and Protocol.AMQP_1_0 in door.protocols:
         if door.tls is TlsOffer.NONE:
@@ -238,7 +282,9 @@ def _version(header: bytes) -> Version:
 
 
 def _nearest(requested: Version | None, door: Door) -> bytes:
-    """Returns the header to answer with (§2.2); empty if only AMQP/Fast is served."""
+    """Returns the header to answer with (§2.2); empty if AMQP/Fast or WebSocket alone is served."""
+    if door.websocket is WebSocketOffer.REQUIRED:
+        return b""
     served = sorted((_VERSION_BY_PROTOCOL[each], each) for each in door.protocols & _HEADED)
     if not served:
         return b""

@@ -22,7 +22,7 @@ from router.service.assembly import (
 )
 from router.service.config import ConfigError, RouterConfig, Secret, read
 from router.service.users import UserFileError, WrittenUsers, hash_password, write_users
-from router.wire.detect import AmbiguousHeader, TlsOffer
+from router.wire.detect import AmbiguousHeader, TlsOffer, WebSocketOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.protocols import PROTOCOLS, ProtocolRow
 from router.wire.sasl import SaslServer, Success
@@ -241,6 +241,34 @@ def test_tls_of_a_listener_is_required_unless_the_file_says_otherwise(tmp_path: 
         ).listener_settings.values()
         assert listener.door.tls is offer
         assert listener.tls is not None
+
+
+def test_websocket_is_served_as_the_file_says() -> None:
+    whole = assembled(
+        """
+listeners:
+- {bind: '127.0.0.1:1'}
+- {bind: '127.0.0.1:2', websocket: {}}
+- {bind: '127.0.0.1:3', websocket: {required: true, origins: ["HTTPS://App.example", null]}}
+""".replace("null", '"null"')
+    )
+    settings = list(whole.listener_settings.values())
+    assert [each.door.websocket for each in settings] == [
+        WebSocketOffer.NONE,
+        WebSocketOffer.OFFERED,
+        WebSocketOffer.REQUIRED,
+    ]
+    assert [each.origins for each in settings] == [
+        frozenset(),
+        frozenset(),
+        {"https://app.example", "null"},
+    ]
+
+
+@pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "https://", "a b"])
+def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(ConfigError, match="is not an origin"):
+        config(f"listeners: [{{websocket: {{origins: ['{origin}']}}}}]")
 
 
 def test_a_certificate_that_cannot_be_used_is_named_by_option_and_file(tmp_path: Path) -> None:

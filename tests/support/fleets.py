@@ -208,6 +208,7 @@ def connection(number: int) -> ConnectionEntry:
         record=record,
         address="127.0.0.1:40000",
         listener="127.0.0.1:5672",
+        transport="tcp",
         seconds=1.0,
         octets_in=10,
         octets_out=20,

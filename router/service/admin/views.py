@@ -196,6 +196,7 @@ class ConnectionView:
         user: authenticated identity; null: anonymous.
         address: the peer's.
         listener: that accepted it.
+        transport: below AMQP: tcp, tls, ws, wss or unix.
         seconds: since it was opened.
         is_congested: the peer reads more slowly than the router sends.
         is_held: its octet budget is spent; it gets no credit.
@@ -210,6 +211,7 @@ class ConnectionView:
     is_router: bool
     address: str
     listener: str | None
+    transport: str
     seconds: float
     octets_in: int
     octets_out: int

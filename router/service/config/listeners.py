@@ -1,6 +1,7 @@
 """Section ``listeners``: the addresses where the router accepts connections."""
 
 import enum
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -11,8 +12,9 @@ from router.model.capabilities import Protocol
 from router.model.place import BindAddress, TcpAddress
 from router.service.config.addresses import Bind
 from router.service.config.document import Node, Scalar
-from router.service.config.kinds import Kind, ListOf, MapOf, OrWord, Reading, Schema
+from router.service.config.kinds import Kind, ListOf, MapOf, OrWord, Reading, ScalarKind, Schema
 from router.service.config.options import Placed, Section, option
+from router.service.config.problems import UnfitError
 from router.service.config.references import Secret
 from router.service.config.scalars import FilePath, Flag, OneOf, Seconds, SecretText
 from router.wire.detect import AmbiguousHeader
@@ -135,6 +137,42 @@ class ListenerSasl(Placed):
     )
 
 
+_ORIGIN: Final = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+", re.IGNORECASE)
+
+
+@attrs.frozen
+class Origin(ScalarKind[str]):
+    """The origin of a web page (RFC 6454 §6.2), in lower case; ``*``: any."""
+
+    def parse(self, text: str) -> str:
+        """Accepts scheme, host and port, without a path."""
+        if _ORIGIN.fullmatch(text) is None:
+            raise UnfitError(f"is not {self.wanted()}")
+        return text.lower()
+
+    def wanted(self) -> str:
+        """Returns the form."""
+        return "an origin, such as https://app.example or http://localhost:8080, or *"
+
+
+@attrs.frozen(kw_only=True)
+class ListenerWebSocket(Placed):
+    """AMQP over WebSocket: ws, or wss with the listener's TLS."""
+
+    required: bool = option(
+        Flag(),
+        default=False,
+        help="refuse peers that do not ask for a WebSocket; else they are served as well",
+    )
+    origins: tuple[str, ...] = option(
+        ListOf(Origin(), "origin"),
+        default=(),
+        default_text="no web page",
+        help="origins of the web pages that may connect from a browser, such as"
+        " https://app.example; * is any. Other clients name no origin, and may always",
+    )
+
+
 @attrs.frozen(kw_only=True)
 class Listener(Placed):
     """A listener: its address, its authentication and its protocols."""
@@ -156,6 +194,12 @@ class Listener(Placed):
     )
     tls: ListenerTls | None = option(
         Section(ListenerTls), default=None, help="TLS, at once (5671 style) or in band (1.0)"
+    )
+    websocket: ListenerWebSocket | None = option(
+        Section(ListenerWebSocket),
+        default=None,
+        default_text="WebSocket is not served",
+        help="serve AMQP over WebSocket, on the same port",
     )
     sasl: ListenerSasl | None = option(
         Section(ListenerSasl),
