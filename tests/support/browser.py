@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ FLAGS = (
 
 
 @contextlib.contextmanager
-def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any]:
+def chromium(
+    folder: Path, width: int = 1280, height: int = 900, flags: Iterable[str] = ()
+) -> Iterator[Any]:
     """A browser with an empty profile, for the length of the block."""
     peers.need_python("selenium")
     for program, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver")):
@@ -28,7 +30,12 @@ def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={folder}/profile"):
+    for flag in (
+        *FLAGS,
+        f"--window-size={width},{height}",
+        f"--user-data-dir={folder}/profile",
+        *flags,
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"), port=free_port())
@@ -39,14 +46,16 @@ def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any
         browser.quit()
 
 
-def wait_until(browser: Any, is_true: Callable[[], Any], what: str) -> Any:
+def wait_until(
+    browser: Any, is_true: Callable[[], Any], what: str, seconds: float = SECONDS
+) -> Any:
     """Waits for something that the page brings about; elements may come and go meanwhile."""
     from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
     waiting = WebDriverWait(
         browser,
-        SECONDS,
+        seconds,
         ignored_exceptions=[NoSuchElementException, StaleElementReferenceException],
     )
     return waiting.until(lambda _: is_true(), what)

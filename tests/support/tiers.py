@@ -97,6 +97,7 @@ TOGETHER: Final = {
     "tests/interop/test_rabbitmq_exchanges.py": RABBITMQ,
     "tests/interop/test_basic_tools.py": RABBITMQ,
     "tests/interop/test_rabbitmq_0_9_1.py": RABBITMQ,
+    "tests/interop/test_websocket.py": RABBITMQ,
     "tests/chaos/test_rabbitmq.py": RABBITMQ,
     "tests/pipeline": "Spark",
     "tests/rules/v0_9_1": "a router for the rules of 0-9-1",
