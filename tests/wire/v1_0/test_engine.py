@@ -360,6 +360,7 @@ def test_the_core_hears_who_has_opened() -> None:
             streams=True,
             annotates=True,
             names_links=True,
+            filters=True,
             releases_unroutable=True,
             frame_octets=65536,
         ),
