@@ -1,6 +1,7 @@
 """``router check``: validates a configuration and says what each route really gives."""
 
 import json
+from collections.abc import Iterable
 from typing import NoReturn
 
 import click
@@ -11,8 +12,9 @@ from router.model.text import shown
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
 from router.service import inquiry
-from router.service.config import ConfigError, RouterConfig, json_schema
+from router.service.config import ConfigError, Problem, RouterConfig, json_schema
 from router.service.credentials import load_usable
+from router.service.surroundings import address_notes, state_notes
 
 FAILED = 1
 """Exit code for what is not there."""
@@ -35,6 +37,12 @@ DEFAULT_CONFIG = "router.yaml"
     " received or made; default: off.",
 )
 @click.option(
+    "--here",
+    is_flag=True,
+    help="Also note which addresses of listeners and admin endpoint are in use on this machine;"
+    " they are while the router runs; default: off.",
+)
+@click.option(
     "--seconds",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
@@ -42,7 +50,7 @@ DEFAULT_CONFIG = "router.yaml"
     show_default=True,
     help="Time limit of --connect for each URL.",
 )
-def command(config: str, schema: bool, connect: bool, seconds: float) -> None:
+def command(config: str, schema: bool, connect: bool, here: bool, seconds: float) -> None:
     """Validate CONFIG and print each route with the guarantee it really gives, and why.
 
     CONFIG is a YAML file; default: router.yaml. Exits with 0, or with 2 and a line
@@ -57,7 +65,8 @@ def command(config: str, schema: bool, connect: bool, seconds: float) -> None:
     elif connect:
         _connect(load_or_exit(config), seconds)
     else:
-        report(load_or_exit(config))
+        loaded = load_or_exit(config)
+        report(loaded, tuple(address_notes(loaded)) if here else ())
 
 
 def _connect(config: RouterConfig, seconds: float) -> None:
@@ -90,8 +99,13 @@ def exit_with(error: ConfigError) -> NoReturn:
     raise SystemExit(BAD_CONFIGURATION)
 
 
-def report(config: RouterConfig) -> None:
-    """Prints a configuration's routes and their guarantees."""
+def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
+    """Prints a configuration's routes and their guarantees.
+
+    Args:
+        config: the configuration.
+        found: notes beside those on the file and the state directory.
+    """
     counts = (
         _count(len(config.routes), "route"),
         _count(len(config.containers), "container"),
@@ -103,7 +117,7 @@ def report(config: RouterConfig) -> None:
         click.echo(describe_route(route))
         for line in describe_promise(promised):
             click.echo(f"  {line}")
-    for note in config.notes:
+    for note in (*config.notes, *state_notes(config), *found):
         print_lines("", f"note: {note}")
 
 

@@ -1,4 +1,7 @@
+import fcntl
 import json
+import os
+import socket
 from pathlib import Path
 
 import jsonschema
@@ -108,6 +111,72 @@ def test_notes_are_printed_last(bridge: Path) -> None:
     assert lines[0].endswith(": 0 routes, 0 containers, 1 listener")
     assert "lets anybody in" in lines[-3] + lines[-1]
     assert "there are no routes" in lines[-3] + lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        (
+            "routes: [{address: x}, {\n  address: orders. #\n}]",
+            "2:12",
+            "routes[1].address: is 'orders.'",
+        ),
+        ("routes:\n- address: orders/ # all\n", "2:12", "routes[0].address: is 'orders/'"),
+        (f"{BRIDGE}- {{address: x, to: [west/a.  #\n]}}", "8:23", "routes[1].to[0]: is 'west/a.'"),
+        (
+            "policy: {rules: [{name: a, send: [x/ #\n]}]}\nroutes: [{address: x}]",
+            "1:35",
+            "policy.rules[0].send[0]: is 'x/'",
+        ),
+    ],
+)
+def test_a_wildcard_that_yaml_takes_for_a_comment_is_noted(
+    bridge: Path, text: str, place: str, said: str
+) -> None:
+    bridge.write_text(text.replace("    guarantee: exactly-once\n", "").replace("\n- {", "\n  - {"))
+    result = check(str(bridge))
+    assert result.exit_code == 0
+    assert (
+        f"{bridge}:{place}: {said}, because a '#' after a space begins a comment" in result.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["{address: 'x.'} # x.#", "{address: x.#}  # all of x", "{address: x, to: east} #"]
+)
+def test_a_comment_that_follows_a_whole_address_is_none_of_its_own(bridge: Path, text: str) -> None:
+    bridge.write_text(f"containers: {{east: {{url: amqp://east/ # here\n}}}}\nroutes:\n- {text}\n")
+    assert "begins a comment" not in check(str(bridge)).output
+
+
+def test_a_state_directory_that_cannot_be_written_is_noted(
+    bridge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge.write_text("router: {state: state}\nroutes: [{address: a, guarantee: exactly-once}]\n")
+    assert "router.state" not in check(str(bridge)).stdout
+    monkeypatch.setattr(os, "access", lambda path, _: path != bridge.parent)
+    output = " ".join(check(str(bridge)).stdout.split())
+    assert f"note: {bridge}:1:17: router.state: user " in output
+    assert f" cannot write to {bridge.parent}; router run needs it for the journal" in output
+
+
+def test_addresses_in_use_are_noted_with_who_may_have_them(bridge: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        bridge.write_text(
+            "router: {state: ., admin: off}\nroutes: [{address: a}]\n"
+            f"listeners: [{{bind: '127.0.0.1:0'}}, {{bind: '127.0.0.1:{port}'}}]\n"
+        )
+        assert "in use" not in check(str(bridge)).stdout
+        where = f"{bridge}:3:43: listeners[1].bind: 127.0.0.1:{port} cannot be had: it is in use, "
+        result = check(str(bridge), "--here")
+        assert result.exit_code == 0
+        assert f"{where}by this router, if it runs already" in result.stdout
+        with (bridge.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            output = check(str(bridge), "--here").stdout
+        assert f"{where}by this router, which runs as process {os.getpid()}, or by" in output
+    assert "in use" not in check(str(bridge), "--here").stdout
 
 
 def test_config_is_router_yaml_unless_named(bridge: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ duplicate keys are detected, nesting is bounded (libyaml's composer overflows th
 ``off``, ``1_0`` or a secret ``0123`` means.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -20,6 +21,9 @@ DEEPEST_NESTING: Final = 32
 """Levels of lists and mappings; the options need six."""
 
 _NULLS: Final = frozenset(["", "~", "null", "Null", "NULL"])
+_WILDCARD: Final = re.compile(r"[\s\[{,]#(?:[.,/\]}]|\s*$)")
+"""A comment that looks like a wildcard."""
+
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -30,12 +34,14 @@ class Scalar:
     Attributes:
         is_null: nothing was written, or ``null`` without quotes.
         is_quoted: it was written in quotes or as a block, so it is a text whatever it says.
+        is_cut: it ends in '.' or '/' before a comment, whose '#' may be meant as a wildcard.
     """
 
     text: str
     position: Position
     is_null: bool = False
     is_quoted: bool = False
+    is_cut: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -71,7 +77,7 @@ def parse_document(text: str, file: str, report: Callable[[Problem], None]) -> N
     Raises:
         ConfigError: the text is not YAML, or uses unsupported features (tags, several documents).
     """
-    builder = _Builder(file, report)
+    builder = _Builder(file, report, text)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
@@ -105,6 +111,10 @@ def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
     begun = "" if error.context_mark is None else f" in line {error.context_mark.line + 1}"
     for is_it, way_out in (
         ("alias" in said, "a text that begins with '*' needs quotes"),
+        (
+            "flow" in said and _has_comment(text, error),
+            "a '#' after a space or a bracket begins a comment: a pattern with it needs quotes",
+        ),
         ("\t" in line[: mark.column + 1], "there is a tab: YAML is indented with spaces"),
         ("flow" in said and "${" in line, "between { and } a text with '${' needs quotes"),
         (
@@ -120,11 +130,22 @@ def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
     return ""
 
 
+def _has_comment(text: str, error: yaml.MarkedYAMLError) -> bool:
+    """Returns whether a comment before a mistake between brackets looks like a wildcard."""
+    begun, found = error.context_mark, error.problem_mark
+    if begun is None or found is None:
+        return False
+    lines = text.split("\n")[max(0, begun.line - 1) : found.line + 1]
+    return any(map(_WILDCARD.search, lines))
+
+
 class _Builder:
     """Builds the tree from parsing events; keeps the stack of open nodes."""
 
-    def __init__(self, file: str, report: Callable[[Problem], None]) -> None:
+    def __init__(self, file: str, report: Callable[[Problem], None], text: str) -> None:
         self.root: Node | None = None
+        self._text = text
+        self._lines: list[str] = []
         self._file = file
         self._report = report
         self._open: list[Items | Entries] = []
@@ -150,6 +171,8 @@ class _Builder:
                     self._refuse(position, "this escapes half of a character (U+D800 to U+DFFF)")
                 is_null = event.implicit[0] and event.value in _NULLS
                 scalar = Scalar(event.value, position, is_null, not event.implicit[0])
+                if event.implicit[0] and event.value[-1:] in (".", "/"):
+                    scalar = attrs.evolve(scalar, is_cut=self._precedes_comment(event))
                 self._add(scalar, event.anchor)
             case yaml.SequenceStartEvent():
                 self._refuse_tag(event, position)
@@ -162,6 +185,14 @@ class _Builder:
                 self._keys.pop()
             case yaml.AliasEvent():
                 self._add(self._resolve(event.anchor, position), None)
+
+    def _precedes_comment(self, event: yaml.ScalarEvent) -> bool:
+        """Returns whether a comment follows a text on its line."""
+        mark = event.end_mark
+        if mark is None:
+            return False
+        self._lines = self._lines or self._text.split("\n")
+        return self._lines[mark.line][mark.column :].lstrip(" \t").startswith("#")
 
     def _refuse(self, position: Position, problem: str) -> NoReturn:
         raise ConfigError([Problem(position, problem)])

@@ -6,7 +6,7 @@ import attrs
 
 from router.routes.route import Endpoint, LinkTerms
 from router.service.config.amqp_values import AmqpMap, EncodedMap
-from router.service.config.document import Entries, Node
+from router.service.config.document import Entries, Node, Scalar
 from router.service.config.kinds import Kind, ListOf, Reading, ScalarKind, Schema
 from router.service.config.options import Placed, Section, option
 from router.service.config.problems import ReportedError, UnfitError
@@ -16,6 +16,15 @@ from router.service.config.scalars import Text
 @attrs.frozen
 class EndpointText(ScalarKind[Endpoint]):
     """``container`` or ``container/address``; the address begins after the first ``/``."""
+
+    def read(self, node: Node, at: str, reading: Reading) -> Endpoint:
+        """Reads an endpoint; says where a wildcard may have been read as a comment."""
+        if isinstance(node, Scalar) and node.is_cut and node.text.find("/") == len(node.text) - 1:
+            raise UnfitError(
+                "names no address after the '/'; one that begins with '#' wants quotes"
+            )
+        reading.doubt(node, at)
+        return super().read(node, at, reading)
 
     def parse(self, text: str) -> Endpoint:
         """Cuts at the first ``/``."""

@@ -26,14 +26,24 @@ REFERENCE_SCHEMA: Final[Schema] = {"type": "string", "pattern": r"\$\{"}
 
 @attrs.define(eq=False)
 class Reading:
-    """One pass over one file: the sources of references, and the problems found."""
+    """One pass over one file: the sources of references, the problems found, and doubts."""
 
     sources: Sources
     problems: list[Problem] = attrs.field(factory=list)
+    notes: list[Problem] = attrs.field(factory=list)
 
     def report(self, position: Position, problem: str) -> None:
         """Records a problem; reading goes on."""
         self.problems.append(Problem(position, problem))
+
+    def doubt(self, node: Node, at: str) -> None:
+        """Notes that a wildcard at the end of an address may have been read as a comment."""
+        if isinstance(node, Scalar) and node.is_cut:
+            note = (
+                f"{at}: is '{node.text}', because a '#' after a space begins a comment;"
+                f' write "{node.text}#", with quotes, if it is part of it'
+            )
+            self.notes.append(Problem(node.position, note))
 
 
 class Kind(abc.ABC, Generic[T]):

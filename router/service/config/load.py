@@ -141,7 +141,7 @@ def read(
         policy=written.policy,
         table=_with_management(judgement.table) if written.router.management else judgement.table,
         promises=judgement.promises,
-        notes=tuple(_notes(written)),
+        notes=(*reading.notes, *_notes(written)),
     )
 
 

@@ -32,6 +32,7 @@ class AddressPattern(ScalarKind[str]):
         """Reads a pattern; for a missing one the problem names the likely cause."""
         if isinstance(node, Scalar) and node.is_null:
             raise UnfitError("has no value; a pattern that begins with '#' wants quotes")
+        reading.doubt(node, at)
         return super().read(node, at, reading)
 
     def parse(self, text: str) -> str:

@@ -94,6 +94,9 @@ def test_what_cannot_be_used_is_refused_with_its_place(text: str, problem: str) 
     assert failure(text).startswith(problem)
 
 
+WILDCARD = "a '#' after a space or a bracket begins a comment: a pattern with it needs quotes"
+
+
 def test_pattern_without_quotes_gets_a_hint() -> None:
     assert failure("a: *.x").endswith("a text that begins with '*' needs quotes")
 
@@ -117,6 +120,10 @@ def test_nesting_is_bounded(opening: str) -> None:
         ),
         ('a: b\nc: "d\n', "the quotes are opened in line 2"),
         ("a: b\nc: [d\n", "the bracket is opened in line 2"),
+        ("a: b\nc: [d,  # not all\n", "the bracket is opened in line 3"),
+        ("a: b\nc: {d: #, e: f}\n", WILDCARD),
+        ("a: b\nc: [#]\nd: e\n", WILDCARD),
+        ("a: {d: orders. #, e: f}\n", WILDCARD),
     ],
 )
 def test_a_usual_slip_is_told_with_the_way_out(text: str, hint: str) -> None:
