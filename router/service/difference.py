@@ -49,7 +49,7 @@ class Difference:
         waits_for_restart: a reload does not change these options.
         kept: unsettled exactly-once deliveries that wait for a route of their address, because
             this entry's route was removed or its direction was reversed.
-        effects: what a reload would do about it, in phrases; only a rehearsal tells.
+        effects: what becomes of it, in phrases: of what a reload does, only a rehearsal tells.
     """
 
     section: str
@@ -64,13 +64,29 @@ class Difference:
 def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
     """Lists what differs, section by section, in the order of the files."""
     return [
-        *_compare_section("router", old.router, new.router),
+        *(
+            _explained(each, old, new)
+            for each in _compare_section("router", old.router, new.router)
+        ),
         *_compare_entries("listeners", named_listeners(old), named_listeners(new)),
         *_compare_entries("containers", old.containers, new.containers),
         *_compare_entries("routes", _named_routes(old), _named_routes(new)),
         *_compare_section("limits", old.limits, new.limits),
         *_compare_section("policy", old.policy, new.policy),
     ]
+
+
+def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> Difference:
+    """Adds to a changed number of workers what becomes of those that run."""
+    if "workers" not in difference.options:
+        return difference
+    before, after = old.router.workers, new.router.workers
+    effect = (
+        f"workers: {before} in the file before, {after} now: a reload starts and ends none, and"
+        " those that run keep their connections; router run on the same state directory takes over"
+        f" with {after} and lets the running process drain"
+    )
+    return attrs.evolve(difference, effects=(effect,))
 
 
 def _named_routes(config: RouterConfig) -> dict[str, attrs.AttrsInstance]:

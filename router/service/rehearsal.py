@@ -43,7 +43,7 @@ def rehearse(old: RouterConfig, new: RouterConfig, find: FindRecord) -> tuple[Di
     found = []
     for each in compare(old, new):
         name = each.name or ""
-        effects: Iterator[str] = iter(())
+        effects: Iterator[str] = iter(each.effects)
         if each.section == "routes":
             effects = _route_effects(before.get(name), after.get(name), old, new, find)
         elif each.section == "containers":

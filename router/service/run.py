@@ -573,6 +573,7 @@ class _Steering:
                 change=each.change.value,
                 options=list(each.options) or None,
                 kept=each.kept or None,
+                effects=list(each.effects) or None,
             )
         self._log.info("config.reloaded", config=config.file, count=len(differences))
         return ReloadReport(differences=tuple(differences))

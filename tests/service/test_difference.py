@@ -62,6 +62,17 @@ def test_what_belongs_to_the_process_waits_for_a_restart() -> None:
     assert difference.waits_for_restart
 
 
+def test_another_number_of_workers_says_that_those_that_run_go_on() -> None:
+    (difference,) = compare(
+        config(FILE.replace("workers: 1", "workers: 3")),
+        config(FILE.replace("workers: 1", "workers: 2")),
+    )
+    assert difference.options == ("workers",)
+    assert difference.waits_for_restart
+    (effect,) = difference.effects
+    assert effect.startswith("workers: 3 in the file before, 2 now: a reload starts and ends none")
+
+
 def test_limits_that_hold_for_new_connections_are_told_from_those_that_wait() -> None:
     new = FILE + "limits: {idle_seconds: 30s, hop_limit: 3}\n"
     assert compare(config(), config(new)) == [
