@@ -1,5 +1,6 @@
 """TLS streams: what comes and goes, in whatever pieces, and how they end."""
 
+import _decimal
 import random
 import socket
 import ssl
@@ -26,6 +27,7 @@ from tests.support.tls_ends import (
     KINDS,
     Contexts,
     Unusual,
+    compiled_streams,
     ends,
     is_unusual_possible,
     make_contexts,
@@ -425,6 +427,29 @@ def test_where_it_was_not_built_the_ssl_module_does_it(
     monkeypatch.setenv("ROUTER_TLS", "openssl")
     with pytest.raises(MisuseError, match="ROUTER_TLS=openssl: it was not built"):
         why_slower()
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("OPENSSL_VERSION", "LibreSSL 3.8.2", "it is LibreSSL 3.8.2"),
+        ("OPENSSL_VERSION_INFO", (1, 1, 0, 0, 0), "it is OpenSSL"),
+        ("OPENSSL_VERSION_NUMBER", 0x1010100F, "two versions of OpenSSL"),
+        ("_ssl", _decimal, "SSL_read_ex is not found"),
+        ("_ssl", ssl, "the library of Python's ssl module is not found"),
+    ],
+)
+def test_an_openssl_that_is_different_is_not_called(
+    name: str, value: object, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = compiled_streams()
+    assert module is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(ssl, name, value)
+        with pytest.raises(module.Unsupported, match=reason):
+            module.load()
+    module.load()
 
 
 @needs_openssl

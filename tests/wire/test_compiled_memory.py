@@ -9,6 +9,11 @@ from tests.support.sanitized import build, run
 SOCKET_TESTS = ("tests/net/test_carrier.py", "tests/net/test_dataplane.py")
 """In which the kernel's carrier receives and sends: run with the sanitizer, too."""
 
+CARRIED_TLS = (
+    f"{SOCKET_TESTS[0]}::test_inside_tls_the_carrier_moves_what_is_the_lanes",
+    f"{SOCKET_TESTS[0]}::test_inside_tls_everything_arrives_once_and_in_order[cython-openssl-0]",
+)
+
 QUIET = ("-q", "-p", "no:cacheprovider", "-m", "not slow")
 
 
@@ -31,7 +36,7 @@ def test_hostile_conversations_stay_within_bounds(tmp_path: Path) -> None:
             "router.core._bulk",
             [f"tests/core/test_{room}.py" for room in ("bulk", "settle", "resume")],
         ),
-        ("router.net._tls", ["tests/net/test_tls_stream.py", "tests/net/test_carrier.py"]),
+        ("router.net._tls", ["tests/net/test_tls_stream.py", *CARRIED_TLS]),
         ("router.journal._bulk", ["tests/journal/test_lives.py", "tests/journal/test_writer.py"]),
     ],
 )
