@@ -18,6 +18,7 @@ from tests.bench.measure import (
     Result,
     measure,
     measure_idle,
+    measure_storm,
     measure_timer,
     measure_unsettled,
     runs_within,
@@ -27,6 +28,10 @@ from tests.bench.programs import RESULTS
 OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "timer": lambda conditions, _: measure_timer(conditions),
     "idle": lambda conditions, quick: measure_idle(1000 if quick else 10_000, conditions),
+    "idle TLS": lambda conditions, quick: measure_idle(
+        1000 if quick else 10_000, conditions, tls=True
+    ),
+    "storm": lambda conditions, quick: measure_storm(200 if quick else 1000, conditions),
     "unsettled": lambda conditions, quick: measure_unsettled(
         100_000 if quick else 1_000_000, conditions
     ),

@@ -22,6 +22,7 @@ class Case:
         express: ``ROUTER_EXPRESS``; empty: the default.
         guarantee: of the route; ``exactly-once`` goes through the journal.
         sends, takes: protocol of senders and of receivers, ``1.0`` or ``0-9-1``.
+        tls: all connections are inside TLS, those of the relay on both of its sides, too.
         has_own_ids: messages have properties and headers, an id and a time of their own among them.
         is_quick: part of the short run.
     """
@@ -40,6 +41,7 @@ class Case:
     guarantee: str = "at-least-once"
     sends: str = "1.0"
     takes: str = "1.0"
+    tls: bool = False
     has_own_ids: bool = False
     is_quick: bool = False
 
@@ -57,6 +59,7 @@ class Case:
             "send": self.sends,
             "take": self.takes,
             "own": int(self.has_own_ids),
+            "tls": int(self.tls),
         }
 
     @property
@@ -139,6 +142,15 @@ def _tables() -> tuple[Case, ...]:
     )
 
 
+def _secured() -> tuple[Case, ...]:
+    return (
+        Case(name="TLS, 100 octets", tls=True, is_quick=True),
+        Case(name="TLS, 1 KiB", tls=True, size=1024, is_quick=True),
+        Case(name="TLS, 16 KiB", tls=True, size=16_384, window=64),
+        Case(name="TLS, paced 20,000/s", tls=True, rate=20_000, is_quick=True),
+    )
+
+
 def _paced() -> tuple[Case, ...]:
     return (
         Case(name="paced 5,000/s", rate=5000),
@@ -157,4 +169,5 @@ CASES: Final = (
     *_fans(),
     *_tables(),
     *_paced(),
+    *_secured(),
 )

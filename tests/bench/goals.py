@@ -64,6 +64,25 @@ class Report:
             return None
         return found.router["one_way_p99_us"] - found.figures["relay"]["one_way_p99_us"]
 
+    def share_by_time(self, case: str) -> float | None:
+        """Processor time of HAProxy for a message, or else of the relay, as a part of the router's.
+
+        Inverted, so that it is a share of speed: where the machine is busy, rates say little.
+        """
+        found = self.results.get(case)
+        if found is None:
+            return None
+        yardstick = found.figures.get("haproxy") or found.figures.get("relay")
+        own = found.router.get("cpu_ns_per_message")
+        return yardstick["cpu_ns_per_message"] / own if yardstick and own else None
+
+    def difference_p99(self, case: str, other: str) -> float | None:
+        """Microseconds between the router's p99 in two cases."""
+        one, two = self.results.get(case), self.results.get(other)
+        if one is None or two is None:
+            return None
+        return one.router["one_way_p99_us"] - two.router["one_way_p99_us"]
+
     def other(self, name: str, key: str) -> float | None:
         """One of the other figures."""
         return self.others.get(name, {}).get(key)
@@ -75,6 +94,10 @@ def _rate(case: str) -> Callable[[Report], float | None]:
 
 def _share(case: str) -> Callable[[Report], float | None]:
     return lambda report: report.share(case)
+
+
+def _by_time(case: str) -> Callable[[Report], float | None]:
+    return lambda report: report.share_by_time(case)
 
 
 GOALS = (
@@ -91,6 +114,22 @@ GOALS = (
     Goal("p99 added at 20,000/s, us", lambda r: r.added_p99("paced 20,000/s"), 1000, True),
     Goal("10 ms timer late at p99, us", lambda r: r.other("timer", "timer_p99_us"), 5000, True),
     Goal("idle connection, octets", lambda r: r.other("idle", "octets_each"), 12288, True),
+    Goal("TLS, 100 octets, of HAProxy's time", _by_time("TLS, 100 octets"), 0.8),
+    Goal("TLS, 1 KiB, of HAProxy's time", _by_time("TLS, 1 KiB"), 0.8),
+    Goal("TLS, 16 KiB, of HAProxy's time", _by_time("TLS, 16 KiB"), 0.8),
+    Goal(
+        "p99 added by TLS at 20,000/s, us",
+        lambda r: r.difference_p99("TLS, paced 20,000/s", "paced 20,000/s"),
+        300,
+        True,
+    ),
+    Goal("1,000 TLS clients at once, seconds", lambda r: r.other("storm", "seconds"), 5, True),
+    Goal(
+        "longest gap of a receiver meanwhile, us",
+        lambda r: r.other("storm", "longest_gap_us"),
+        50_000,
+        True,
+    ),
     Goal("unsettled delivery, octets", lambda r: r.other("unsettled", "octets_each"), 100, True),
     Goal(
         "full collection with a million unsettled, us",

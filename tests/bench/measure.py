@@ -79,10 +79,12 @@ def measure(case: Case, conditions: Conditions) -> Result:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         core = conditions.subject_core
         under_load = [
-            stack.enter_context(subjects.relay(case, core)),
+            stack.enter_context(subjects.relay(case, core, directory)),
             stack.enter_context(subjects.router(case, core, directory)),
             *(subjects.another(case, url) for url in conditions.against),
         ]
+        if case.tls and subjects.has_haproxy():
+            under_load.append(stack.enter_context(subjects.haproxy(case, core, directory)))
         if case.idle:
             for subject in under_load[1:]:
                 options = {"mode": "idle", "receivers": case.idle, "port": subject.port}
@@ -146,8 +148,8 @@ def runs_within(seconds: float, conditions: Conditions) -> int:
 
 
 @contextlib.contextmanager
-def staying(options: dict[str, object], conditions: Conditions) -> Iterator[None]:
-    """A load that has been brought about and stays as it is."""
+def staying(options: dict[str, object], conditions: Conditions) -> Iterator[Figures]:
+    """A load that has been brought about and stays as it is; gives what it took."""
     with subprocess.Popen(
         _command(options, conditions),
         stdin=subprocess.PIPE,
@@ -156,9 +158,10 @@ def staying(options: dict[str, object], conditions: Conditions) -> Iterator[None
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        if not process.stdout.readline():
+        line = process.stdout.readline()
+        if not line:
             raise RuntimeError(f"{options}: {process.wait()}")
-        yield
+        yield json.loads(line)
         process.stdin.close()
 
 
@@ -184,19 +187,49 @@ def _probe(subject: Subject, log: Path) -> Figures:
     raise RuntimeError("the probe does not answer")
 
 
-def measure_idle(count: int, conditions: Conditions) -> Figures:
+def measure_idle(count: int, conditions: Conditions, *, tls: bool = False) -> Figures:
     """Measures what an idle connection with a session and a link costs."""
-    case = Case(name="idle")
+    case = Case(name="idle", tls=tls)
     with (
         tempfile.TemporaryDirectory() as directory,
         subjects.router(case, conditions.subject_core, Path(directory)) as router,
     ):
-        options: dict[str, object] = {"mode": "idle", "port": router.port}
+        options: dict[str, object] = {"mode": "idle", "port": router.port, "tls": int(tls)}
         with staying(options | {"receivers": 10}, conditions):
             before = resident_octets(router.process)
             with staying(options | {"receivers": count}, conditions):
                 after = resident_octets(router.process)
     return {"octets_each": (after - before) / count}
+
+
+STORM_SECONDS = 6.0
+"""Traffic while a storm goes on, one second before it included."""
+
+
+def measure_storm(count: int, conditions: Conditions) -> Figures:
+    """Measures how long it takes many TLS clients to come in at once, and what traffic feels."""
+    case = Case(name="storm", tls=True, rate=100_000)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        subjects.router(case, conditions.subject_core, Path(directory)) as router,
+    ):
+        options = router.options | {"port": router.port, "seconds": STORM_SECONDS, "warmup": 0.5}
+        load = subprocess.Popen(
+            _command(options, conditions), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            time.sleep(1.5)
+            storm: dict[str, object] = {"mode": "idle", "storm": 1, "tls": 1, "receivers": count}
+            with staying(storm | {"port": router.port}, conditions) as opened:
+                text, error = load.communicate(timeout=LOAD_SECONDS)
+        finally:
+            load.kill()
+            load.wait()
+    if load.returncode:
+        raise RuntimeError(f"storm: {error[-500:]!r}")
+    felt: Figures = json.loads(text)
+    keys = ("messages_per_second", "longest_gap_us", "longest_pause_us", "one_way_p99_us")
+    return {"seconds": opened["opening_seconds"]} | {key: felt[key] for key in keys}
 
 
 def measure_unsettled(count: int, conditions: Conditions) -> Figures:

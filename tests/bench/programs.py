@@ -10,17 +10,42 @@ RESULTS = Path(__file__).with_name("results")
 
 
 @functools.cache
+def has_openssl() -> bool:
+    """Tells whether C programs can be built with OpenSSL."""
+    source = "#include <openssl/ssl.h>\nint main(void) { return !TLS_method(); }\n"
+    compiler = os.environ.get("CC", "cc")
+    done = subprocess.run(
+        [compiler, "-x", "c", "-", "-o", os.devnull, *_OPENSSL],
+        input=source,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    return not done.returncode
+
+
+_OPENSSL = ("-DWITH_OPENSSL", "-lssl", "-lcrypto")
+
+
+@functools.cache
 def program(name: str) -> str:
-    """Builds ``load`` or ``relay`` unless it is newer than its sources; returns its path."""
+    """Builds ``load`` or ``relay`` unless it is newer than its sources; returns its path.
+
+    TLS is in it where OpenSSL's headers are.
+    """
     built = RESULTS / "bin" / name
-    parts = ("wire.c", "basic.c") if name == "load" else ()
+    parts = ("secure.c", "wire.c", "basic.c") if name == "load" else ("secure.c",)
     sources = [SOURCES / f"{name}.c", *(SOURCES / part for part in parts)]
     newest = max(each.stat().st_mtime for each in SOURCES.iterdir())
     if not built.exists() or built.stat().st_mtime < newest:
         built.parent.mkdir(parents=True, exist_ok=True)
         compiler = os.environ.get("CC", "cc")
         subprocess.run(
-            [compiler, "-std=gnu11", "-O2", "-o", str(built), *map(str, sources)], check=True
+            [
+                *(compiler, "-std=gnu11", "-O2", "-o", str(built), *map(str, sources)),
+                *(_OPENSSL if has_openssl() else ()),
+            ],
+            check=True,
         )
     return str(built)
 

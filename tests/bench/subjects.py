@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
+import trustme
 
 from tests.bench.cases import Case
 from tests.bench.programs import congestion, program
@@ -54,11 +57,17 @@ def _running(
                 process.kill()
 
 
-def _await_answer(port: int, process: subprocess.Popen[str]) -> None:
+def _await_answer(port: int, process: subprocess.Popen[str], *, tls: bool) -> None:
     """Waits until AMQP is spoken at a port: a socket is open before somebody serves it."""
     until = time.monotonic() + START_SECONDS
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as sock:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            if tls:
+                sock = stack.enter_context(context.wrap_socket(sock))
             sock.sendall(AMQP_HEADER)
             if sock.recv(len(AMQP_HEADER)):
                 return
@@ -66,26 +75,70 @@ def _await_answer(port: int, process: subprocess.Popen[str]) -> None:
     raise RuntimeError(f"{process.args!r} does not speak AMQP on port {port}")
 
 
+def certificate(directory: Path) -> Path:
+    """Returns a file of a server's key and certificate, made when it is first asked for."""
+    file = directory / "server.pem"
+    if not file.exists():
+        made = trustme.CA().issue_cert("localhost")
+        made.private_key_and_cert_chain_pem.write_to_path(str(file))
+    return file
+
+
 @contextlib.contextmanager
-def relay(case: Case, core: int | None) -> Iterator[Subject]:
+def relay(case: Case, core: int | None, directory: Path) -> Iterator[Subject]:
     """The yardstick."""
     port, back = free_port(), free_port()
-    with _running([program("relay"), str(port), str(back), congestion()], core) as process:
+    secured = [str(certificate(directory))] if case.tls else []
+    command = [program("relay"), str(port), str(back), congestion(), *secured]
+    with _running(command, core) as process:
         time.sleep(0.1)
         yield Subject(
             name="relay",
             port=port,
             process=process.pid,
-            options=case.relay_load | {"mode": "raw", "back": back},
+            options=case.relay_load | _raw(back, *secured),
+        )
+
+
+def _raw(back: int, *secured: str) -> dict[str, object]:
+    options: dict[str, object] = {"mode": "raw", "back": back}
+    return options | ({"certificate": secured[0]} if secured else {})
+
+
+def has_haproxy() -> bool:
+    """Tells whether TLS can be measured beside HAProxy, too."""
+    return shutil.which("haproxy") is not None
+
+
+@contextlib.contextmanager
+def haproxy(case: Case, core: int | None, directory: Path) -> Iterator[Subject]:
+    """Another TLS relay, with one thread; its sockets have the system's congestion control."""
+    port, back = free_port(), free_port()
+    file, secured = directory / "haproxy.cfg", str(certificate(directory))
+    file.write_text(
+        "global\n  nbthread 1\n  maxconn 4000\n"
+        "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n"
+        f"listen relay\n  bind 127.0.0.1:{port} ssl crt {secured}\n"
+        f"  server next 127.0.0.1:{back} ssl verify none\n"
+    )
+    with _running(["haproxy", "-f", str(file), "-db"], core) as process:
+        time.sleep(0.5)
+        yield Subject(
+            name="haproxy",
+            port=port,
+            process=process.pid,
+            options=case.relay_load | _raw(back, secured),
         )
 
 
 def configuration(case: Case, port: int, state: Path) -> str:
     """A routing table for a case: one route takes everything, the others are only there."""
+    file = state.with_name("server.pem")
+    tls = f"    tls: {{cert: {file}, key: {file}}}\n" if case.tls else ""
     others = "".join(f"  - address: other.{number}\n" for number in range(case.routes - 1))
     return (
         f"router:\n  id: bench\n  workers: 1\n  state: {state}\n"
-        f"listeners:\n  - bind: 127.0.0.1:{port}\n"
+        f"listeners:\n  - bind: 127.0.0.1:{port}\n{tls}"
         f"limits:\n  link_credit: {max(1000, case.window)}\n  connections: 30000\n"
         f'routes:\n  - address: "#"\n    guarantee: {case.guarantee}\n{others}'
     )
@@ -98,6 +151,8 @@ def router(
     """This router, one worker."""
     port = free_port()
     file = directory / "router.yaml"
+    if case.tls:
+        certificate(directory)
     file.write_text(configuration(case, port, directory / "state"))
     environment = os.environ | {"ROUTER_TCP_CONGESTION": congestion()}
     if case.express:
@@ -109,7 +164,7 @@ def router(
         _running(command, core, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
-            _await_answer(port, process)
+            _await_answer(port, process, tls=case.tls)
         except RuntimeError as error:
             error.add_note((directory / "router.log").read_text()[-2000:])
             raise

@@ -59,6 +59,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
         others={
             "timer": {"timer_p99_us": 1.0},
             "idle": {"octets_each": 1.0},
+            "storm": {"seconds": 1.0, "longest_gap_us": 1.0},
             "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
         },
     )
@@ -74,6 +75,23 @@ def test_goals_look_at_shares_ratios_and_differences() -> None:
     assert values["idle connection, octets"] == 9000.0
     assert values["1 MiB, of the relay"] is None
     assert values["10 ms timer late at p99, us"] is None
+
+
+def test_tls_is_compared_by_processor_time_with_haproxy_or_else_the_relay() -> None:
+    name = "TLS, 1 KiB"
+    beside = Report(results={name: result(name, 1e6, 4e6, haproxy=figures(2e6))}, others={})
+    alone = Report(results={name: result(name, 1e6, 4e6)}, others={})
+    assert beside.share_by_time(name) == 0.5
+    assert alone.share_by_time(name) == 0.25
+    assert alone.share_by_time("TLS, 16 KiB") is None
+
+
+def test_a_case_inside_tls_has_a_listener_with_a_certificate() -> None:
+    case = next(case for case in CASES if case.tls)
+    assert "tls: {cert: /b/server.pem, key: /b/server.pem}" in configuration(
+        case, 5671, Path("/b/state")
+    )
+    assert case.relay_load["tls"] == 1
 
 
 def test_the_median_of_runs_counts() -> None:

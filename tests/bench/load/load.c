@@ -22,6 +22,9 @@
  *   hold       amqp: receivers stay silent; each sender sends as many messages as this (0: not so)
  *   watch      process whose CPU time and memory are reported with the rest
  *   congestion TCP_CONGESTION of all sockets (reno)     sasl   1: come as ANONYMOUS
+ *   tls        1: all connections are inside TLS; peers are not verified (0)
+ *   certificate   raw, with TLS: file of a server's key and chain
+ *   storm      idle: 1: all dial at once, and the seconds until all are attached are reported (0)
  *
  * `skipped` counts messages that were passed over where each receiver has one sender to itself,
  * `longest_gap_us` is the longest time in which a receiver got nothing, `longest_pause_us` that in
@@ -33,6 +36,7 @@
 #define _GNU_SOURCE
 #include "basic.h"
 #include "histogram.h"
+#include "secure.h"
 #include "wire.h"
 
 #include <arpa/inet.h>
@@ -56,14 +60,16 @@ enum settle { UNSETTLED, SETTLED, SECOND };
 static struct {
     enum mode mode;
     enum settle settle;
-    const char *host, *address, *congestion;
-    int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, sasl;
+    const char *host, *address, *congestion, *certificate;
+    int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, sasl, tls, storm;
     bool sends_basic, takes_basic, own;
     double rate, seconds, warmup;
 } options;
 
 struct connection {
     int fd;
+    struct ssl_st *tls;       /* NULL: clear */
+    bool is_shaking_hands;
     int index;
     bool is_receiver;
     bool is_basic;            /* speaks 0-9-1 */
@@ -101,6 +107,7 @@ static struct connection *connections;
 static struct histogram one_way, round_trip;
 static uint64_t sent, received, settled, dispositions, reads, writes, misorders, skipped;
 static uint64_t longest_gap, longest_pause; /* ns */
+static double opening_seconds;
 static bool is_measuring;
 
 static void fail(const char *what) {
@@ -156,7 +163,9 @@ static int listen_for_relay(void) {
 
 static void flush(struct connection *c) {
     while (c->out_begin < c->out_end) {
-        ssize_t count = send(c->fd, c->out + c->out_begin, c->out_end - c->out_begin, MSG_NOSIGNAL);
+        size_t left = c->out_end - c->out_begin;
+        ssize_t count = c->tls ? secure_send(c->tls, c->out + c->out_begin, left)
+                               : send(c->fd, c->out + c->out_begin, left, MSG_NOSIGNAL);
         writes++;
         if (count < 0) {
             if (errno != EAGAIN) fail("send");
@@ -546,11 +555,14 @@ static uint32_t frame_size(const struct connection *c, const uint8_t *at) {
     return c->is_basic ? get32(at + 3) + BASIC_OVERHEAD : get32(at);
 }
 
-static void receive(struct connection *c) {
-    ssize_t count = recv(c->fd, c->in + c->in_used, IN_OCTETS - c->in_used, 0);
+/* Receives once; returns whether more may have come that epoll does not report. */
+static bool receive(struct connection *c) {
+    size_t left = IN_OCTETS - c->in_used;
+    ssize_t count = c->tls ? secure_receive(c->tls, c->in + c->in_used, left)
+                           : recv(c->fd, c->in + c->in_used, left, 0);
     reads++;
     if (count <= 0) {
-        if (count && errno == EAGAIN) return;
+        if (count && errno == EAGAIN) return false;
         fail(count ? "recv" : "end of stream");
     }
     c->in_used += (size_t)count;
@@ -578,6 +590,19 @@ static void receive(struct connection *c) {
             give_credit(c);
     }
     if (c->is_receiver || c->out_end <= 4096) flush(c);
+    return c->tls != NULL;
+}
+
+static void begin(struct connection *c) {
+    if (options.mode == RAW) c->is_ready = true;
+    else begin_negotiation(c);
+}
+
+static void shake_hands(struct connection *c) {
+    if (!secure_shake_hands(c->tls)) return;
+    c->is_shaking_hands = false;
+    begin(c);
+    while (receive(c)) continue;
 }
 
 static void turn(int milliseconds) {
@@ -585,8 +610,13 @@ static void turn(int milliseconds) {
     int count = epoll_wait(epoll, events, 256, milliseconds);
     for (int i = 0; i < count; i++) {
         struct connection *c = events[i].data.ptr;
+        if (c->is_shaking_hands) {
+            shake_hands(c);
+            continue;
+        }
         if (events[i].events & EPOLLOUT) flush(c);
-        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(c);
+        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            while (receive(c)) continue;
     }
 }
 
@@ -601,12 +631,17 @@ static void open_connection(struct connection *c, int fd, bool is_receiver, int 
     c->frame_octets = 65536;
     c->is_basic = options.mode != RAW && (is_receiver ? options.takes_basic : options.sends_basic);
     c->wants_header = options.mode != RAW && !c->is_basic; /* a server of 0-9-1 sends none */
-    c->is_ready = options.mode == RAW;
     if (is_receiver) c->sequences = calloc((size_t)options.senders, sizeof *c->sequences);
     else c->sent_at = calloc(slots, sizeof *c->sent_at);
     set_up(fd);
     watch_socket(c, EPOLL_CTL_ADD);
-    if (options.mode != RAW) begin_negotiation(c);
+    if (!options.tls) {
+        begin(c);
+        return;
+    }
+    c->tls = secure_open(fd, options.mode == RAW && is_receiver);
+    c->is_shaking_hands = true;
+    shake_hands(c);
 }
 
 static void await_ready(int from) {
@@ -625,15 +660,17 @@ static void open_all(void) {
     if (options.mode == RAW) {
         for (int i = 0; i < options.senders; i++) {
             open_connection(&connections[total++], dial(), false, i);
+            await_ready(total - 1); /* some dial only after the handshake */
             int fd = accept(listener, NULL, NULL);
             if (fd < 0) fail("accept");
             open_connection(&connections[total++], fd, true, i);
         }
+        await_ready(0);
         return;
     }
     for (int i = 0; i < options.receivers; i++) {
         open_connection(&connections[total++], dial(), true, i);
-        if (options.mode == IDLE) await_ready(total - 1);
+        if (options.mode == IDLE && !options.storm) await_ready(total - 1);
     }
     await_ready(0);
     for (int i = 0; i < options.senders; i++) open_connection(&connections[total++], dial(), false, i);
@@ -691,7 +728,8 @@ static struct usage measure_usage(void) {
 }
 
 static void stay(void) {
-    printf("{\"connections\": %d, \"received\": %" PRIu64 "}\n", total, received);
+    printf("{\"connections\": %d, \"received\": %" PRIu64 ", \"opening_seconds\": %.3f}\n", total,
+           received, opening_seconds);
     fflush(stdout);
     char octet;
     while (read(STDIN_FILENO, &octet, 1) > 0) continue;
@@ -770,9 +808,11 @@ static void read_options(int count, char **values) {
     options.host = TEXT(host, "127.0.0.1");
     options.address = TEXT(address, "q%d");
     options.congestion = TEXT(congestion, "reno");
+    options.certificate = TEXT(certificate, NULL);
     NUMBER(port, 5672), NUMBER(back, 5673), NUMBER(senders, 1), NUMBER(receivers, 1);
     NUMBER(addresses, 0), NUMBER(size, 100), NUMBER(window, 256), NUMBER(credit, 0);
     NUMBER(batch, 500), NUMBER(ack, 0), NUMBER(hold, 0), NUMBER(watch, 0), NUMBER(sasl, 0);
+    NUMBER(tls, 0), NUMBER(storm, 0);
     REAL(rate, 0), REAL(seconds, 2), REAL(warmup, 0.5);
     if (!options.addresses) options.addresses = options.receivers;
     if (!options.credit) options.credit = 2 * options.window;
@@ -793,7 +833,10 @@ int main(int count, char **values) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     epoll = epoll_create1(0);
+    if (options.tls) secure_set_up(options.certificate);
+    uint64_t opened = now();
     open_all();
+    opening_seconds = (double)(now() - opened) * 1e-9;
     if (options.mode == IDLE) {
         stay();
         return 0;

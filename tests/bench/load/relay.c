@@ -1,10 +1,14 @@
 /* The yardstick: a relay of octets, what a router cannot beat with the same system calls.
  *
- *   relay PORT NEXT [CONGESTION]
+ *   relay PORT NEXT [CONGESTION [CERTIFICATE]]
+ *
+ * With a file of a key and its chain both sides are inside TLS.
  *
  * For each connection accepted on PORT it dials NEXT, and copies octets both ways: one thread, one
  * epoll, one receive of up to 256 KiB per readiness. Loopback only.
  */
+#include "secure.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +26,8 @@ enum { CAPACITY = 1 << 18 };
 /* One side of a relayed connection, and what waits to be sent to it. */
 struct side {
     int fd;
+    struct ssl_st *tls;  /* NULL: clear */
+    bool is_shaking_hands;
     struct side *other;
     bool is_full;
     size_t begin, end;
@@ -29,7 +35,9 @@ struct side {
 };
 
 static int epoll;
-static const char *congestion = "reno";
+static const char *congestion = "reno", *certificate;
+
+static void take(struct side *side);
 
 static void watch(struct side *side, int operation, unsigned events) {
     struct epoll_event event = {.events = events, .data.ptr = side};
@@ -62,8 +70,12 @@ static void drop(struct side *side) {
 
 /* Sends what waits; as long as something is left, nothing is read from the other side. */
 static void flush(struct side *side) {
+    if (side->is_shaking_hands) return;
     while (side->begin < side->end) {
-        ssize_t count = send(side->fd, side->waiting + side->begin, side->end - side->begin, MSG_NOSIGNAL);
+        const uint8_t *at = side->waiting + side->begin;
+        size_t left = side->end - side->begin;
+        ssize_t count = side->tls ? secure_send(side->tls, at, left)
+                                  : send(side->fd, at, left, MSG_NOSIGNAL);
         if (count < 0) {
             if (errno != EAGAIN) {
                 drop(side);
@@ -81,19 +93,35 @@ static void flush(struct side *side) {
         side->is_full = false;
         watch(side, EPOLL_CTL_MOD, side->other->is_full ? 0 : EPOLLIN);
         watch(side->other, EPOLL_CTL_MOD, EPOLLIN | (side->other->is_full ? EPOLLOUT : 0));
+        if (side->other->tls) take(side->other); /* epoll does not know what TLS has received */
     }
 }
 
 static void take(struct side *side) {
     struct side *to = side->other;
-    if (to->end) return;
-    ssize_t count = recv(side->fd, to->waiting, CAPACITY, 0);
-    if (count <= 0) {
-        if (count == 0 || errno != EAGAIN) drop(side);
-        return;
-    }
-    to->end = (size_t)count;
-    flush(to);
+    do {
+        if (side->fd < 0 || side->is_shaking_hands || to->end) return;
+        ssize_t count = side->tls ? secure_receive(side->tls, to->waiting, CAPACITY)
+                                  : recv(side->fd, to->waiting, CAPACITY, 0);
+        if (count <= 0) {
+            if (count == 0 || errno != EAGAIN) drop(side);
+            return;
+        }
+        to->end = (size_t)count;
+        flush(to);
+    } while (side->tls);
+}
+
+static void shake_hands(struct side *side) {
+    if (!secure_shake_hands(side->tls)) return;
+    side->is_shaking_hands = false;
+    if (side->end) flush(side);
+    take(side);
+}
+
+static void secure(struct side *side, bool is_server) {
+    side->tls = secure_open(side->fd, is_server);
+    side->is_shaking_hands = true;
 }
 
 static void meet(int listener, const struct sockaddr_in *next) {
@@ -108,14 +136,19 @@ static void meet(int listener, const struct sockaddr_in *next) {
     other->other = one;
     watch(one, EPOLL_CTL_ADD, EPOLLIN);
     watch(other, EPOLL_CTL_ADD, EPOLLIN);
+    if (!certificate) return;
+    secure(one, true);
+    secure(other, false);
+    shake_hands(other);
 }
 
 int main(int count, char **values) {
     if (count < 3) {
-        fprintf(stderr, "usage: relay PORT NEXT [CONGESTION]\n");
+        fprintf(stderr, "usage: relay PORT NEXT [CONGESTION [CERTIFICATE]]\n");
         return 2;
     }
     if (count > 3) congestion = values[3];
+    if (count > 4) secure_set_up(certificate = values[4]);
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
@@ -138,6 +171,10 @@ int main(int count, char **values) {
             struct side *side = events[i].data.ptr;
             if (side == &door) {
                 meet(door.fd, &next);
+                continue;
+            }
+            if (side->fd >= 0 && side->is_shaking_hands) {
+                shake_hands(side);
                 continue;
             }
             if (side->fd >= 0 && events[i].events & EPOLLOUT) flush(side);
