@@ -30,6 +30,7 @@ start() {
     local name=$1 file=${2:-$here/$1.yaml}
     mkdir -p "$work/$name"
     cp "$file" "$work/$name/router.yaml"
+    : >"$work/$name.log" # that of its former life is not waited in
     "$python" -m router run "$work/$name/router.yaml" >"$work/$name.log" 2>&1 &
     started+=("$!")
     printf '%s' "$!" >"$work/$name.pid"

@@ -290,11 +290,15 @@ def containers(shown: list[Any], hidden: int, width: int) -> RenderableType:
             str(each["opened"]),
             str(each["failed"]),
             escaped(
-                each["address"] if is_connected else each["error"] or ", ".join(each["urls"]),
+                each["address"] if is_connected else each["error"] or _place_of(each),
                 most=_SENTENCE_MOST,
             ),
         )
     return Group(table, note) if hidden else table
+
+
+def _place_of(container: Any) -> str:
+    return ", ".join(container["urls"]) or "dials in"
 
 
 _NAME_LEAST: Final = 12

@@ -216,7 +216,7 @@ class Attacher:
         It is kept behind another link until that link's attach is confirmed, or the attach was
         refused.
         """
-        is_own = connection is not None and connection.configured is not None
+        is_own = connection is not None and connection.is_dialed
         if link in self._registry.kept(link.key) and not is_own:
             expire = self._detacher.expire
             self._suspender.keep_as(link, agreed(link), connection, expire)

@@ -5,7 +5,7 @@ import attrs
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
-from router.core.settings import ContainerTerms
+from router.core.settings import ContainerTerms, container_of
 from router.core.state import State
 from router.core.uplink import Uplink
 from router.links.attaches import AttachNumber, properties_of
@@ -87,7 +87,7 @@ class AttachRequests:
 
     def of(self, uplink: Uplink) -> ContainerTerms:
         """Returns what holds for the container of an uplink."""
-        known = self._registry.terms.get(uplink.container)
+        known = self._registry.terms.get(container_of(uplink.container))
         if known is not None:
             return known
         settings = self._settings

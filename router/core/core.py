@@ -19,6 +19,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from router.core.archive import ArchiveRecords, ToSections
+from router.core.dial_in import DialedIn
 from router.core.lanes import Express
 from router.core.orphans import Orphans
 from router.core.parts import Parts
@@ -106,6 +107,7 @@ class Core:
         self.lister = parts.lister
         self._tracers: list[Tracer] = []
         self._restored_orders: list[Order] = []
+        parts.dial_ins.govern(terms)
         # What each turn needs is at hand; ``parts`` has the rest, and any order is as good.
         self._turn = state.turn
         self._alarms = state.alarms
@@ -304,6 +306,11 @@ class Core:
         return self._end_turn()
 
     @property
+    def dialed_in(self) -> Mapping[str, DialedIn]:
+        """The containers that dial in, as this worker knows them, by name."""
+        return self._parts.dial_ins.known
+
+    @property
     def kept(self) -> Mapping[str, int]:
         """Unsettled deliveries that the last ``configure`` left without a route, by its pattern."""
         return self._parts.routeless.kept
@@ -316,7 +323,7 @@ class Core:
         Links that are no longer allowed are detached; other changes apply from now on.
         """
         self._turn.begin(now)
-        self._registry.terms = terms
+        self._parts.dial_ins.govern(terms)
         self._governor.govern(policy)
         return self._end_turn()
 

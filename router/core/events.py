@@ -19,6 +19,7 @@ from router.core.announce import Announcer
 from router.core.attach import Attacher
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.dial_in import DialIns
 from router.core.filtering import Filtering
 from router.core.forward import Forwarder
 from router.core.govern import Governor
@@ -41,6 +42,7 @@ from router.core.watch import Watchers
 from router.core.ways import WayFinder
 from router.links.link import Connection, IncomingLink, Octets, OutgoingLink
 from router.model.commands import CloseConnection
+from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     AddressesReached,
@@ -84,6 +86,7 @@ class Events:
     _announcer: Announcer
     _attacher: Attacher
     _detacher: Detacher
+    _dial_ins: DialIns
     _filtering: Filtering
     _forwarder: Forwarder
     _governor: Governor
@@ -197,21 +200,31 @@ class Events:
         if refusal is not None:
             self._state.turn.issue(connection, CloseConnection(refusal))
             return None
-        opened = self._opened(connection, event)
+        found = self._dial_ins.find(event)
+        if isinstance(found, Condition):
+            self._governor.turned_away(connection, found)
+            self._state.turn.issue(connection, CloseConnection(found))
+            return None
+        opened = self._opened(connection, event, found)
         self._governor.admitted(opened, event)
         return opened
 
-    def _opened(self, connection: ConnectionId, event: ConnectionOpened) -> Connection:
+    def _opened(
+        self, connection: ConnectionId, event: ConnectionOpened, dialed_in: str | None = None
+    ) -> Connection:
         opened = Connection(
             id=connection,
             container=event.container,
             user=event.user,
             capabilities=event.capabilities,
             octets=Octets(self._state.settings.connection_octets),
-            configured=self.dialed.pop(connection, None),
+            configured=self.dialed.pop(connection, dialed_in),
+            has_dialed_in=dialed_in is not None,
         )
         self._state.registry.connections[connection] = opened
-        if opened.configured is not None:
+        if opened.has_dialed_in:
+            self._dial_ins.came(opened)
+        elif opened.configured is not None:
             self._uplinks.came(opened)
             self._network.reviewed(opened)
         if is_sibling(opened):
@@ -226,6 +239,7 @@ class Events:
         self._governor.left(connection.id)
         self._uplinks.left(connection)
         self._network.reviewed(connection)
+        self._dial_ins.left(connection)
         self._network.left(connection)
         self._watchers.connection_lost(connection)
         self._passages.left(connection)

@@ -70,6 +70,11 @@ class Governor:
         self._registry.permissions_by_id[connection] = permissions
         return None
 
+    def turned_away(self, connection: ConnectionId, reason: Condition) -> None:
+        """Records that a connection is refused after all."""
+        self._notices.add("connection.refused", connection=connection, condition=str(reason))
+        self.left(connection)
+
     def admitted(self, connection: Connection, event: ConnectionOpened) -> None:
         """Applies the permissions of a connection that was admitted."""
         vhost = event.hostname or ""

@@ -40,6 +40,11 @@ class Joiner:
 
     def join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
         """Returns the link of an answered uplink: the one kept for it, or a new one."""
+        link = self._join(uplink, connection, event)
+        link.is_ours = True
+        return link
+
+    def _join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
         kept, uplink.kept = uplink.kept, None
         if (
             self._attach_requests.resumes(uplink, connection) is False

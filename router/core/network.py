@@ -52,7 +52,7 @@ such hop, and ``routers`` is empty.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -272,14 +272,34 @@ class Network:
         self._here: dict[Key, Entry] = {}
         self._claims: Counter[Key] = Counter()
         self._links: dict[str, LinkKey] = {}
+        self.on_taken: Callable[[str], None] = _ignore
 
     # What the core calls
 
     def reviewed(self, connection: Connection) -> None:
         """Records that a connection has opened or ended, perhaps a container's."""
         name = connection.configured
-        if name is not None and not is_sibling(connection):
+        if name is not None and connection.is_dialed and not is_sibling(connection):
             self._review_container(name)
+
+    def container_moved(self, name: str) -> None:
+        """Records that a container has dialed in here, or is gone from here."""
+        self._review_container(name)
+        if self._reach.owns(name):
+            self._follow_routes(name)
+        self._reconsider_containers({name})
+
+    def advertise_instance(self, who: str, *, is_here: bool) -> None:
+        """Advertises who has dialed in here as a container, or is gone from here."""
+        key = (CONTAINER, who)
+        if is_here is not (key in self._here):
+            self._change(key, Entry(*key) if is_here else None)
+
+    def _follow_routes(self, name: str) -> None:
+        """Makes the uplinks of routes from a container."""
+        for route in self._registry.table.routes:
+            if route.from_ is not None and route.from_.container == name:
+                self._uplinks.follow(route, self._registry.table.lookup(route.address))
 
     def joined(self, connection: Connection) -> None:
         """Records a connection to a sibling that has opened."""
@@ -433,9 +453,10 @@ class Network:
         connection = None if link is None else link.connection
         digest = _digest_of(key)
         is_reported = (
-            connection is not None
+            link is not None
+            and connection is not None
             and connection.capabilities.names_links
-            and connection.configured is None
+            and not (connection.is_dialed or link.is_ours)
             and connection.guest is None
         )
         if not is_reported:
@@ -476,7 +497,8 @@ class Network:
     def _review_container(self, name: str) -> None:
         """Advertises a container that can, or no longer can, be reached through us."""
         key = (CONTAINER, name)
-        is_here = name in (self._reach.owned or ()) and self._uplinks.is_connected(name)
+        is_dialed = name in (self._reach.owned or ()) and self._uplinks.is_connected(name)
+        is_here = is_dialed or name in self._reach.attached
         if is_here is not (key in self._here):
             self._change(key, Entry(*key) if is_here else None)
 
@@ -587,6 +609,8 @@ class Network:
                 self._reach.know_maker(name, None if entry is None else entry.maker)
             if kind == CONTAINER:
                 containers.add(name)
+                if entry is not None and key in self._here and self._yields(joint, key):
+                    self.on_taken(name)
             elif kind == IDENTITY:
                 continue  # it is asked for when somebody comes
             elif kind in (COUNT, LOAD):
@@ -596,6 +620,14 @@ class Network:
             else:
                 self._reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
+
+    def _yields(self, joint: _Joint, key: Key) -> bool:
+        """Returns whether a container that is here has connected to a sibling since.
+
+        Advertisements that cross leave it to the worker of the higher number.
+        """
+        is_crossing = key in joint.pending or key in joint.unacknowledged
+        return not (is_crossing and f"/{self._settings.worker}" > joint.name)
 
     def _reconsider(self, node: Node | None) -> None:
         """Records that the set of siblings with receivers of an address has changed."""
@@ -628,6 +660,10 @@ class Network:
         for node in list(self._registry.nodes.values()):
             if any(endpoint.container in names for endpoint in node.route.endpoints):
                 self._uplinks.reconsider(node)
+
+
+def _ignore(name: str) -> None:
+    """Stands for nobody who wants to know of containers that have moved."""
 
 
 def _digest_of(key: LinkKey) -> str:

@@ -14,6 +14,7 @@ from router.core.attach import Attacher
 from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.dial_in import DialIns
 from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
 from router.core.events import Events
@@ -257,6 +258,11 @@ class Parts:
         return Filtering(self.state, self.uplinks, self.attacher, self.make_token)
 
     @cached_property
+    def dial_ins(self) -> DialIns:
+        """Knows which accepted connections are configured containers."""
+        return DialIns(self.state, self.uplinks, self.network, self.reach)
+
+    @cached_property
     def loads(self) -> Loads:
         """Advertises the number of receivers and their load to the other workers."""
         return Loads(self.state, self.network, self.lanes)
@@ -372,6 +378,7 @@ class Parts:
             state=self.state,
             announcer=self.announcer,
             filtering=self.filtering,
+            dial_ins=self.dial_ins,
             attacher=self.attacher,
             detacher=self.detacher,
             forwarder=self.forwarder,

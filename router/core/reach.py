@@ -255,6 +255,12 @@ def _credit_of(link: OutgoingLink) -> tuple[int, int]:
     return link.credit, link.width
 
 
+def _at(endpoint: Endpoint, instance: str) -> Endpoint:
+    if instance == endpoint.container:
+        return endpoint
+    return attrs.evolve(endpoint, container=instance)
+
+
 @attrs.define(eq=False)
 class Reach:
     """The tables of reachability.
@@ -270,6 +276,8 @@ class Reach:
             with their number plus one.
         patterns: by pattern, the siblings with a receiver of all matching addresses.
         makers: by address of a sibling's dynamic node, its maker.
+        dial_ins: names of the containers that dial in.
+        attached: by name of such a container, the instances that are connected here (``dial_in``).
     """
 
     owned: frozenset[str] | None = None
@@ -281,11 +289,16 @@ class Reach:
     loads: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     makers: dict[str, Maker] = attrs.field(factory=dict, init=False)
+    dial_ins: Collection[str] = attrs.field(default=(), init=False)
+    attached: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
     _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
     def owns(self, container: str) -> bool:
-        """Returns whether this worker dials a container."""
-        return self.owned is None or container in self.owned
+        """Returns whether this worker dials a container, or has it, or waits for it to dial in."""
+        if self.owned is None or container in self.attached:
+            return True
+        is_elsewhere = container in self.dial_ins and container in self.containers
+        return container in self.owned and not is_elsewhere
 
     def uplink_ends(self, node: Node, wanted: Iterable[UplinkEnd]) -> list[UplinkEnd]:
         """Returns where a node's uplinks must lead, from this worker.
@@ -347,11 +360,22 @@ class Reach:
         for index in tree.find_all(node.key.address):
             yield from ways_of[index]
 
+    def _others(self, container: str, role: Role) -> Iterator[UplinkEnd]:
+        """Returns the siblings that have instances of a container."""
+        for sibling in self.containers.get(container, ()):
+            yield Endpoint(sibling), role
+
     def _towards_containers(self, node: Node, wanted: Iterable[UplinkEnd]) -> Iterator[UplinkEnd]:
         feeds = node.key.direction is Direction.MEETING
         for endpoint, role in wanted:
             if self.owns(endpoint.container):
-                yield endpoint, role
+                for instance in self.attached.get(endpoint.container, (endpoint.container,)):
+                    yield _at(endpoint, instance), role
+                if endpoint.container in self.attached and not feeds:
+                    yield from self._others(endpoint.container, role)
+            elif endpoint.container in self.dial_ins and not feeds:
+                others = list(self._others(endpoint.container, role))
+                yield from others or [(endpoint, role)]
             elif not (feeds and role is Role.RECEIVER):
                 known = self.containers.get(endpoint.container)
                 yield (Endpoint(min(known, key=known.__getitem__)) if known else endpoint), role

@@ -22,6 +22,7 @@ import attrs
 
 from router.core.node import Node, feed_of
 from router.core.reach import is_sibling
+from router.core.settings import container_of
 from router.core.settle import Settler
 from router.core.state import State
 from router.links import life
@@ -125,7 +126,7 @@ def is_pulled(pairing: Pairing) -> bool:
     connection, source = pairing.incoming.connection, feed_of(pairing).node.route.from_
     if connection is None or source is None or connection.capabilities.traces:
         return pairing.incoming.scatters
-    return connection.configured == source.container
+    return container_of(connection.configured or "") == source.container
 
 
 def _reason(link: OutgoingLink, event: DeliveriesUpdated) -> Condition | None:

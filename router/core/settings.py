@@ -4,6 +4,37 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
+class DialIn:
+    """Which accepted connections are a container.
+
+    Attributes:
+        identity: their authenticated identity; None: any.
+        container_id: their container-id; None: any.
+        is_shared: several at a time share the container; otherwise a second one is refused.
+    """
+
+    identity: str | None = None
+    container_id: str | None = None
+    is_shared: bool = False
+
+    def fits(self, user: str | None, container_id: str) -> bool:
+        """Returns whether a connection is the container."""
+        if self.identity is not None and user != self.identity:
+            return False
+        return self.container_id in (None, container_id)
+
+
+def instance_of(container: str, container_id: str) -> str:
+    """Returns the name of one of several connections that share a container."""
+    return f"{container}@{container_id}"
+
+
+def container_of(instance: str) -> str:
+    """Returns the container of an instance; names of containers have no ``@``."""
+    return instance.partition("@")[0]
+
+
+@attrs.frozen(kw_only=True)
 class ContainerTerms:
     """What holds for one configured container.
 
@@ -14,6 +45,7 @@ class ContainerTerms:
         retry_limit_seconds: longest such pause.
         failover_seconds: how long deliveries wait for it while it is away; None: for ever.
         takes_addresses: one link may bring it deliveries for many addresses.
+        dials_in: which connections are it; None: the router dials it.
     """
 
     takes_addresses: bool = False
@@ -22,6 +54,7 @@ class ContainerTerms:
     retry_seconds: float = 1.0
     retry_limit_seconds: float = 60.0
     failover_seconds: float | None = 60.0
+    dials_in: DialIn | None = None
 
 
 @attrs.frozen(kw_only=True)

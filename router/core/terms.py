@@ -60,7 +60,7 @@ def encode_terms(link: Link) -> bytes:
         fields["second"] = True
     if link.number is not None:
         fields["number"] = list(link.number)
-    if link.connection is not None and link.connection.configured is not None:
+    if link.connection is not None and (link.connection.is_dialed or link.is_ours):
         fields["own"] = True
     if node is not None:
         key = node.key

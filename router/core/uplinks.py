@@ -99,6 +99,7 @@ class Uplinks:
         """Records that other workers, or what can be reached through them, have changed."""
         if node is not None:
             self.refit(node)
+            self._turn.touch(node)  # deliveries may wait no longer for what was reached here
             if node.feeds or node.outgoing or node.rotation:
                 self.used(node)
 
@@ -357,15 +358,19 @@ class Uplinks:
         assert name is not None
         older = self._containers.get(name)
         if older is not None:  # its loss has not been noticed yet
-            for uplink in self._all(name):
-                if uplink.id is not None:
-                    self._turn.order_connection(older, DetachLink(uplink.id, False))
-            self.left(older)
+            self.part(older)
         self._containers[name] = connection
         for uplink in self._all(name):
             uplink.failures = 0
             if self._step(uplink, Input.CAME):
                 self._attach(uplink)
+
+    def part(self, connection: Connection) -> None:
+        """Detaches the links to a connection that is the container no longer, though it lives."""
+        for uplink in self._all(connection.configured or ""):
+            if uplink.id is not None:
+                self._turn.order_connection(connection, DetachLink(uplink.id, False))
+        self.left(connection)
 
     def may_filter(self, container: str) -> bool:
         """Returns whether a container applies filters, as far as is known."""
@@ -375,6 +380,10 @@ class Uplinks:
     def failover_seconds(self, uplink: Uplink) -> float | None:
         """Returns how long what needs an uplink waits for its container; None: forever."""
         return self._attach_requests.of(uplink).failover_seconds
+
+    def connection_of(self, container: str) -> Connection | None:
+        """Returns the connection of a configured container to this worker."""
+        return self._containers.get(container)
 
     def is_connected(self, container: str) -> bool:
         """Returns whether a configured container is connected to this worker."""

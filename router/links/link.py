@@ -95,7 +95,9 @@ class Connection:
     """A connection that has opened.
 
     Attributes:
-        configured: name of the configured container that we dialed; None: it dialed us.
+        configured: name of the configured container that it leads to, which we dialed or which has
+            dialed in; None: its peer is a client.
+        has_dialed_in: it is a configured container, and has dialed us; it may be a client, too.
         is_gone: it has ended; it gets no further commands.
         is_congested: its output is above the high mark; no payload is sent on it meanwhile.
         octets: payload octets received on its links in deliveries without an outcome.
@@ -117,6 +119,7 @@ class Connection:
     capabilities: Capabilities
     octets: Octets
     configured: str | None = None
+    has_dialed_in: bool = False
     vhost: str = ""
     guest: LinkName | None = None
     is_volatile: bool = False
@@ -130,6 +133,11 @@ class Connection:
     incoming: dict[LinkId, "IncomingLink"] = attrs.field(factory=dict, init=False)
     outgoing: dict[LinkId, "OutgoingLink"] = attrs.field(factory=dict, init=False)
     detached: dict[LinkId, "Link"] = attrs.field(factory=dict, init=False)
+
+    @property
+    def is_dialed(self) -> bool:
+        """Whether we dialed it."""
+        return self.configured is not None and not self.has_dialed_in
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -198,6 +206,7 @@ class IncomingLink:
             link to the anonymous terminus, the delivery's own.
         scatters: each delivery goes to its own address, although the link has one.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
+        is_ours: we attached it, as an uplink.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
         is_reducing: an unsettled map was incomplete, so no new delivery may pass (§2.6.13).
@@ -244,6 +253,7 @@ class IncomingLink:
     unsettled_limit: int = 0
     number: "AttachNumber | None" = None
     names: Names | None = None
+    is_ours: bool = False
     scatters: bool = False
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
@@ -341,7 +351,7 @@ class OutgoingLink:
         max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unconfirmed: as with ``IncomingLink``.
         names: gives each delivery its address at the peer (``routes.pulling``); None: the link's.
-        session, is_detached, is_reducing: as with ``IncomingLink``.
+        is_ours, session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
         group: the core's node that feeds it.
@@ -379,6 +389,7 @@ class OutgoingLink:
     max_message_octets: int = 0
     number: "AttachNumber | None" = None
     names: Names | None = None
+    is_ours: bool = False
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)

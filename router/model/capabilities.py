@@ -53,6 +53,7 @@ class Capabilities:
             before receivers have any credit (``GrantCredit.ahead``).
         drains: a sending peer may be asked to use up its credit or to return it.
         filters: a link's source has filters, which the peer may apply (§3.5.8).
+        accepts_links: links may be attached to the peer, whichever side has dialed.
         frame_octets: the largest frame that the peer is sent; what cannot be split over several
             frames, such as an unsettled map, must fit into one. 0: no limit.
     """
@@ -76,6 +77,7 @@ class Capabilities:
     sends_ahead: bool = False
     drains: bool = True
     filters: bool = False
+    accepts_links: bool = False
     frame_octets: int = 0
 
     @property

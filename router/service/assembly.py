@@ -15,7 +15,7 @@ import attrs
 
 from router import __version__
 from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
-from router.core.settings import ContainerTerms, CoreSettings
+from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.net.cbs import JWT_TYPE, SAS_TYPE, CbsEngine, Claims, sas_token, token_from_file
@@ -26,7 +26,7 @@ from router.net.tls_files import TlsContext, TlsFiles
 from router.net.tls_stream import why_slower
 from router.service.config import RouterConfig
 from router.service.config.addresses import ContainerUrl
-from router.service.config.containers import Container, ContainerCbs
+from router.service.config.containers import Container, ContainerCbs, Several
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
@@ -279,6 +279,16 @@ def container_terms(container: Container) -> ContainerTerms:
         retry_limit_seconds=container.retry_limit_seconds,
         failover_seconds=container.failover_seconds,
         takes_addresses=container.protocol in _TAKING_ADDRESSES,
+        dials_in=_dial_in(container),
+    )
+
+
+def _dial_in(container: Container) -> DialIn | None:
+    if not container.dials_in:
+        return None
+    is_shared = container.several is Several.BALANCE
+    return DialIn(
+        identity=container.identity, container_id=container.container_id, is_shared=is_shared
     )
 
 

@@ -19,6 +19,7 @@ import attrs
 import structlog
 import trio
 
+from router.core.dial_in import DialedIn
 from router.core.listing import (
     ConnectionRecord,
     DeliveryPage,
@@ -31,6 +32,7 @@ from router.core.resolve import Decision
 from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine, Tracer
 from router.errors import RouterError
+from router.model.capabilities import Protocol
 from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
 from router.net.transport import transport_of
@@ -69,11 +71,12 @@ class ContainerRecord:
     """One configured container.
 
     Attributes:
-        urls: where it is dialed, without passwords.
+        urls: where it is dialed, without passwords; empty: it dials in.
         seconds: since it was connected, or since its connection was lost.
-        address: of the connection.
+        address: of the connection, or of all its connections.
         opened: how often a connection to it has opened.
-        failed: how often dialing it or opening the connection has failed.
+        failed: how often dialing it or opening the connection has failed, or a further connection
+            of it was refused.
         error: why it is not connected, or why the last attempt failed.
     """
 
@@ -341,6 +344,10 @@ class LocalControl:
             _container_record(name, container, self.worker)
             for name, container in self.worker.assembly.config.containers.items()
             if name in self.worker.connectors
+        ] + [
+            _dialed_in_record(name, known, self.worker)
+            for name, known in self.worker.core.dialed_in.items()
+            if known.connections or self.worker.containers is None or name in self.worker.containers
         ]
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
@@ -425,6 +432,22 @@ class _LocalFeed:
             if lines or self.tracer.is_done:
                 return lines
             await trio.sleep(_TRACE_LOOK_SECONDS)
+
+
+def _dialed_in_record(name: str, known: DialedIn, worker: Worker) -> ContainerRecord:
+    connections = worker.plane.switchboard.connections
+    found = [connections[each] for each in known.connections.values() if each in connections]
+    return ContainerRecord(
+        name=name,
+        urls=(),
+        protocol=Protocol.AMQP_1_0.value,
+        is_connected=bool(known.connections),
+        seconds=worker.plane.clock() - known.since,
+        address=", ".join(each.address for each in found) or None,
+        opened=known.opened,
+        failed=known.refused,
+        error=None if known.error is None else str(known.error),
+    )
 
 
 def _container_record(name: str, container: Container, worker: Worker) -> ContainerRecord:

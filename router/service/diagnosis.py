@@ -214,6 +214,9 @@ def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
         if container.is_connected:
             continue
         is_fresh = container.seconds < CONNECTING_SECONDS and container.error is None
+        if not container.urls:
+            yield _away(container)
+            continue
         reason = "" if container.error is None else f": {container.error}"
         attempts = "1 attempt" if container.failed == 1 else f"{container.failed} attempts"
         tried = f" ({attempts} failed)" if container.failed else ""
@@ -224,6 +227,20 @@ def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             text=f"is not connected for {show_seconds(container.seconds)}{reason}{tried}",
             advice=_connection_advice(container),
         )
+
+
+def _away(container: ContainerRecord) -> Problem:
+    """Describes the absence of a container that dials in."""
+    is_fresh = container.seconds < CONNECTING_SECONDS
+    refused = f"; {container.failed} connections were refused" if container.failed else ""
+    return Problem(
+        severity=Severity.WARNING if is_fresh else Severity.ERROR,
+        subject="container",
+        name=container.name,
+        text=f"has not dialed in for {show_seconds(container.seconds)}{refused}",
+        advice="start it, and look whether it reaches a listener and logs in with"
+        f" containers.{container.name}.identity; the log has its refusals",
+    )
 
 
 def _uplinks(snapshot: RouterSnapshot) -> Iterator[Problem]:

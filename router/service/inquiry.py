@@ -123,13 +123,21 @@ async def inquire(config: RouterConfig, seconds: float = SECONDS) -> list[Findin
 
     async with trio.open_nursery() as nursery:
         for name, container in config.containers.items():
-            nursery.start_soon(visit, name, container)
+            if container.dials_in:
+                visits[name].findings.append(_unvisited(name, container))
+            else:
+                nursery.start_soon(visit, name, container)
     found = [finding for each in visits.values() for finding in each.findings]
     for each in ends:
         probe = visits[each.end.container].probe
         if probe is not None:
             found.append(_judge(each, probe))
     return found
+
+
+def _unvisited(name: str, container: Container) -> Finding:
+    text = "not looked at, because it dials in; see `router status` while the router runs"
+    return Finding(position=container.where.of("dials_in"), text=f"containers.{name}: {text}")
 
 
 def _ends(route: Route, config: RouterConfig) -> Iterator[_End]:

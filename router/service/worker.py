@@ -107,7 +107,8 @@ class Worker:
     @property
     def connected_containers(self) -> set[str]:
         """Names of the configured containers whose connection is open."""
-        return {name for name, each in self.connectors.items() if each.is_connected}
+        dialed = {name for name, each in self.connectors.items() if each.is_connected}
+        return dialed | {name for name, each in self.core.dialed_in.items() if each.connections}
 
     @property
     def express_kind(self) -> str:
@@ -311,7 +312,7 @@ class Worker:
         containers = {
             name: container
             for name, container in assembly.config.containers.items()
-            if owned is None or name in owned
+            if (owned is None or name in owned) and not container.dials_in
         }
         for name in tuple(self.connectors):
             if name not in containers or containers[name] != old.get(name):

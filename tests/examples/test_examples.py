@@ -16,6 +16,13 @@ SECONDS = 240
 
 TOLD = {
     "auto_link": ["sent 100, accepted 100", "first: received ", "second: received "],
+    "behind_firewall": [
+        "hub: sent 1,000, accepted 1,000",
+        "plant: received 1,000, accepted 1,000",
+        "plant: received 500, accepted 500",
+        "hub: sent 500, accepted 500",
+        "hub: received 1,000, accepted 1,000",
+    ],
     "bridge_rabbitmq": ["sent 5,000, accepted 5,000", "received 5,000, accepted 5,000"],
     "link_route": [
         "sent 1,000, accepted 1,000",

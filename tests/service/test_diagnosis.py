@@ -170,6 +170,13 @@ def test_advice_follows_the_reason(error: str, advice: str) -> None:
     assert advice in problem.advice
 
 
+def test_a_container_that_dials_in_is_waited_for_and_not_dialed() -> None:
+    away = attrs.evolve(container("plant7", error="taken", failed=2), urls=())
+    problem = only(router_snapshot(containers=[away]))
+    assert problem.text == "has not dialed in for 30 s; 2 connections were refused"
+    assert "containers.plant7.identity" in problem.advice
+
+
 def test_one_failed_attempt_is_an_attempt() -> None:
     problem = only(router_snapshot(containers=[container("east", failed=1)]))
     assert problem.text.endswith("(1 attempt failed)")

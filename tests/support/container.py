@@ -36,7 +36,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Source, Target
 from router.wire.engine import EngineSettings
-from router.wire.mechanisms import Mechanism, MechanismServer
+from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message
 from router.wire.v1_0.types import Symbol
@@ -92,6 +92,23 @@ class Container:
             self._serve, self.port, host="127.0.0.1", task_status=_Quiet(task_status)
         )
 
+    @asynccontextmanager
+    async def dialed_in(self, port: int, user: str = "") -> AsyncIterator["Line"]:
+        """Dials a router for the length of a ``with`` block; it loses the connection at its end."""
+        settings = EngineSettings(
+            is_server=False,
+            container=self.name,
+            hostname="router",
+            properties=self.properties,
+            sasl_client=lambda: MechanismClient(user=user or None, password=user or None),
+        )
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        line = Line(self, stream, Engine10(settings))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(line.run)
+            yield line
+            nursery.cancel_scope.cancel()
+
     async def _serve(self, stream: trio.abc.Stream) -> None:
         settings = EngineSettings(
             is_server=True,
@@ -100,6 +117,11 @@ class Container:
             sasl_server=lambda: MechanismServer(offer=(Mechanism.ANONYMOUS,)),
         )
         await Line(self, stream, Engine10(settings)).run()
+
+    @property
+    def targets(self) -> list[str]:
+        """Addresses of the links on which it receives now."""
+        return [address for line in self.lines for address in line.targets.values()]
 
     async def until(self, is_reached: Callable[["Container"], object]) -> None:
         """Waits for something that the router is to do."""

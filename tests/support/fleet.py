@@ -5,14 +5,14 @@ the engines until nobody has anything more to say.
 """
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 import attrs
 
 from router.core.policy import OPEN, Policy
 from router.core.reach import sibling_name
-from router.core.settings import CoreSettings
+from router.core.settings import ContainerTerms, CoreSettings
 from router.model.commands import Command
 from router.model.events import Event
 from router.model.identity import ConnectionId
@@ -56,6 +56,7 @@ class Fleet:
         owned: Iterable[Iterable[str]] = (),
         router_id: str = "dc1",
         policy: Policy = OPEN,
+        terms: Mapping[str, ContainerTerms] | None = None,
         express: str = "off",
     ) -> None:
         """Makes the workers and joins each with each.
@@ -66,6 +67,7 @@ class Fleet:
             owned: the containers that the first, the second, … is to dial.
             router_id: the router's name.
             policy: who may do what.
+            terms: of the containers.
             express: ``cython`` or ``off``; nobody but engines' links can be on the express lane.
         """
         self.router_id = router_id
@@ -76,6 +78,7 @@ class Fleet:
                 *routes,
                 settings=CoreSettings(router_id=router_id, worker=str(number)),
                 policy=policy,
+                terms=terms,
                 containers=lot,
                 home=sibling_name(1) if number > 1 else None,
                 express=self.express[number],

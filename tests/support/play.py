@@ -82,6 +82,7 @@ AMQP = Capabilities(
     annotates=True,
     names_links=True,
     filters=True,
+    accepts_links=True,
 )
 """What a peer with AMQP 1.0 in full can do."""
 

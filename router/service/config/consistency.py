@@ -24,6 +24,11 @@ from router.routes.route import Endpoint, Guarantee, Position, Route, Unroutable
 from router.routes.table import RoutingTable
 from router.routes.vhost import is_reserved
 from router.service.config.containers import ClientMechanism, Container
+from router.service.config.dial_in import (
+    dial_in_problems,
+    dial_in_route_problems,
+    same_identity_problems,
+)
 from router.service.config.file import ConfigFile
 from router.service.config.hints import nearest, unknown_container
 from router.service.config.link_terms import link_name_problems, terms_problems
@@ -68,6 +73,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         *_policy_problems(file),
         *_limit_problems(file),
         *_name_problems(file.routes),
+        *same_identity_problems(file.containers),
         *link_name_problems(file.routes),
     ]
     sound: list[RouteEntry] = []
@@ -77,6 +83,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             *_declare_problems(entry, file.containers),
             *_pull_problems(entry, file.containers),
             *terms_problems(entry, file.containers),
+            *dial_in_route_problems(entry, file),
         ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
@@ -176,6 +183,7 @@ def _container_problems(name: str, container: Container) -> Problems:
         return Problem(position, f"containers.{name}: {text}")
 
     where, tls, sasl = container.where, container.tls, container.sasl
+    yield from (problem(*each) for each in dial_in_problems(container))
     for key, able in (
         ("resumes", (Protocol.AMQP_1_0, Protocol.AMQP_0_10)),
         ("is_router", (Protocol.AMQP_1_0,)),

@@ -1,7 +1,9 @@
 """Section ``containers``: the AMQP containers that the router dials."""
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 
@@ -116,14 +118,51 @@ class ContainerCbs(Placed):
     )
 
 
+class Several(enum.StrEnum):
+    """What becomes of a second connection of a container that dials in."""
+
+    REFUSE = "refuse"
+    BALANCE = "balance"
+
+
 @attrs.frozen(kw_only=True)
 class Container(Placed):
-    """A container that the router dials, and its properties."""
+    """A container that the router dials, or that dials in, and its properties."""
+
+    needs_one_of: ClassVar[Sequence[str]] = ("url", "dials_in")
 
     url: tuple[ContainerUrl, ...] = option(
         Urls(),
+        default=(),
+        default_text="required, unless the container dials in",
         help="amqp[s]://[user[:password]@]host[:port][/vhost]; several, as a list or with commas,"
         " are tried in turn",
+    )
+    dials_in: bool = option(
+        Flag(),
+        default=False,
+        help="the container dials the router, over AMQP 1.0: a connection with its identity or"
+        " container_id is the container, and routes lead to it and come from it",
+    )
+    identity: str | None = option(
+        Text(),
+        default=None,
+        default_text="any",
+        help="authenticated identity of a container that dials in",
+    )
+    container_id: str | None = option(
+        Text(),
+        default=None,
+        default_text="any",
+        help="container-id of a container that dials in, which is what the peer says of itself:"
+        " without identity anybody can say it",
+    )
+    several: Several = option(
+        OneOf(Several),
+        default=Several.REFUSE,
+        help="further connections of a container that dials in: refuse them while it is connected,"
+        " but for one of the same container-id, which takes over; balance: each has links of its"
+        " own, among which routes distribute",
     )
     protocol: Protocol = option(
         OneOf(PROTOCOLS), default=Protocol.AMQP_1_0, help="protocol of the container"

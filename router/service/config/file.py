@@ -92,6 +92,9 @@ def _section_schema(model: type[Placed]) -> Schema:
     }
     if required:
         schema["required"] = required
+    if model.needs_one_of:
+        schema["type"] = "object"
+        schema["anyOf"] = [{"required": [key]} for key in model.needs_one_of]
     return schema
 
 

@@ -9,8 +9,8 @@ A section is written once, as a class; the reader, the JSON Schema and the help 
 The key is the field's name, without a trailing underscore.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
 
@@ -45,8 +45,13 @@ class Where:
 
 @attrs.frozen(kw_only=True)
 class Placed:
-    """The base of every section; equality leaves ``where`` out."""
+    """The base of every section; equality leaves ``where`` out.
 
+    Attributes:
+        needs_one_of: keys of which a section has at least one, for the schema.
+    """
+
+    needs_one_of: ClassVar[Sequence[str]] = ()
     where: Where = attrs.field(factory=Where, eq=False, repr=False)
 
 

@@ -419,6 +419,7 @@ class Engine10:
                     annotates=True,
                     names_links=True,
                     filters=True,
+                    accepts_links=True,
                     drains=self._connection.drains,
                     frame_octets=self._state.max_frame_octets,
                 ),

@@ -112,7 +112,7 @@ export function showContainers(containers, hidden) {
     say(made.cells[2], seconds(each.seconds));
     const error = each.error ?? "";
     say(made.cells[3], each.is_connected && error ? `earlier: ${error}` : error, each.is_connected ? "wrap quiet" : "wrap");
-    say(made.cells[4], each.address ?? each.urls.join(", "));
+    say(made.cells[4], each.address ?? (each.urls.join(", ") || "dials in"));
     say(made.cells[5], count(each.opened));
     say(made.cells[6], count(each.failed));
   });
