@@ -361,6 +361,7 @@ def test_the_core_hears_who_has_opened() -> None:
             annotates=True,
             names_links=True,
             filters=True,
+            accepts_links=True,
             releases_unroutable=True,
             frame_octets=65536,
         ),
