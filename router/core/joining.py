@@ -7,6 +7,7 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
+from router.core.settings import container_of
 from router.core.state import State
 from router.core.uplink import Uplink
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
@@ -76,6 +77,7 @@ class Joiner:
             self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
         else:
             link.source = event.source
+            link.is_pulled = _is_pulled(uplink, connection)
             self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete)
             self._registry.attach(connection, link)
             self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
@@ -128,6 +130,7 @@ class Joiner:
             or self._settings.link_credit,
             names=SourceNames(node.route) if node.route.pulls_many else None,
             scatters=uplink.scatters,
+            is_pulled=_is_pulled(uplink, connection),
         )
         meet(link, connection, event.properties)
         self._registry.attach(connection, link)
@@ -145,3 +148,10 @@ class Joiner:
         return self._resumer.reducer.begin(
             link, theirs, is_incomplete=is_incomplete, is_ours=uplink.is_cut
         )
+
+
+def _is_pulled(uplink: Uplink, connection: Connection) -> bool:
+    """Returns whether a link pulls from its route's source, as ``IncomingLink.is_pulled``."""
+    source = uplink.node.route.from_
+    is_source = source is not None and container_of(uplink.container) == source.container
+    return is_source and not connection.capabilities.traces

@@ -12,7 +12,9 @@ handle them::
     drop            accepted                     accepted
 
 A pulled delivery that a container releases for another reason (it is busy, or shuts down) is put
-off, too: it is never dropped or sent to the dead letters for that.
+off, too: it is never dropped or sent to the dead letters for that. All this holds while the source
+is away as well: it may resume the delivery, or has settled it, so that nobody else has it. Only
+what a source will deliver again itself is freed.
 """
 
 from collections.abc import Sequence
@@ -20,9 +22,8 @@ from typing import Final
 
 import attrs
 
-from router.core.node import Node, feed_of
+from router.core.node import Node, feed_of, in_custody
 from router.core.reach import is_sibling
-from router.core.settings import container_of
 from router.core.settle import Settler
 from router.core.state import State
 from router.links import life
@@ -122,11 +123,11 @@ class Refusals:
 
 
 def is_pulled(pairing: Pairing) -> bool:
-    """Returns whether a delivery was pulled from the container that its route names as ``from``."""
-    connection, source = pairing.incoming.connection, feed_of(pairing).node.route.from_
-    if connection is None or source is None or connection.capabilities.traces:
-        return pairing.incoming.scatters
-    return container_of(connection.configured or "") == source.container
+    """Returns whether a delivery was pulled from a source that has it still, or has settled it."""
+    incoming = pairing.incoming
+    if incoming.is_gone and not in_custody(pairing):
+        return False
+    return incoming.is_pulled or incoming.scatters
 
 
 def _reason(link: OutgoingLink, event: DeliveriesUpdated) -> Condition | None:

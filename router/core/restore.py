@@ -209,6 +209,7 @@ class Restorer:
         if terms.node is not None:
             node = self._node(terms.node, terms.dead_letters_of)
             link.queue = self._registry.feed(node, link)
+            link.is_pulled = terms.is_own and node.route.from_ is not None
         return link
 
     def _outgoing(self, description: LinkDescription) -> None:

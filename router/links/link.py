@@ -205,6 +205,8 @@ class IncomingLink:
         names: gives each delivery its address (``core.pulls``); None: it is the link's, or, on a
             link to the anonymous terminus, the delivery's own.
         scatters: each delivery goes to its own address, although the link has one.
+        is_pulled: we attached it, to the container that its route names as ``from``, and that is no
+            router; this stays true when the container is away, or when the route changes.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         is_ours: we attached it, as an uplink.
         session: names the session that it is attached on; None: numbers end with attachments.
@@ -255,6 +257,7 @@ class IncomingLink:
     names: Names | None = None
     is_ours: bool = False
     scatters: bool = False
+    is_pulled: bool = False
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
