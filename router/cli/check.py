@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 import trio
@@ -99,6 +99,9 @@ def exit_with(error: ConfigError) -> NoReturn:
     raise SystemExit(BAD_CONFIGURATION)
 
 
+UNAVAILABLE: Final = "unavailable: whoever attaches to one of its addresses is refused"
+
+
 def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
     """Prints a configuration's routes and their guarantees.
 
@@ -115,7 +118,8 @@ def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
     for route, promised in zip(config.routes, config.promises, strict=True):
         click.echo()
         click.echo(describe_route(route))
-        for line in describe_promise(promised):
+        lines = [UNAVAILABLE] if route.is_unavailable else describe_promise(promised)
+        for line in lines:
             click.echo(f"  {line}")
     for note in (*config.notes, *state_notes(config), *found):
         print_lines("", f"note: {note}")

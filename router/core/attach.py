@@ -642,6 +642,9 @@ class Attacher:
             return Place(meeting, Route(address=address), None)
         match = self._registry.table.lookup(address)
         if match is None or self._bounds.is_bygone(address, match):
+            if self._registry.table.is_unavailable(address):
+                reason = f"the address '{outside(address)}' is unavailable, says its route"
+                return Condition(NOT_FOUND, reason)
             return _no_route(address)
         route = match.route
         if route.is_bridge and role is Role.SENDER:

@@ -30,6 +30,7 @@ from router.model.condition import NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import Rejected
 from router.model.terminus import Role
+from router.model.url_address import path_of
 from router.routes.route import Route
 
 REMEMBERED_ADDRESSES: Final = 256
@@ -91,7 +92,7 @@ class Relay:
         if incoming.scatters:
             place = self._attacher.find(address, Role.RECEIVER)
         else:
-            place = self._attacher.enter(incoming.connection, address, Operation.SEND)
+            place = self._attacher.enter(incoming.connection, path_of(address), Operation.SEND)
         if isinstance(place, Condition):
             return place
         return self._open(incoming, address, place)

@@ -178,6 +178,7 @@ class Route:
         dead_letter: given exactly if ``unroutable`` is DEAD_LETTER.
         stall_seconds: deliveries waiting that long without any progress are reported.
         link_credit: largest credit on the route's links; None: that of the limits.
+        is_unavailable: its addresses do not exist here, whatever less specific route they match.
         vhost: the virtual host whose addresses take it, which ``address`` then names as ``vhost``
             says; empty: the one that all others share.
         position: where it stands in the file; None if it was made by a program.
@@ -199,6 +200,7 @@ class Route:
     dead_letter: Endpoint | None = None
     stall_seconds: float = 60.0
     link_credit: int | None = None
+    is_unavailable: bool = False
     vhost: str = ""
     position: Position | None = attrs.field(default=None, eq=False)
 

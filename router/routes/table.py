@@ -119,10 +119,11 @@ class RoutingTable:
         self._tree = yield from PatternTree.in_slices(self._patterns)
         self._index = {id(route): index for index, route in enumerate(self.routes)}
         self._remembered: dict[str, Match | None] = {}
+        self._has_unavailable = any(route.is_unavailable for route in routes)
         self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
 
     def lookup(self, address: str) -> Match | None:
-        """Returns the route that an address takes, or None."""
+        """Returns the route that an address takes; None: there is none, or it is unavailable."""
         try:
             return self._remembered[address]
         except KeyError:
@@ -138,7 +139,14 @@ class RoutingTable:
         index = self._tree.find(address)
         if index is None or self.routes[index].vhost != vhost_of(address):
             return None
+        if self.routes[index].is_unavailable:
+            return None
         return Match(address, self.routes[index], self)
+
+    def is_unavailable(self, address: str) -> bool:
+        """Returns whether a route says that an address does not exist."""
+        index = self._tree.find(address) if self._has_unavailable else None
+        return index is not None and self.routes[index].is_unavailable
 
     def explain(self, address: str) -> Explanation:
         """Returns the route of an address, the rule that decided, and the routes that lost."""

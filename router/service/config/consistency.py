@@ -320,6 +320,11 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
             yield Problem(entry.where.of(key), problem)
         if key != "from":
             yield from _rename_problems(entry, key, endpoint, pattern)
+    if entry.unavailable:
+        others = [k for k in ("from", "to", "guarantee", "unroutable") if k in entry.where.keys]
+        for key in others:
+            text = f"{key}: means nothing where unavailable: true; leave one of them out"
+            yield Problem(entry.where.of(key), text)
     if entry.from_ is not None:
         yield from _source_problems(entry, entry.from_, pattern)
     places = {(each.container, each.address, each.terms.link_name) for each in entry.to}

@@ -182,6 +182,13 @@ class RouteEntry(Placed):
         help="largest credit granted on the route's links",
     )
 
+    unavailable: bool = option(
+        Flag(),
+        default=False,
+        help="the addresses do not exist here although a less specific route matches them: whoever"
+        " attaches to one is refused",
+    )
+
     @property
     def inner_address(self) -> str:
         """The pattern as the rest of the program uses it; see ``router.routes.vhost``."""
@@ -207,6 +214,7 @@ class RouteEntry(Placed):
             dead_letter=self.dead_letter,
             stall_seconds=self.stall_seconds,
             link_credit=self.link_credit,
+            is_unavailable=self.unavailable,
             vhost=self.vhost or "",
             position=self.where.of("address"),
         )

@@ -15,7 +15,7 @@ A link that was detached but not closed keeps its unsettled deliveries: disposit
 still valid (§2.7.6) until the link is attached again, its session ends, or too many are kept.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -24,7 +24,8 @@ from router.model.condition import RESOURCE_LIMIT_EXCEEDED, STOLEN, Condition
 from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, SessionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.outcome import RELEASED
-from router.model.terminus import ReceiverSettleMode, Role
+from router.model.terminus import Coordinator, ReceiverSettleMode, Role, Source, Target
+from router.model.url_address import path_of
 from router.wire.v1_0.begun import OwnSessions
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
@@ -198,8 +199,8 @@ class Attaching:
                 name=LinkName(attach.name),
                 role=link.state.role,
                 is_answer=is_answer,
-                source=attach.source,
-                target=attach.target,
+                source=attach.source if is_answer else _plain(attach.source),
+                target=attach.target if is_answer else _plain(attach.target),
                 sender_settle_mode=attach.snd_settle_mode,
                 receiver_settle_mode=attach.rcv_settle_mode,
                 unsettled=attach.unsettled,  # type: ignore[arg-type]  # a tag is bytes there
@@ -483,3 +484,14 @@ def _largest_message(attach: Attach) -> int:
     """Returns the peer's max-message-size in octets; 0: no limit (§2.7.3)."""
     most = attach.max_message_size or 0
     return most if most <= _MOST_OCTETS else 0
+
+
+_Terminus = TypeVar("_Terminus", Source | None, Target | Coordinator | None)
+
+
+def _plain(terminus: _Terminus) -> _Terminus:
+    """Returns a terminus whose address is no URL."""
+    if not isinstance(terminus, Source | Target) or terminus.address is None:
+        return terminus
+    address = path_of(terminus.address)
+    return terminus if address == terminus.address else attrs.evolve(terminus, address=address)

@@ -326,3 +326,12 @@ containers:
         )
         for why in ["${file:...} gives what the file holds; write the path alone"]
     ]
+
+
+def test_an_unavailable_route_leads_nowhere_and_promises_nothing() -> None:
+    text = (
+        "containers: {east: {url: 'amqp://x'}}\n"
+        "routes: [{address: a, unavailable: true, to: east}]\n"
+    )
+    (problem,) = problems_of(text)
+    assert "to: means nothing where unavailable: true; leave one of them out" in problem

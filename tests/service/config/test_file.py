@@ -28,7 +28,7 @@ def test_deployed_file_passes_check(tmp_path: Path) -> None:
     (tmp_path / "router.yaml").write_text(TEXT)
     variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", TEXT), "x")
     config = load(tmp_path / "router.yaml", variables)
-    assert len(config.routes) == 7
+    assert len(config.routes) == 8
     assert config.router.workers == 2
     assert not config.notes
 
