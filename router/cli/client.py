@@ -86,6 +86,8 @@ def place_of(value: str) -> Place:
     if value.startswith(UNIX) and value != UNIX:
         return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
     url = parse_url(value)
+    if url.path is not None:
+        raise UnfitError("is the URL of a WebSocket, which only containers of a router have")
     return Place(
         address=TcpAddress(url.host, url.port),
         hostname=url.host,

@@ -17,6 +17,7 @@ import random
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -26,10 +27,16 @@ import trio
 from router.links.backoff import pause_seconds
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
-from router.net.sockets import choose_congestion_control, prepare
+from router.net.dialing import Line, become_websocket, connect_through
+from router.net.proxy import Proxy, ProxyError
+from router.net.sockets import choose_congestion_control, prepare, receive_some, send_all
 from router.net.tls import TlsError, TlsSession
 from router.net.tls_stream import TlsStream, open_stream
+from router.net.upgrade import UpgradeError
+from router.net.websocket import Frames, WebSocketEngine
 from router.wire.engine import Engine
+
+_RECEIVE_OCTETS: Final = 4096
 
 STABLE_SECONDS: Final = 60.0
 """A connection that was open this long was no failure: it resets the pauses."""
@@ -44,6 +51,8 @@ class Endpoint:
         make_engine: makes the client's engine.
         tls: gives the context; None: no TLS.
         server_name: sent as SNI and verified; the host, unless configured otherwise.
+        path: where AMQP is served over WebSocket; None: no WebSocket.
+        proxy: the HTTP proxy that is dialed instead, and asked to connect; None: none.
     """
 
     host: str
@@ -51,6 +60,8 @@ class Endpoint:
     make_engine: Callable[[], Engine]
     tls: Callable[[], ssl.SSLContext] | None = None
     server_name: str | None = None
+    path: str | None = None
+    proxy: Proxy | None = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -84,7 +95,8 @@ class Connector:
         container: its name in the configuration.
         endpoints: in order of preference, at least one.
         plane: where connections live.
-        connect_seconds: for TCP and TLS together; the engine has its own limit for the open.
+        connect_seconds: for TCP, proxy, TLS and WebSocket together; the engine has its own limit
+            for the open.
         retry_seconds: the first pause, before jitter.
         retry_limit_seconds: the longest.
         random: gives numbers from 0 up to 1, for the jitter.
@@ -168,16 +180,17 @@ class Connector:
         """Dials once, and stays until the connection's end; returns whether it had opened."""
         try:
             with trio.fail_after(self.connect_seconds):
-                sock, stream = await self._dial(endpoint)
-        except (OSError, TlsError, trio.TooSlowError) as error:
+                sock, stream, octets = await self._dial(endpoint)
+        except (OSError, TlsError, ProxyError, UpgradeError, trio.TooSlowError) as error:
             self._fail(endpoint, _explain(error, self.connect_seconds))
             return False
         ended = trio.Event()
         try:
             self._connection = connection = self.plane.add(
                 sock,
-                endpoint.make_engine(),
+                _make_engine(endpoint),
                 address=str(endpoint),
+                octets=octets,
                 stream=stream,
                 container=self.container,
                 on_end=lambda _: ended.set(),
@@ -199,20 +212,33 @@ class Connector:
             self._failures = 0
         return True
 
-    async def _dial(self, endpoint: Endpoint) -> tuple[socket.socket, TlsStream | None]:
-        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+    async def _dial(
+        self, endpoint: Endpoint
+    ) -> tuple[socket.socket, TlsStream | None, bytes | None]:
+        """Returns the socket, TLS on it, and octets that have been read for the engine, if any."""
+        place = endpoint.proxy or endpoint
+        stream = await trio.open_tcp_stream(place.host, place.port)
         sock = socket.socket(fileno=stream.socket.detach())
         try:
             prepare(sock)
             choose_congestion_control(sock)
-            if endpoint.tls is None:
-                return sock, None
-            session = self._begin_tls(endpoint, endpoint.tls())
-            await session.shake_hands(sock, b"", self._tls_turns)
+            if endpoint.proxy is not None:
+                line = _line(sock, None)
+                await connect_through(endpoint.proxy, endpoint.host, endpoint.port, line)
+            session: TlsSession | None = None
+            octets: bytes | None = None
+            if endpoint.tls is not None:
+                session = self._begin_tls(endpoint, endpoint.tls())
+                await session.shake_hands(sock, b"", self._tls_turns)
+            if endpoint.path is not None:
+                line = _line(sock, session)
+                octets = await become_websocket(
+                    endpoint.host, endpoint.port, endpoint.path, line, is_tls=session is not None
+                )
         except BaseException:
             sock.close()
             raise
-        return sock, open_stream(session, sock)
+        return sock, None if session is None else open_stream(session, sock), octets
 
     def _begin_tls(self, endpoint: Endpoint, context: ssl.SSLContext) -> TlsSession:
         former_context, former = self._former.pop(endpoint, (None, None))
@@ -231,6 +257,18 @@ class Connector:
         self._log.warning(
             "connector.failed", container=self.container, address=str(endpoint), reason=reason
         )
+
+
+def _make_engine(endpoint: Endpoint) -> Engine:
+    """Makes the engine, within a WebSocket if that was dialed."""
+    engine = endpoint.make_engine()
+    return engine if endpoint.path is None else WebSocketEngine(engine, Frames(is_client=True))
+
+
+def _line(sock: socket.socket, session: TlsSession | None) -> Line:
+    if session is None:
+        return Line(partial(send_all, sock), partial(receive_some, sock, _RECEIVE_OCTETS))
+    return Line(partial(session.send_all, sock), partial(session.receive_some, sock))
 
 
 def _explain(error: Exception, seconds: float) -> str:

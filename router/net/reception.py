@@ -463,9 +463,9 @@ class _FirstOctets:
 
     async def _send(self, octets: bytes) -> None:
         if self.session is not None:
-            self.session.tls.write(octets)
-            octets = self.session.outgoing.read()
-        await send_all(self.sock, octets)
+            await self.session.send_all(self.sock, octets)
+        else:
+            await send_all(self.sock, octets)
 
     async def start_tls(self, start: StartsTls, session: TlsSession, turns: trio.Lock) -> None:
         """Goes through the TLS handshake; what follows is read through it."""

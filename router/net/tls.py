@@ -183,6 +183,11 @@ class TlsSession:
                 return b""
             self.receive(arrived)
 
+    async def send_all(self, sock: Any, octets: bytes) -> None:
+        """Encrypts and sends plain octets after the handshake."""
+        self.tls.write(octets)
+        await send_all(sock, self.outgoing.read())
+
     def seal(self, octets: bytes) -> bytes:
         """Encrypts last words, close_notify included."""
         if octets:

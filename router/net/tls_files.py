@@ -41,6 +41,7 @@ class TlsFiles:
         verify: whether the peer must show a certificate that these signed. A connector that does
             not verify checks no name either.
         minimum_version: older ones are not spoken.
+        has_websocket: WebSocket may come above TLS, so that HTTP is offered beside AMQP.
     """
 
     option: str
@@ -50,6 +51,7 @@ class TlsFiles:
     authorities: Path | None = None
     verify: ssl.VerifyMode = ssl.CERT_REQUIRED
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    has_websocket: bool = False
 
     def server_context(self) -> ssl.SSLContext:
         """Makes a context for a listener.
@@ -81,7 +83,7 @@ class TlsFiles:
     def _load(self, context: ssl.SSLContext, purpose: ssl.Purpose) -> None:
         context.minimum_version = self.minimum_version
         context.options |= ssl.OP_NO_RENEGOTIATION  # RFC 9325 §3.5: nothing here asks for it
-        context.set_alpn_protocols(ALPN)
+        context.set_alpn_protocols([*ALPN, *ALPN_HTTP] if self.has_websocket else ALPN)
         make_ready(context)
         if self.authorities is not None:
             _trying(self._option("ca"), self.authorities, context.load_verify_locations)
@@ -140,6 +142,9 @@ _NO_PASSWORD: Final = "-"
 
 ALPN: Final = ["amqp"]
 """As registered; whoever names none, or another, is served too."""
+
+ALPN_HTTP: Final = ["http/1.1"]
+"""What servers of WebSocket know: some refuse a client that offers nothing they know."""
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 

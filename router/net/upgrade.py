@@ -37,6 +37,7 @@ ANY_ORIGIN: Final = "*"
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]+) \S+ HTTP/1\.1\r?\n")
+_HTTP: Final = b"HTTP/"
 _KEY_OCTETS: Final = 16
 _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _SAID_MOST: Final = 200
@@ -154,13 +155,13 @@ class ClientUpgrade:
             UpgradeError: the peer refuses, or breaks the rules.
         """
         self._octets += octets
+        if not self._octets.startswith(_HTTP[: len(self._octets)]):
+            raise UpgradeError("the peer speaks no WebSocket, nor HTTP")
         end = _head_end(self._octets)
         if end is None:
             if len(self._octets) > HEAD_OCTETS:
                 raise UpgradeError(f"the answer has a head of more than {HEAD_OCTETS} octets")
             return None
-        if not self._octets.startswith(b"HTTP/"):
-            raise UpgradeError("the peer speaks no HTTP, so no WebSocket")
         try:
             self._handshake.receive_data(self._octets[:end])
             answer = next(self._handshake.events(), None)

@@ -122,6 +122,17 @@ _NO_AMQP: Final = (
 """Reasons that the wrong port may have."""
 
 _CONNECTION_ADVICE: Final = (
+    ("answers 407", "check the user and password in the container's option proxy"),
+    ("proxy ", "check the container's option proxy, and whether the proxy allows {places}"),
+    (
+        "websocket is refused",
+        "check the path in {url}; a login or a redirect in between is not followed",
+    ),
+    (
+        "no websocket",
+        "no WebSocket is served there: write amqp:// or amqps:// and its port in {url}",
+    ),
+    ("its subprotocol", "something other than AMQP is served over WebSocket there: check {url}"),
     (
         "does not speak tls",
         "write amqp:// in {url}, or dial the port that speaks TLS, which is usually 5671",

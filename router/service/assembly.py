@@ -519,6 +519,8 @@ def _endpoint(
         make_engine=make_engine,
         tls=context.current if url.is_tls and context is not None else None,
         server_name=container.tls.server_name,
+        path=url.path,
+        proxy=container.proxy,
     )
 
 

@@ -67,6 +67,7 @@ def client_files(container: Container, name: str) -> TlsFiles:
         authorities=container.tls.ca,
         verify=ssl.CERT_REQUIRED if container.tls.verify else ssl.CERT_NONE,
         minimum_version=_TLS_VERSIONS[container.tls.min_version],
+        has_websocket=any(url.path is not None for url in container.url),
     )
 
 

@@ -26,6 +26,10 @@ from router.model.terminus import Role
 from router.net.client.conversation import Conversation, Dialing, UnreachableError
 from router.net.client.probe import Probe, Sought, passive_name
 from router.net.connector import Endpoint
+from router.net.dialing import Line, become_websocket, connect_through
+from router.net.proxy import ProxyError
+from router.net.upgrade import UpgradeError
+from router.net.websocket import Frames, WebSocketEngine
 from router.routes.match import Wildcard, parse_pattern, split
 from router.routes.route import Endpoint as RouteEnd
 from router.routes.route import Position, Route
@@ -197,6 +201,21 @@ def _judge(each: _End, probe: Probe) -> Finding:
     return Finding(position=position, text=text, is_problem=True)
 
 
+def _line(stream: trio.abc.Stream) -> Line:
+    async def receive() -> bytes:
+        return bytes(await stream.receive_some())
+
+    return Line(stream.send_all, receive)
+
+
+async def _upgrade(stream: trio.abc.Stream, endpoint: Endpoint, path: str) -> None:
+    """Has the peer upgrade to WebSocket; it has nothing to say before AMQP begins."""
+    is_tls = endpoint.tls is not None
+    early = await become_websocket(endpoint.host, endpoint.port, path, _line(stream), is_tls=is_tls)
+    if early:
+        raise UpgradeError("the peer sends frames before it is asked for any")
+
+
 async def _secure(stream: trio.abc.Stream, endpoint: Endpoint) -> trio.abc.Stream:
     assert endpoint.tls is not None, "it is dialed with TLS"
     secured = trio.SSLStream(
@@ -272,7 +291,10 @@ class _Dialer:
         lost: list[str] = []
 
         def make_engine(link_ids: Iterator[LinkId]) -> Engine:
-            return endpoint.make_engine()
+            engine = endpoint.make_engine()
+            if endpoint.path is None:
+                return engine
+            return WebSocketEngine(engine, Frames(is_client=True))
 
         dialing = Dialing(
             dial=lambda: self._dial(endpoint),
@@ -293,15 +315,27 @@ class _Dialer:
         if limit.cancelled_caught:
             reason = self._stage
         is_silent = limit.cancelled_caught or any(sign in reason for sign in _SILENCE)
-        if self._is_connected and is_silent and await _speaks_http(endpoint):
+        is_plain = endpoint.path is None and endpoint.proxy is None
+        if self._is_connected and is_silent and is_plain and await _speaks_http(endpoint):
             return "the peer speaks HTTP"
         return reason
 
     async def _dial(self, endpoint: Endpoint) -> trio.abc.Stream:
-        stream: trio.abc.Stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
-        if endpoint.tls is not None:
-            self._stage = f"no TLS handshake within {self.seconds:g} s"
-            stream = await _secure(stream, endpoint)
+        place = endpoint.proxy or endpoint
+        stream: trio.abc.Stream = await trio.open_tcp_stream(place.host, place.port)
+        try:
+            if endpoint.proxy is not None:
+                self._stage = f"{endpoint.proxy} does not connect within {self.seconds:g} s"
+                await connect_through(endpoint.proxy, endpoint.host, endpoint.port, _line(stream))
+            if endpoint.tls is not None:
+                self._stage = f"no TLS handshake within {self.seconds:g} s"
+                stream = await _secure(stream, endpoint)
+            if endpoint.path is not None:
+                self._stage = f"no WebSocket within {self.seconds:g} s"
+                await _upgrade(stream, endpoint, endpoint.path)
+        except (ProxyError, UpgradeError) as error:
+            await trio.aclose_forcefully(stream)
+            raise UnreachableError(str(error)) from None
         self._is_connected = True
         protocol = self.container.protocol.value
         self._stage = f"it does not answer to {protocol} within {self.seconds:g} s"

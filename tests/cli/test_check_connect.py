@@ -44,9 +44,11 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
     file = f"""
 router: {{id: far, workers: 1, admin: off}}
 listeners:
-  - {{bind: "127.0.0.1:{plain}"}}
+  - {{bind: "127.0.0.1:{plain}", websocket: {{}}}}
   - {{bind: "127.0.0.1:{guarded}", sasl: {{mechanisms: [PLAIN], users: {{app: right}}}}}}
-  - {{bind: "127.0.0.1:{secured}", tls: {{cert: {pem}, key: {pem}, required: true}}}}
+  - bind: 127.0.0.1:{secured}
+    tls: {{cert: {pem}, key: {pem}, required: true}}
+    websocket: {{}}
 routes:
   - address: there
 """
@@ -119,6 +121,42 @@ routes:
         assert not line.get("deliveries_in")
         assert not line.get("deliveries_out")
         assert line.get("container") != "near"
+
+
+@pytest.mark.parametrize("protocol", [each.value for each in Protocol])
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_every_protocol_is_found_behind_a_websocket(
+    tmp_path: Path, far: Far, scheme: str, protocol: str
+) -> None:
+    port = far.plain if scheme == "ws" else far.secured
+    tls = f", tls: {{ca: {far.papers.authorities}}}" if scheme == "wss" else ""
+    url = f"{scheme}://localhost:{port}/any/path"
+    text = f"""\
+containers: {{east: {{url: "{url}", protocol: {protocol}{tls}}}}}
+routes: [{{address: a, to: east/there}}]
+"""
+    done = check(tmp_path, text)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{url}: open over {protocol} as nobody" in done.stdout
+
+
+def test_who_serves_no_websocket_and_a_proxy_that_is_none_are_told(
+    tmp_path: Path, far: Far
+) -> None:
+    with web(answers_at_once=False) as port:
+        text = f"""\
+containers:
+  east: {{url: "ws://127.0.0.1:{port}/"}}
+  west: {{url: "ws://127.0.0.1:{far.guarded}/"}}
+  north: {{url: "amqp://h", proxy: "http://u:{SECRET}@127.0.0.1:{port}"}}
+routes: [{{address: a, to: [east/x, west/x, north/x]}}]
+"""
+        done = check(tmp_path, text)
+    assert done.returncode == 1
+    told = done.stdout + done.stderr
+    assert "WebSocket is refused: HTTP/1.1 400 Bad Request; check the path in" in told
+    assert "the peer speaks no WebSocket, nor HTTP; no WebSocket is served there" in told
+    assert f"proxy 127.0.0.1:{port}: it answers 400 Bad Request; check the container's" in told
 
 
 @pytest.mark.parametrize("protocol", ["amqp-1.0", "amqp-0-9-1", "amqp-0-10", "amqp-0-9r1"])

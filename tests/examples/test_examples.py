@@ -36,6 +36,7 @@ TOLD = {
     ],
     "multicast": [f"{name}: received 100, accepted 100" for name in ("first", "second", "third")],
     "sidecar": ["application: sent 10,000, accepted 10,000", "consumer:    received 10,000"],
+    "websocket": ["plant: sent 2,000, accepted 2,000", "cloud: received 2,000, accepted 2,000"],
 }
 """What each example must have said by its end."""
 

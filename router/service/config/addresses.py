@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.net.proxy import Proxy
 from router.service.config.document import Items, Node
 from router.service.config.hints import bind_hint, scheme_hint
 from router.service.config.kinds import (
@@ -24,7 +25,10 @@ from router.service.config.problems import ReportedError, UnfitError
 from router.service.config.references import Part, Secret
 
 HIGHEST_PORT: Final = 65535
-DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671, "ws": 80, "wss": 443}
+_OVER_TLS: Final = ("amqps", "wss")
+_WEBSOCKET: Final = ("ws", "wss")
+_PROXY: Final = re.compile(r"http://", re.IGNORECASE)
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -81,6 +85,7 @@ class ContainerUrl:
     Attributes:
         user: SASL identity in the URL; None: none was given.
         vhost: virtual host from the path, decoded; None: none was given.
+        path: of the WebSocket, from the URL as it is; None: no WebSocket.
     """
 
     host: str
@@ -89,6 +94,7 @@ class ContainerUrl:
     user: str | None = None
     password: Secret | None = None
     vhost: str | None = None
+    path: str | None = None
 
     @property
     def address(self) -> TcpAddress:
@@ -100,6 +106,8 @@ class ContainerUrl:
         who += "" if self.password is None else ":***"
         path = "" if self.vhost is None else f"/{quote(self.vhost, safe='')}"
         scheme = "amqps" if self.is_tls else "amqp"
+        if self.path is not None:
+            path, scheme = self.path, "wss" if self.is_tls else "ws"
         return f"{scheme}://{f'{who}@' if who else ''}{self.address}{path}"
 
 
@@ -107,7 +115,8 @@ class ContainerUrl:
 class Urls(Kind[tuple[ContainerUrl, ...]]):
     """One URL, several with commas between them, or a list: the same container, dialed in turn.
 
-    ``amqp[s]://[user[:password]@]host[:port][/vhost]``, with percent-encoded parts; the text of a
+    ``amqp[s]://[user[:password]@]host[:port][/vhost]`` or ``ws[s]://`` with the path of a
+    WebSocket; parts are percent-encoded; the text of a
     reference in user or password is used as it is and may hold any character.
     """
 
@@ -127,7 +136,7 @@ class Urls(Kind[tuple[ContainerUrl, ...]]):
 
     def schema(self) -> Schema:
         """A text or a list of them."""
-        one = {"type": "string", "pattern": r"^amqps?://|\$\{"}
+        one = {"type": "string", "pattern": r"^(amqps?|wss?)://|\$\{"}
         return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 
@@ -140,12 +149,7 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
 
     def join(self, parts: Sequence[Part]) -> str:
         """Percent-encodes the text of references in user and password."""
-        joined = ""
-        for number, part in enumerate(parts):
-            rest = "".join(each.text for each in parts[number + 1 :] if not each.is_reference)
-            in_userinfo = part.is_reference and _is_in_userinfo(joined, rest)
-            joined += quote(part.text, safe="") if in_userinfo else part.text
-        return joined
+        return _join_url(parts)
 
     def parse(self, text: str) -> tuple[ContainerUrl, ...]:
         """Parses the URLs."""
@@ -154,6 +158,42 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
     def wanted(self) -> str:
         """Returns the form."""
         return "amqp://[user[:password]@]host[:port][/vhost] or amqps://..."
+
+
+@attrs.frozen
+class ProxyUrl(ScalarKind[Proxy]):
+    """``http://[user[:password]@]host:port``. Reasons never quote it: it may hold a password."""
+
+    is_secret = True
+
+    def join(self, parts: Sequence[Part]) -> str:
+        """Percent-encodes the text of references in user and password."""
+        return _join_url(parts)
+
+    def parse(self, text: str) -> Proxy:
+        """Parses the URL."""
+        scheme = _PROXY.match(text)
+        if scheme is None:
+            raise UnfitError(f"is not {self.wanted()}")
+        url = parse_url(f"amqp://{text[scheme.end() :].removesuffix('/')}")
+        if url.vhost is not None or not re.search(r":[0-9]+/?$", text):
+            raise UnfitError(f"is not {self.wanted()}")
+        password = None if url.password is None else url.password.reveal()
+        return Proxy(host=url.host, port=url.port, user=url.user, password=password)
+
+    def wanted(self) -> str:
+        """Returns the form."""
+        return "http://[user[:password]@]host:port"
+
+
+def _join_url(parts: Sequence[Part]) -> str:
+    """Joins the parts of a URL; the text of references in user and password is encoded."""
+    joined = ""
+    for number, part in enumerate(parts):
+        rest = "".join(each.text for each in parts[number + 1 :] if not each.is_reference)
+        in_userinfo = part.is_reference and _is_in_userinfo(joined, rest)
+        joined += quote(part.text, safe="") if in_userinfo else part.text
+    return joined
 
 
 def _is_in_userinfo(before: str, after: str) -> bool:
@@ -171,7 +211,9 @@ def parse_url(text: str) -> ContainerUrl:
     """
     scheme = _SCHEME.match(text)
     if scheme is None or scheme.group(1).lower() not in DEFAULT_PORTS:
-        raise UnfitError(f"does not begin with amqp:// or amqps://{scheme_hint(text)}")
+        raise UnfitError(
+            f"does not begin with amqp:// or amqps://, ws:// or wss://{scheme_hint(text)}"
+        )
     _check_characters(text)
     authority, slash, path = text[scheme.end() :].partition("/")
     userinfo, _, place = authority.rpartition("@")
@@ -187,13 +229,17 @@ def parse_url(text: str) -> ContainerUrl:
         if "@" in path:
             raise UnfitError("has a '/' in user or password: there it is written %2F") from None
         raise
+    is_websocket = name in _WEBSOCKET
+    if is_websocket and not path.isascii():
+        raise UnfitError("has a path that is not ASCII: percent-encode it")
     return ContainerUrl(
         host=host,
         port=port,
-        is_tls=name == "amqps",
+        is_tls=name in _OVER_TLS,
         user=_decoded(user) or None,
         password=Secret(_decoded(password)) if colon else None,
-        vhost=_decoded(path) if slash and path else None,
+        vhost=_decoded(path) if slash and path and not is_websocket else None,
+        path=f"/{path}" if is_websocket else None,
     )
 
 

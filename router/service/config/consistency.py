@@ -196,7 +196,7 @@ def _container_problems(name: str, container: Container) -> Problems:
     if "tls" in where.keys and not any(url.is_tls for url in container.url):
         yield problem(
             where.of("tls"),
-            "tls is given, but no url begins with amqps://; write that, or leave tls out",
+            "tls is given, but no url begins with amqps:// or wss://; write that, or leave tls out",
         )
     if (tls.cert is None) != (tls.key is None):
         yield problem(tls.where.section, "tls: cert and key go together: give both or neither")

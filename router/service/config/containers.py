@@ -8,8 +8,9 @@ from typing import ClassVar
 import attrs
 
 from router.model.capabilities import Protocol
+from router.net.proxy import Proxy
 from router.routes.promise import Peer
-from router.service.config.addresses import ContainerUrl, Urls
+from router.service.config.addresses import ContainerUrl, ProxyUrl, Urls
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.listeners import TlsVersion
 from router.service.config.options import Placed, Section, option
@@ -41,7 +42,7 @@ class ClientMechanism(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class ContainerTls(Placed):
-    """TLS towards a container; it is on if the URL says ``amqps``. Files are watched."""
+    """TLS towards a container; it is on if the URL says ``amqps`` or ``wss``. Files are watched."""
 
     ca: Path | None = option(
         FilePath(),
@@ -135,8 +136,8 @@ class Container(Placed):
         Urls(),
         default=(),
         default_text="required, unless the container dials in",
-        help="amqp[s]://[user[:password]@]host[:port][/vhost]; several, as a list or with commas,"
-        " are tried in turn",
+        help="amqp[s]://[user[:password]@]host[:port][/vhost], or ws[s]://...[/path] for AMQP over"
+        " WebSocket; several, as a list or with commas, are tried in turn",
     )
     dials_in: bool = option(
         Flag(),
@@ -192,7 +193,16 @@ class Container(Placed):
         " application property such as _AMQ_DUPL_ID",
     )
     tls: ContainerTls = option(
-        Section(ContainerTls), factory=ContainerTls, default_text="as below", help="for amqps URLs"
+        Section(ContainerTls),
+        factory=ContainerTls,
+        default_text="as below",
+        help="for amqps and wss URLs",
+    )
+    proxy: Proxy | None = option(
+        ProxyUrl(),
+        default=None,
+        help="HTTP proxy that connects to the container (CONNECT):"
+        " http://[user[:password]@]host:port",
     )
     sasl: ContainerSasl = option(
         Section(ContainerSasl),

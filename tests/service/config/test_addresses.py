@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.net.proxy import Proxy
 from router.routes.route import Position
-from router.service.config.addresses import Bind, ContainerUrl, Urls
+from router.service.config.addresses import Bind, ContainerUrl, ProxyUrl, Urls
 from router.service.config.document import Scalar, parse_document
 from router.service.config.kinds import Reading
 from router.service.config.problems import UnfitError
@@ -80,6 +81,19 @@ def test_bind_addresses_are_written_as_they_are_read() -> None:
         ("amqp://[::1]", ContainerUrl(host="::1", port=5672)),
         ("amqp://u@h", ContainerUrl(host="h", port=5672, user="u")),
         ("amqp://h/%2f", ContainerUrl(host="h", port=5672, vhost="/")),
+        ("ws://h", ContainerUrl(host="h", port=80, path="/")),
+        ("WS://h:1/a%20b/", ContainerUrl(host="h", port=1, path="/a%20b/")),
+        (
+            "wss://u:p@h/$servicebus/websocket",
+            ContainerUrl(
+                host="h",
+                port=443,
+                is_tls=True,
+                user="u",
+                password=Secret("p"),
+                path="/$servicebus/websocket",
+            ),
+        ),
         ("amqp://h/a%2Fb", ContainerUrl(host="h", port=5672, vhost="a/b")),
         (
             "amqp://u%40x:p%3Aw@h/v",
@@ -120,6 +134,8 @@ def test_several_urls_are_one_container(text: str) -> None:
         ("amqp://u:hunter2%ff@h", "not UTF-8"),
         ("amqp://u:hunter2@[x]:1", "no host"),
         ("amqp://u:hunter2@[1:2]:1", "no IPv6 address"),
+        ("wss://u:hunter2@h/v?x=1", "percent-encode"),
+        ("wss://u:hunter2@h/ü", "not ASCII"),
         ("[]", "empty list"),
     ],
 )
@@ -151,3 +167,30 @@ def test_references_may_put_any_character_into_user_and_password(user: str, pass
 def test_references_elsewhere_in_a_url_are_taken_as_url_text() -> None:
     assert urls("${URL}", URL="amqp://u:p%40@h:9") == urls("amqp://u:p%40@h:9")
     assert urls("amqp://u@${PLACE}/v", PLACE="h:9") == urls("amqp://u@h:9/v")
+
+
+def test_a_url_of_a_websocket_is_written_as_it_was_read() -> None:
+    (url,) = urls("wss://u:p@h:444/a/b")
+    assert str(url) == "wss://u:***@h:444/a/b"
+
+
+def proxy(text: str) -> Proxy:
+    return ProxyUrl().parse(text)
+
+
+def test_a_proxy_is_host_and_port_with_user_and_password() -> None:
+    assert proxy("http://p:3128") == Proxy(host="p", port=3128)
+    assert proxy("HTTP://[::1]:8/") == Proxy(host="::1", port=8)
+    read = proxy("http://u:hunter%402@p:3128")
+    assert read == Proxy(host="p", port=3128, user="u", password="hunter@2")
+    assert "hunter" not in f"{read} {read!r}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p:3128", "https://p:3128", "http://hunter2:3128/x", "http://hunter2", "http://u:hunter2@p"],
+)
+def test_a_wrong_proxy_is_refused_without_being_quoted(text: str) -> None:
+    with pytest.raises(UnfitError) as caught:
+        proxy(text)
+    assert "hunter2" not in caught.value.reason
