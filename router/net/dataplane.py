@@ -104,6 +104,7 @@ class DataPlane:
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _nap: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _buffer: memoryview = attrs.field(
         factory=lambda: memoryview(bytearray(RECEIVE_OCTETS)), init=False
     )
@@ -197,6 +198,8 @@ class DataPlane:
             self.slicer.read(connection, octets, now)
         if stream is not None:  # what arrived with the handshake is not reported by the poller
             self._receive(connection, now)
+            if self.slicer.is_behind(connection):
+                self._nap.cancel()  # no socket may be ready before the rest is read
         self.flush(now)
         return connection
 
@@ -227,7 +230,8 @@ class DataPlane:
         """Waits until a socket is ready, or talkers may go on."""
         allowance = self.allowance
         allowance.rest(self.clock())
-        with trio.move_on_after(allowance.wait_seconds if self.slicer.has_talkers else math.inf):
+        seconds = allowance.wait_seconds if self.slicer.has_talkers else math.inf
+        with trio.move_on_after(seconds) as self._nap:
             await self.poller.wait()
         now = self.clock()
         allowance.work(now)

@@ -1,5 +1,7 @@
 """AMQP over WebSocket at a listener: upgrade, frames, and peers that break the rules."""
 
+import itertools
+
 import attrs
 import pytest
 import trio
@@ -249,6 +251,34 @@ async def test_wss_is_tls_with_the_same_inside(signed: Papers) -> None:
         await peer.send_all(close_frame(1000))
         assert (await receive_frame(peer)).code == 1000
         assert await receive_rest(peer) == b""
+
+
+@pytest.mark.parametrize("websocket", [True, False])
+async def test_early_octets_over_tls_are_read_to_their_end_however_long_that_takes(
+    signed: Papers, websocket: bool
+) -> None:
+    context = TlsContext(signed.server_files(), TlsFiles.server_context)
+    ticks = itertools.count()
+    async with house() as at:
+        set_clock(at.plane, lambda: next(ticks) * 0.005)  # each look at the clock is a share
+        await at.listen(websocket_settings(tls=context))
+        peer = trio.SSLStream(
+            await at.dial(),
+            signed.client_context(),
+            server_hostname="localhost",
+            https_compatible=True,
+        )
+        octets = HEADER + b"x" * 60_000
+        await peer.send_all(request() + frame(octets) if websocket else octets)
+        with trio.fail_after(10):
+            if websocket:
+                await receive_head(peer)
+                echoed = b""
+                while len(echoed) < len(octets):
+                    echoed += (await receive_frame(peer)).payload
+            else:
+                echoed = await receive_exactly(peer, len(octets))
+        assert echoed == octets
 
 
 async def test_a_wrong_request_over_tls_is_answered_over_tls(signed: Papers) -> None:
