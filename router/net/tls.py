@@ -227,7 +227,10 @@ def resumable(tls: ssl.SSLObject) -> ssl.SSLSession | None:
     Of several tickets it is the last. Servers of TLS 1.3 send theirs after the handshake, so it is
     asked for when the connection is over.
     """
-    session = tls.session
+    try:
+        session = tls.session
+    except ValueError:  # OpenSSL cannot copy it
+        return None
     return session if session is not None and (session.has_ticket or session.id) else None
 
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -319,6 +320,19 @@ def test_a_resumed_session_names_the_client(version: ssl.TLSVersion, contexts: C
         assert server.identity("common-name") == "app"
         assert bool(server.tls.session_reused) == (former is not None)
         former = resumable(client.tls)
+
+
+def test_a_session_that_cannot_be_copied_is_not_resumed() -> None:
+    class Odd:
+        @property
+        def session(self) -> ssl.SSLSession:
+            raise ValueError("i2d() failed")
+
+    assert resumable(cast(ssl.SSLObject, Odd())) is None
+
+
+def test_nothing_is_resumed_of_a_session_without_a_handshake(contexts: Contexts) -> None:
+    assert resumable(TlsSession(contexts.client, "localhost").tls) is None
 
 
 @each_kind
