@@ -29,7 +29,7 @@ frame never beyond the buffer. Ids are looked up, never used as an index without
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EAGAIN, EINTR, errno  # EWOULDBLOCK is the same wherever there is epoll

@@ -26,7 +26,7 @@ cdef Py_ssize_t take_frames(
             break
         if (frame[6] << 8 | frame[7]) != channel:
             channel = frame[6] << 8 | frame[7]
-            found = PyDict_GetItem(connection.sessions, channel)
+            found = PyDict_GetItemWithError(connection.sessions, channel)
             if found == NULL or not isinstance(<object>found, SessionState):
                 break
             session = <SessionState>found
@@ -117,7 +117,7 @@ cdef inline bint take_transfer(
         read_flag(reader)
     if reader.is_bad or reader.at != reader.end:
         return False
-    found = PyDict_GetItem(session.links, handle)
+    found = PyDict_GetItemWithError(session.links, handle)
     if found == NULL or not isinstance(<object>found, LinkState):
         return False
     link = <LinkState>found

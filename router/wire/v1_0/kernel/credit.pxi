@@ -32,7 +32,7 @@ cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32
     if under_way >= HALF or fields[2] != session.next_incoming_id:
         return False
     if is_given[4]:
-        found = PyDict_GetItem(session.links, fields[4])
+        found = PyDict_GetItemWithError(session.links, fields[4])
         if found == NULL or not isinstance(<object>found, LinkState):
             return False
         link = <LinkState>found
