@@ -165,9 +165,9 @@ def _lines(audit: "Audit") -> list[str]:
     for each in audit.corrected:
         lines.append(f"  corrected        {each.deliveries:>13,}   {each.before}: {each.after}")
     for hole in audit.holes[:10]:
+        what = "segments" if hole.is_of_segments else f"records of worker {hole.worker}:"
         lines.append(
-            f"  missing: records {hole.first:,} to {hole.last:,} of {hole.router},"
-            f" worker {hole.worker}"
+            f"  missing: {what} {hole.first:,} to {hole.last:,}, router {shown(hole.router)}"
         )
     if audit.unrecorded:
         lines.append(f"  not recorded     {audit.unrecorded:>13,}   the journal was stuck")

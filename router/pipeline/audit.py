@@ -422,7 +422,8 @@ class _Run:
         last_ns = self.tally.last_closed_ns
         if last_ns is not None:
             generations.append(Generation(path=closed, number=run, last_ns=last_ns))
-        self._kept_links(left, oldest_ns).coalesce(1).write.parquet(links)
+        kept_ns = oldest_ns - horizon_days * DAY_NS  # closed deliveries may be older than oldest_ns
+        self._kept_links(left, kept_ns).coalesce(1).write.parquet(links)
         earliest = first - datetime.timedelta(days=horizon_days)
         Carry(
             runs=run,
@@ -440,7 +441,7 @@ class _Run:
         ).store(place)
 
     def _kept_links(self, left: Any, oldest_ns: int) -> Any:
-        """Leaves out links that were not attached within the horizon and that no hop names."""
+        """Leaves out links that were not attached since a time and that no open hop names."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
         used = left.select(F.explode(F.array("incoming", "outgoing")).alias("link")).distinct()
@@ -451,7 +452,7 @@ class _Run:
 
     def count(self) -> None:
         """Counts the deliveries."""
-        islands = [each for piece in self.pieces for each in piece.islands]
+        islands = [each for piece in self.pieces if not piece.is_journal for each in piece.islands]
         self.first_ns = min((each.first_ns for each in islands), default=None)
         self.last_ns = max((each.reach_ns for each in self.pieces if each.reach_ns), default=None)
         self.tally = count(self.deliveries, self.first_ns, self.last_ns)
@@ -518,7 +519,11 @@ class _Run:
         def count(life: Life | None) -> int:
             return 0 if life is None else sum(each.last - each.first + 1 for each in life.islands)
 
-        return sum(count(self.lives[name]) - count(known.get(name)) for name in pieces)
+        return sum(
+            count(self.lives[name]) - count(known.get(name))
+            for name, piece in pieces.items()
+            if not piece.is_journal
+        )
 
     def named(self) -> Any:
         """Returns the deliveries with the names of their places, for reports."""

@@ -316,6 +316,8 @@ class _Content:
 
     def __init__(self, octets: bytes) -> None:
         self.router: str | None = None
+        self._number = 0
+        self._begun_ns = 0
         self._octets = np.frombuffer(octets, dtype=np.uint8)
         self._rows: list[Any] = []
         self._numbers: list[tuple[int, int, int, int, int]] = []
@@ -355,6 +357,11 @@ class _Content:
             }
             if kind == RecordKind.SEGMENT:
                 self.router = heap_strings(row, block.heap)[2].decode()
+                self._begun_ns, self._number = row[6], row[10]
+                if self._number:  # an earlier version did not write it
+                    self._others.append({**facts, "sequence": self._number, "message_octets": 0})
+            elif kind == RecordKind.SEGMENT_END and self._number:
+                self._others.append({**facts, "sequence": self._number, "message_octets": 0})
             elif kind == RecordKind.MARK:
                 origin, following = mark_of_row(row)
                 facts |= {"incoming": 0, "outgoing": 0, "message_octets": 0, "sequence": following}
@@ -365,6 +372,8 @@ class _Content:
                     link = link_from_record(
                         LinkKey(row[8]), LinkKey(row[9]), heap_strings(row, block.heap)[2]
                     )
+                    if is_own:  # it is attached now, whenever that was
+                        facts["time_ns"] = max(row[6], self._begun_ns)
                     facts |= {
                         "link_name": link.name,
                         "container": link.remote,

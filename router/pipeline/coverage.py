@@ -9,6 +9,11 @@ not matter in how many runs the files were read. A MARK says which number a life
       |=======================|.........|================|.........>
                               after_ns  before_ns
 
+The head of a segment has a MARK for each worker's latest life alone, so nothing is known of the end
+of a life that crashed in a segment that is missing, and nothing at all of one that lay within it.
+So a router has one life more, that of its journal: each segment's SEGMENT and SEGMENT_END are two
+records of it, of which the first says which segment was before.
+
 All times here are of one router's clock.
 """
 
@@ -25,11 +30,17 @@ from router.pipeline.session import small_table
 LifeName = tuple[str, int, int]
 """Router, worker, incarnation."""
 
+JOURNAL: Final = (OWN_WORKER, 0)
+"""Worker and incarnation of the life whose records are begin and end of each segment."""
+
 _BUCKET_BITS: Final = 16
 """Records of a life are counted in buckets of so many bits, each by one task."""
 
 _SPANS_MOST: Final = 100
 """Spans of one router; further ones are joined to the last."""
+
+_BEHIND_NS: Final = 1_000_000_000
+"""How much later than it was made a worker's record may come to the journal."""
 
 
 @attrs.frozen
@@ -49,11 +60,11 @@ class Island:
 
 @attrs.frozen
 class LedgerHole:
-    """Records that a router wrote and that are missing from its ledger.
+    """Records that a router wrote and that are missing from its ledger, or segments (``JOURNAL``).
 
     Attributes:
-        first: sequence number of the first missing record.
-        last: sequence number of the last missing record.
+        first: sequence number of the first missing record, or the first segment's.
+        last: sequence number of the last missing record, or the last segment's.
         after_ns: time of the record before the hole, or the start of that life.
         before_ns: time of the record after it; None if there is none.
     """
@@ -65,6 +76,11 @@ class LedgerHole:
     last: int
     after_ns: int
     before_ns: int | None
+
+    @property
+    def is_of_segments(self) -> bool:
+        """Whether segments are missing."""
+        return (self.worker, self.incarnation) == JOURNAL
 
 
 @attrs.frozen(kw_only=True)
@@ -94,9 +110,19 @@ class Life:
         return (self.router, self.worker, self.incarnation)
 
     @property
+    def is_journal(self) -> bool:
+        """Whether it is that of the router's journal."""
+        return (self.worker, self.incarnation) == JOURNAL
+
+    @property
     def last_ns(self) -> int:
         """Time of the latest record or MARK."""
         return max((each.last_ns for each in self.islands), default=self.marked_ns)
+
+    @property
+    def begun_ns(self) -> int:
+        """Time of the first record, or of the MARK if there is none."""
+        return self.islands[0].first_ns if self.islands else self.marked_ns
 
     @property
     def has_ended(self) -> bool:
@@ -155,7 +181,7 @@ def beginnings_of(lives: Iterable[Life], known: Iterable[Beginning] = ()) -> dic
     """Returns the beginning of each router's ledger."""
     found = {each.router: each for each in known}
     for life in lives:
-        begun_ns = life.islands[0].first_ns if life.islands else life.marked_ns
+        begun_ns = life.begun_ns
         before = found.get(life.router)
         oldest = {} if before is None else dict(before.oldest)
         oldest[life.worker] = min(life.incarnation, oldest.get(life.worker, life.incarnation))
@@ -172,10 +198,20 @@ def holes_of(lives: Iterable[Life], beginnings: Mapping[str, Beginning]) -> list
     return [
         LedgerHole(*life.name, first, last, after_ns, before_ns)
         for life in sorted(lives, key=lambda each: each.name)
-        for first, last, after_ns, before_ns in _holes(
-            life, beginnings[life.router].oldest[life.worker] == life.incarnation
+        for first, last, after_ns, before_ns in (
+            _missing_segments(life)
+            if life.is_journal
+            else _holes(life, beginnings[life.router].oldest[life.worker] == life.incarnation)
         )
     ]
+
+
+def _missing_segments(journal: Life) -> Iterable[tuple[int, int, int, int | None]]:
+    """Finds missing segments; a journal that was begun anew, from 1, misses none before it."""
+    for one, other in itertools.pairwise(journal.islands):
+        after_ns = one.last_ns - _BEHIND_NS
+        if after_ns <= other.first_ns:
+            yield one.last // 2 + 1, other.first // 2, after_ns, other.first_ns
 
 
 def _holes(life: Life, is_oldest: bool) -> Iterable[tuple[int, int, int, int | None]]:
@@ -220,6 +256,8 @@ def reaches_of(
     latest: dict[tuple[str, int], Life] = {}
     reach: dict[str, int] = dict.fromkeys(beginnings, 0)
     for life in lives:
+        if life.is_journal:
+            continue
         place = (life.router, life.worker)
         if place not in latest or life.incarnation > latest[place].incarnation:
             latest[place] = life
@@ -287,7 +325,8 @@ def repeats_of(pieces: Iterable[Life], known: Mapping[LifeName, Life]) -> list[R
     """
     islands: dict[LifeName, list[Island]] = {}
     for piece in pieces:
-        islands.setdefault(piece.name, []).extend(piece.islands)
+        if not piece.is_journal:
+            islands.setdefault(piece.name, []).extend(piece.islands)
     repeats = []
     for name, found in islands.items():
         before = known[name].islands if name in known else ()
@@ -327,11 +366,46 @@ def pieces_of(records: Any, future_ns: int) -> tuple[list[Life], list[str]]:
     Returns:
         What each file has of each life, and the files with records of the far future.
     """
-    lives = [*_read_islands(records, future_ns), *_read_marks(records)]
+    lives = [*_read_islands(records, future_ns), *_read_marks(records), *_read_segments(records)]
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     late = records.where(F.col("time_ns") > future_ns).select("file").distinct().collect()
     return lives, sorted(row.file for row in late)
+
+
+def segment_begun(number: int, previous: int, at_ns: int) -> Island:
+    """Returns what the head of a segment shows; numbers between the two were given to none."""
+    return Island(2 * previous + 1, 2 * number - 1, at_ns, at_ns)
+
+
+def segment_ended(number: int, at_ns: int) -> Island:
+    """Returns what the end of a segment shows."""
+    return Island(2 * number, 2 * number, at_ns, at_ns)
+
+
+def _read_segments(records: Any) -> list[Life]:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
+
+    kinds = (int(RecordKind.SEGMENT), int(RecordKind.SEGMENT_END))
+    rows = (
+        records.where(F.col("kind").isin(*kinds))
+        .select("router", "kind", "sequence", "incoming", "time_ns")
+        .collect()
+    )
+    worker, incarnation = JOURNAL
+    return [
+        Life(
+            router=row.router,
+            worker=worker,
+            incarnation=incarnation,
+            islands=(
+                segment_begun(row.sequence, row.incoming, row.time_ns)
+                if row.kind == kinds[0]
+                else segment_ended(row.sequence, row.time_ns),
+            ),
+        )
+        for row in rows
+    ]
 
 
 def _read_islands(records: Any, future_ns: int) -> list[Life]:

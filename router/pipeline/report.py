@@ -407,10 +407,11 @@ def _hole_table(audit: Audit) -> Iterator[str]:
     if not audit.holes:
         yield "<p class=good>The sequence of every router is whole.</p>"
         return
-    yield "<table><tr><th>router<th>worker<th class=n>first missing<th class=n>last</tr>"
+    yield "<table><tr><th>router<th>records of<th class=n>first missing<th class=n>last</tr>"
     for hole in audit.holes[:200]:
+        where = "journal: segments" if hole.is_of_segments else f"worker {hole.worker}"
         yield (
-            f"<tr><td>{_cell(hole.router)}<td>{hole.worker}"
+            f"<tr><td>{_cell(hole.router)}<td>{where}"
             f"<td class=n>{hole.first:,}<td class=n>{hole.last:,}</tr>"
         )
     yield "</table>"

@@ -65,7 +65,12 @@ LEDGER: Final = (
         "incarnation", "bigint", False, "nanoseconds since 1970", "start of that life of the worker"
     ),
     Column(
-        "sequence", "bigint", False, "records", "gapless from 1 in (router, worker, incarnation)"
+        "sequence",
+        "bigint",
+        False,
+        "records",
+        "gapless from 1 in (router, worker, incarnation); of MARK that life's next one, of SEGMENT"
+        " and SEGMENT_END the segment's number",
     ),
     Column("kind", "smallint", False, "RecordKind", "what happened"),
     Column("outcome", "smallint", False, "OutcomeCode", "which outcome; in RESOLVED a Resolution"),
@@ -74,7 +79,13 @@ LEDGER: Final = (
     Column("flags", "int", False, "RecordFlag bits", "facts, one bit each"),
     Column("key_high", "bigint", False, "64 bits", "first half of the delivery key, big-endian"),
     Column("key_low", "bigint", False, "64 bits", "second half"),
-    Column("incoming", "bigint", False, "64 bits", "key of the link it came from; 0: none"),
+    Column(
+        "incoming",
+        "bigint",
+        False,
+        "64 bits",
+        "key of the link it came from; 0: none; of SEGMENT, the number of the one before",
+    ),
     Column("outgoing", "bigint", False, "64 bits", "key of the link it went to; 0: none"),
     Column("message_octets", "bigint", False, "octets", "size of the message, if known"),
     Column("message_format", "bigint", False, "number", "§2.8.11"),

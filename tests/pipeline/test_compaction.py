@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from router.cli.main import main
+from router.journal.block import OWN_WORKER
 from router.journal.disk import Disk
 from router.journal.log import Log
 from router.journal.reclaim import reclaim
@@ -99,7 +100,45 @@ def test_the_ledger_holds_every_record_as_the_journal_reads_it(tmp_path: Path) -
     write_journal(tmp_path, writer)
     report = compact(tmp_path, tmp_path / "ledger")
     assert ledger_rows(tmp_path / "ledger") == journal_rows(tmp_path)
-    assert (report.segments, report.rows, report.missing) == (1, 12001, 0)
+    assert (report.segments, report.rows, report.missing) == (1, 12003, 0)
+
+
+def test_a_link_stands_where_a_segment_repeats_it_and_not_in_the_day_it_was_attached(
+    tmp_path: Path,
+) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    link = LinkDescription(key=SOURCE, is_incoming=True, local="dc1", remote="dc2", name="orders")
+    writer.link_attached(START_NS, link)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    later = START_NS + 9 * DAY_NS
+    log = Log(tmp_path / "journal", "dc1", disk=Disk(), incarnation=later, rotate_seconds=1e9)
+    log.open(later)
+    log.close(later)
+    compact(tmp_path, tmp_path / "ledger")
+    assert len(files(tmp_path / "ledger")) == 2, "one for each segment"
+    rows = pq.ParquetFile(tmp_path / "ledger" / files(tmp_path / "ledger")[-1]).read().to_pylist()
+    links = [row for row in rows if row["kind"] == RecordKind.LINK_ATTACHED]
+    assert [(row["time_ns"], row["link_name"]) for row in links] == [(later, "orders")]
+
+
+def test_begin_and_end_of_a_segment_stand_in_the_ledger_with_its_number(tmp_path: Path) -> None:
+    for number in range(2):
+        writer = RecordWriter(worker=number, incarnation=START_NS)
+        write_life(writer, number)
+        write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    found = [
+        (row["kind"], row["sequence"], row["incoming"], row["worker"])
+        for name in files(tmp_path / "ledger")
+        for row in pq.ParquetFile(tmp_path / "ledger" / name).read().to_pylist()
+        if row["kind_name"] in {"segment", "segment-end"}
+    ]
+    begun, ended = int(RecordKind.SEGMENT), int(RecordKind.SEGMENT_END)
+    assert found == [
+        *((begun, 1, 0, OWN_WORKER), (ended, 1, 0, OWN_WORKER)),
+        *((begun, 2, 1, OWN_WORKER), (ended, 2, 0, OWN_WORKER)),
+    ]
 
 
 def test_repeating_changes_nothing(tmp_path: Path) -> None:
@@ -166,9 +205,10 @@ def test_records_that_are_not_about_a_delivery_count_too(tmp_path: Path) -> None
     write_journal(tmp_path, writer)
     compact(tmp_path, tmp_path / "ledger")
     (path,) = (tmp_path / "ledger").glob("date=*/router=*/*.parquet")
-    rows = pq.ParquetFile(path).read(columns=["kind", "sequence"]).to_pylist()
-    assert sorted(row["sequence"] for row in rows) == [1, 2, 3, 4, 5]
-    assert rows[0] == {"kind": RecordKind.WORKER_ENDED, "sequence": 5}
+    rows = pq.ParquetFile(path).read(columns=["kind", "worker", "sequence"]).to_pylist()
+    sequence = sorted(row["sequence"] for row in rows if row["worker"] != OWN_WORKER)
+    assert sequence == [1, 2, 3, 4, 5]
+    assert {"kind": RecordKind.WORKER_ENDED, "worker": 0, "sequence": 5} in rows[:2]
 
 
 def test_links_are_named(tmp_path: Path) -> None:
@@ -243,7 +283,7 @@ def test_the_command_compacts_and_every_column_says_what_it_is(tmp_path: Path) -
     arguments = ["ledger", "compact", str(tmp_path), "--out", str(tmp_path / "ledger")]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("1 segments, 4 records in 1 files")
+    assert result.output.startswith("1 segments, 6 records in 1 files")
     told = CliRunner().invoke(main, ["ledger", "schema"]).output.splitlines()
     columns = (*PARTITIONS, *LEDGER, *NAMES)
     assert [line.split()[0] for line in told[: len(columns)]] == [each.name for each in columns]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.pipeline.coverage import (
+    JOURNAL,
     Island,
     Life,
     beginnings_of,
@@ -13,6 +14,8 @@ from router.pipeline.coverage import (
     merge_lives,
     reaches_of,
     repeats_of,
+    segment_begun,
+    segment_ended,
     union,
 )
 
@@ -95,6 +98,34 @@ def test_a_mark_shows_what_is_missing_at_the_end() -> None:
     mark = Life(router="east", worker=1, incarnation=BORN, following=8, marked_ns=BORN + 60)
     assert holes(life((1, 5)), mark) == [(6, 7, BORN + 5 * SECOND, BORN + 60)]
     assert not holes(life((1, 7)), mark)
+
+
+def journal(*segments: tuple[int, int, int]) -> Life:
+    """Gives segments by number, number of the one before, and the second in which each begins."""
+    worker, incarnation = JOURNAL
+    parts = [
+        Life(router="east", worker=worker, incarnation=incarnation, islands=(part,))
+        for number, previous, at in segments
+        for part in (
+            segment_begun(number, previous, at * SECOND),
+            segment_ended(number, (at + 9) * SECOND),
+        )
+    ]
+    return merge_lives(parts)["east", worker, incarnation]
+
+
+def test_what_a_missing_segment_had_lies_between_those_around_it() -> None:
+    assert not holes(journal((3, 0, 30), (4, 3, 40), (5, 4, 50)))
+    found = holes(journal((6, 5, 60), (3, 2, 30), (7, 6, 70)))
+    assert found == [(4, 5, 38 * SECOND, 60 * SECOND)]
+
+
+def test_numbers_of_segments_that_were_never_begun_miss_nothing() -> None:
+    assert not holes(journal((3, 2, 30), (9, 3, 90)))
+
+
+def test_a_journal_that_was_begun_anew_misses_nothing_between_its_ends() -> None:
+    assert not holes(journal((50, 49, 500), (51, 50, 510), (1, 0, 600), (2, 1, 610)))
 
 
 def reach(*lives: Life, declared: tuple[str, ...] = ()) -> tuple[bool, int, int]:

@@ -292,8 +292,8 @@ class Case:
                 {"time_ns": at, "kind": int(K.MARK), "incarnation": life, "sequence": following}
                 for life, following in marks.items()
             ]
-            self._place(hop, f"{number + 1:016d}-00000000", [*head, *self._links(hop, at), *part])
-            marks |= {row["incarnation"]: row["sequence"] + 1 for row in part}
+            self._place(hop, number + 1, [*head, *self._links(hop, at), *part])
+            marks = {part[-1]["incarnation"]: part[-1]["sequence"] + 1}  # as LatestFacts.admit
 
     def _write_future(self) -> None:
         """Writes a file of a router whose clock is years ahead, with one delivery of its own."""
@@ -305,9 +305,15 @@ class Case:
         rows = [self._row(key, fact, FUTURE_NS + int(fact.at * MS)) for fact in facts]
         for count, row in enumerate(rows):
             row |= {"worker": 2, "incarnation": FUTURE_NS - SECOND, "sequence": count + 1}
-        self._place(0, f"{99:016d}-00000000", [*self._links(0, FUTURE_NS), *rows])
+        self._place(0, 5, [*self._links(0, FUTURE_NS), *rows])
 
-    def _place(self, hop: int, name: str, rows: list[dict[str, Any]]) -> None:
+    def _place(self, hop: int, number: int, rows: list[dict[str, Any]]) -> None:
+        """Makes a file of what a segment has, with its first and its last record."""
+        own = {"worker": OWN_WORKER, "incarnation": 1, "sequence": number}
+        begun = {"kind": int(K.SEGMENT), "incoming": number - 1, "time_ns": rows[0]["time_ns"]}
+        ended = {"kind": int(K.SEGMENT_END), "time_ns": rows[-1]["time_ns"]}
+        rows = [{**own, **begun}, *rows, {**own, **ended}]
+        name = f"{number:016d}-00000000"
         day = datetime.datetime.fromtimestamp(rows[-1]["time_ns"] // SECOND, datetime.UTC).date()
         path = f"date={day}/router={self.names[hop]}/{name}.parquet"
         self.files.append(Placed(path=path, round=self.chance.randrange(ROUNDS), rows=rows))
