@@ -38,6 +38,7 @@ from router.pipeline.coverage import (
     LifeName,
     Reach,
     beginnings_of,
+    flagging_in,
     holes_of,
     merge_lives,
     pieces_of,
@@ -296,7 +297,7 @@ class _Run:
         self.handovers = merge_handovers(self.before.handovers, shown)
         self.clocks = clocks_of(self.reaches, self.handovers)
         state = to_state(
-            with_ends(self.hops, self.links, self.reaches),
+            self._with_ends(),
             router_table(self.spark, self.reaches, self.clocks),
             pair_table(self.spark, self.handovers.values()),
             self.grace_ns,
@@ -323,10 +324,16 @@ class _Run:
         self.reaches = reaches_of(self.lives.values(), self.beginnings, self.holes, self.ended)
 
     def _knows_more_routers(self) -> bool:
-        return {each.router for each in self.before.beginnings} != set(self.beginnings)
+        is_same = flagging_in(self.before.lives) == flagging_in(self.lives.values())
+        return not is_same or {each.router for each in self.before.beginnings} != set(
+            self.beginnings
+        )
 
     def _compare(self) -> list[Handovers]:
-        return find_handovers(with_ends(self.hops, self.links, self.reaches), self.future_ns)
+        return find_handovers(self._with_ends(), self.future_ns)
+
+    def _with_ends(self) -> Any:
+        return with_ends(self.hops, self.links, self.reaches, flagging_in(self.lives.values()))
 
     def _has_other_strangers(self, shown: list[Handovers]) -> bool:
         """Returns whether it is known now that two routers share keys, or do not."""

@@ -163,6 +163,14 @@ def merge_lives(*sources: Iterable[Life]) -> dict[LifeName, Life]:
     return lives
 
 
+def flagging_in(lives: Iterable[Life]) -> set[str]:
+    """Returns the routers whose records have the flag ROUTER where a peer is one.
+
+    The version that has that flag has segments in the ledger, too.
+    """
+    return {life.router for life in lives if life.is_journal}
+
+
 @attrs.frozen(kw_only=True)
 class Beginning:
     """Where a router's ledger begins; lives that are forgotten count as well.

@@ -47,15 +47,18 @@ def no_links(spark: Any) -> Any:
     )
 
 
-def with_ends(hops: Any, links: Any, routers: Iterable[str]) -> Any:
+def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[str]) -> Any:
     """Adds ``last_hop`` and ``next_hop``, the routers at the other ends of the links of hops.
 
     ``trusts_last`` and ``trusts_next`` say whether the link's record calls the peer a router.
+    Records of earlier versions do not, so there a router is known by its name; elsewhere a peer
+    with such a name (``last_name``, ``next_name``) is a router that is not trusted, or a client.
 
     Args:
         hops: see ``router.pipeline.hops``.
         links: the links' names.
         routers: ids of all routers of which a ledger was ever seen.
+        flagging: ids of those whose records call routers so.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
@@ -63,11 +66,18 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str]) -> Any:
     known = small_table(
         hops.sparkSession, [(each, True) for each in routers], "peer string, is_known boolean"
     )
+    says = small_table(
+        hops.sparkSession, [(each, True) for each in flagging], "router string, is_flagging boolean"
+    )
+    is_sibling = (F.col("peer") == F.col("router")) & F.col("container").rlike("/[0-9]+$")
+    is_named = F.col("is_known") & (F.col("is_flagging").isNull() | is_sibling)
     inner = (
         links.withColumn("peer", peer)
         .join(F.broadcast(known), "peer", "left")
+        .join(F.broadcast(says), "router", "left")
         .where(F.col("is_router") | F.col("is_known"))
-        .select("link", "router", "peer", "is_router")
+        .withColumn("hop", F.when(F.col("is_router") | is_named, F.col("peer")))
+        .select("link", "router", "peer", "hop", "is_router")
     )
 
     def ends(link: str, side: str) -> Any:
@@ -75,7 +85,8 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str]) -> Any:
             inner.select(
                 F.col("link").alias(link),
                 "router",
-                F.col("peer").alias(f"{side}_hop"),
+                F.col("peer").alias(f"{side}_name"),
+                F.col("hop").alias(f"{side}_hop"),
                 F.col("is_router").alias(f"trusts_{side}"),
             )
         )
@@ -95,8 +106,8 @@ def find_handovers(hops: Any, future_ns: int) -> list[Handovers]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     sent = (
-        hops.where((F.col("next_hop") != F.col("router")) & (F.col("sent") > 0))
-        .groupBy(*KEY, F.col("router").alias("sender"), F.col("next_hop").alias("receiver"))
+        hops.where((F.col("next_name") != F.col("router")) & (F.col("sent") > 0))
+        .groupBy(*KEY, F.col("router").alias("sender"), F.col("next_name").alias("receiver"))
         .agg(
             F.min("sent_ns").alias("sent_ns"),
             F.min("outcome_ns").alias("heard_ns"),
@@ -104,8 +115,8 @@ def find_handovers(hops: Any, future_ns: int) -> list[Handovers]:
         )
     )
     received = (
-        hops.where(F.col("last_hop") != F.col("router"))
-        .groupBy(*KEY, F.col("last_hop").alias("sender"), F.col("router").alias("receiver"))
+        hops.where(F.col("last_name") != F.col("router"))
+        .groupBy(*KEY, F.col("last_name").alias("sender"), F.col("router").alias("receiver"))
         .agg(
             F.sum("received").alias("received"),
             F.min("received_ns").alias("received_ns"),

@@ -128,7 +128,7 @@ def test_the_story_of_an_offender_goes_back_to_earlier_runs(
         (near, "outcome accepted settled"),
         (near, "settled"),
     ]
-    assert lost.history[0].text == f"received <- peer-{case.number}-in (orders)"
+    assert lost.history[0].text == f"received <- {case.clients['in']} (orders)"
     assert lost.history[1].text.endswith(f"-> {far} (orders)")
 
 

@@ -199,6 +199,7 @@ class Case:
     names: list[str] = attrs.field(init=False)
     ahead: list[int] = attrs.field(init=False)
     missing: bool = attrs.field(init=False)
+    clients: dict[str, str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         chance = self.chance
@@ -206,6 +207,9 @@ class Case:
         self.names = [f"case{self.number:04d}-{'abc'[index]}" for index in range(routers)]
         self.ahead = [chance.randint(-APART_NS, APART_NS) for _ in self.names]
         self.missing = chance.random() < 0.5
+        self.clients = {name: f"peer-{self.number}-{name}" for name in ("in", "next", "a", "b")}
+        if chance.random() < 0.2:  # a client may have the name of a router
+            self.clients[chance.choice(("in", "a", "b"))] = chance.choice(self.names)
         rows: list[list[dict[str, Any]]] = [[] for _ in self.names]
         possible = fates(routers - 1)
         chosen = ["far"] * 3 + chance.sample(sorted(possible), chance.randint(5, 12))
@@ -264,7 +268,7 @@ class Case:
                 "flags": int(F.COPY | (F.ROUTER if is_router else 0)),
                 "incoming": self.link(hop, name) if name == "in" else 0,
                 "outgoing": 0 if name == "in" else self.link(hop, name),
-                "container": self.names[beyond] if is_router else f"peer-{self.number}-{name}",
+                "container": self.names[beyond] if is_router else self.clients[name],
                 "link_name": name,
                 "address": "orders",
             }
