@@ -1,7 +1,8 @@
 """Reads a ledger: its files and its records."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from router.errors import RouterError
@@ -43,6 +44,11 @@ def find_files(
         system = path.getFileSystem(configuration)
         if not system.exists(path):
             raise LedgerError(f"{ledger}: no ledger here")
+        if system.getScheme() == "file":
+            root = system.makeQualified(path)
+            names = _local_files(root.toUri().getPath(), since, until)
+            found.update(f"{root.toString()}/{name}" for name in names)
+            continue
         for day in system.listStatus(path):
             name = day.getPath().getName()
             if not name.startswith("date=") or not _is_wanted(name[5:], since, until):
@@ -53,6 +59,17 @@ def find_files(
                 if file.endswith(".parquet"):
                     found.add(file)
     return sorted(found)
+
+
+def _local_files(
+    ledger: str, since: datetime.date | None, until: datetime.date | None
+) -> Iterator[str]:
+    """Yields the files below a directory of this machine; Hadoop starts ``ls`` for each file."""
+    root = Path(ledger)
+    for day in root.glob("date=*"):
+        if _is_wanted(day.name[5:], since, until):
+            for file in day.rglob("*.parquet"):
+                yield str(file.relative_to(root))
 
 
 def _is_wanted(day: str, since: datetime.date | None, until: datetime.date | None) -> bool:

@@ -18,6 +18,7 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # else a task for each file
 }
 
 
