@@ -24,6 +24,11 @@ class Disk:
         """Returns the whole content."""
         return path.read_bytes()
 
+    def read_part(self, path: Path, offset: int, octets: int) -> bytes:
+        """Returns up to ``octets`` from ``offset`` on; less at the end of the file."""
+        with path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), octets, offset)
+
     def create(self, path: Path) -> int:
         """Creates ``path``, which must not exist, and opens it for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

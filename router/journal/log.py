@@ -27,6 +27,7 @@ import contextlib
 import errno
 from pathlib import Path
 from typing import Final
+from typing import Protocol as Interface
 
 import attrs
 
@@ -84,6 +85,19 @@ class Opened:
     router: str | None = None
 
 
+class Contents(Interface):
+    """Whoever must know in which segments a log's records are; see ``store.store``."""
+
+    def restore(self, now_ns: int) -> None:
+        """Reads the segments; the directory is locked, and the last one ends in a whole block."""
+
+    def head(self, now_ns: int) -> bytes:
+        """Returns blocks for the head of the next segment, about what is durable."""
+
+    def landed(self, segment: int, offset: int) -> None:
+        """Records that all pending blocks are durable, one behind another from ``offset`` on."""
+
+
 class Log:
     """One directory of segments, written by this process alone.
 
@@ -111,6 +125,7 @@ class Log:
         reserve_octets: int = RESERVE_OCTETS,
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
+        contents: Contents | None = None,
     ) -> None:
         """Makes a closed log; ``open`` opens it.
 
@@ -123,6 +138,7 @@ class Log:
             reserve_octets: zeros kept ahead of what is written.
             rotate_seconds: a segment with records in it is sealed when it is as old as this.
             retry_seconds: pause between two attempts after a failure.
+            contents: follows which records are where; None: nobody does.
         """
         self.directory = directory
         self.router = router
@@ -136,6 +152,7 @@ class Log:
         self.sealed = 0
         self.number = 0
         self._disk = disk
+        self._contents = contents
         self._segment_octets = segment_octets
         self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
         self._retry_ns = int(retry_seconds * _NANOSECONDS)
@@ -193,10 +210,20 @@ class Log:
             for _, block in SegmentScan(scan.octets).blocks():
                 self._facts.learn(block)
         self.durable = dict(self.appended)
+        self._restore_contents(now_ns)
         self._attempt(now_ns)
         return Opened(
             segments=len(numbers), cut_octets=cut_octets, damage=tuple(damage), router=router
         )
+
+    def _restore_contents(self, now_ns: int) -> None:
+        if self._contents is None:
+            return
+        try:
+            self._contents.restore(now_ns)
+        except (OSError, ForeignFileError):
+            self._disk.close(self._lock)
+            raise
 
     def append(self, octets: bytes, blocks: list[Block]) -> None:
         """Accepts whole blocks, which the next successful commit makes durable.
@@ -221,9 +248,11 @@ class Log:
         """
         self._facts.admit(origin, first_sequence)
         self.durable = {
-            known: sequence for known, sequence in self.durable.items() if known in self.appended
+            known: sequence
+            for known, sequence in self.durable.items()
+            if known in self._facts.marks
         }
-        self.durable[origin] = self.appended[origin]
+        self.durable[origin] = self._facts.marks[origin]
 
     def has_pending(self, worker: int) -> bool:
         """Returns whether records of a worker, of any of its lives, are not durable yet."""
@@ -330,9 +359,11 @@ class Log:
         except OSError:
             self._abandon()  # whatever the error: see SegmentFile.flush
             raise
+        if self._contents is not None:
+            self._contents.landed(self._begun, segment.durable_octets - len(group) + END_OCTETS)
         self._pending.clear()
         self.pending_octets = 0
-        self.durable = dict(self.appended)
+        self.durable = dict(self._facts.marks)
         self.commits += 1
         self.written_octets += len(group)
         if self._noted != self._begun:
@@ -412,6 +443,8 @@ class Log:
             links=self._facts.links.values(),
             previous=self._begun,
         )
+        if self._contents is not None:
+            head += self._contents.head(now_ns)
         path = self.directory / segment_name(self.number)
         self._segment = SegmentFile.create(
             self._disk, path, head, zeros=self._zeros, begun_ns=now_ns

@@ -47,6 +47,12 @@ in the archive, whose segments hold PART and GAP besides (``router.core.archive`
 
     ARCHIVED          source    0         message or its first part; the address is always there
 
+in a message store, whose segments hold PART besides (``router.journal.store``):
+
+    STORED            source    route     as ARCHIVED (outcome: the message's priority)
+    FORWARDED         place     queue     - (outcome: how it ended, an OutcomeCode; message octets:
+                                            what the message's records take in the store)
+
 and of the journal itself, in blocks with the flag OWN:
 
     SEGMENT           previous  0         router id (message octets: number of the segment, as
@@ -55,6 +61,7 @@ and of the journal itself, in blocks with the flag OWN:
     FENCE             0         0         - (message octets: this much of the segment is durable)
     SEGMENT_END       0         0         -
     SNAPSHOT          0         0         router id (message octets: last segment that it covers)
+    STATE             0         0         of a message store: its state, or a part of that if MORE
 
 (incoming link key, delivery key) identifies an unsettled delivery: every hop inside one router is
 a link of its own, so two workers that both carry a delivery never use the same pair.
@@ -90,11 +97,14 @@ class RecordKind(enum.IntEnum):
     GAP = 25
     ARCHIVED = 26
     NUMBERS = 27
+    STORED = 28
+    FORWARDED = 29
     SEGMENT = 32
     MARK = 33
     FENCE = 34
     SEGMENT_END = 35
     SNAPSHOT = 36
+    STATE = 37
 
 
 class RecordFlag(enum.IntFlag):

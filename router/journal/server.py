@@ -326,7 +326,7 @@ class JournalServer:
         newest = max((o.incarnation for o in appended if o.worker == origin.worker), default=0)
         if newest > origin.incarnation:
             raise RefusalError(Refusal.OLD_INCARNATION, newest)
-        known = appended.get(origin, 1) - 1
+        known = self._journal.durable.get(origin, 1) - 1  # nothing is pending
         if known < connection.first_sequence - 1:
             _log.error(
                 "ledger.broken",

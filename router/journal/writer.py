@@ -131,23 +131,11 @@ class RecordWriter(BlockWriter):
         Raises:
             RecordError: the address is longer than 65,535 octets.
         """
-        parts = _split(payload)
-        first, encoded = next(parts), _encoded_address(address)
-        heap, at = self._heap, self._rows_octets
-        heap_offset = len(heap)
-        heap += tag + encoded
-        heap += first
-        is_long = len(payload) > PART_OCTETS
-        _pack_into(
-            self._rows, at, _ARCHIVED, 0, guarantee, protocol,
-            flags | _HELD | (_MORE if is_long else 0), len(encoded), time_ns, key,
-            incoming, 0, len(payload), message_format, delivery_count, ttl_milliseconds,
-            len(tag), heap_offset, len(heap) - heap_offset,
+        return self._message(
+            _ARCHIVED, time_ns, key, incoming, tag, payload, address=address, guarantee=guarantee,
+            protocol=protocol, flags=flags, message_format=message_format,
+            delivery_count=delivery_count, ttl_milliseconds=ttl_milliseconds,
         )  # fmt: skip
-        self._appended(at + ROW_OCTETS, 1)
-        if is_long:
-            return self._parts(time_ns, key, incoming, parts, more=bool(flags & _MORE))
-        return self.next_sequence - 1
 
     def part(
         self,
@@ -462,6 +450,44 @@ class RecordWriter(BlockWriter):
         self.next_sequence += 1
         if self._rows_octets == ROWS_OCTETS or len(self._heap) > BLOCK_HEAP_OCTETS:
             self._close_block()
+        return self.next_sequence - 1
+
+    def _message(  # noqa: PLR0917  those of ``archived``
+        self,
+        kind: int,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        tag: bytes,
+        payload: bytes,
+        *,
+        address: str,
+        outgoing: LinkKey = NO_LINK,
+        outcome: int = 0,
+        guarantee: int = 0,
+        protocol: int = 0,
+        flags: int = 0,
+        message_format: int = 0,
+        delivery_count: int = 0,
+        ttl_milliseconds: int = NO_TTL,
+    ) -> int:
+        """Appends a message with its address, in as many records as it is long."""
+        parts = _split(payload)
+        first, encoded = next(parts), _encoded_address(address)
+        heap, at = self._heap, self._rows_octets
+        heap_offset = len(heap)
+        heap += tag + encoded
+        heap += first
+        is_long = len(payload) > PART_OCTETS
+        _pack_into(
+            self._rows, at, kind, outcome, guarantee, protocol,
+            flags | _HELD | (_MORE if is_long else 0), len(encoded), time_ns, key,
+            incoming, outgoing, len(payload), message_format, delivery_count, ttl_milliseconds,
+            len(tag), heap_offset, len(heap) - heap_offset,
+        )  # fmt: skip
+        self._appended(at + ROW_OCTETS, 1)
+        if is_long:
+            return self._parts(time_ns, key, incoming, parts, more=bool(flags & _MORE))
         return self.next_sequence - 1
 
     def _parts(

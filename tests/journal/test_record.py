@@ -68,11 +68,14 @@ def test_the_numbers_of_the_format_stay_what_they_are() -> None:
         "GAP": 25,
         "ARCHIVED": 26,
         "NUMBERS": 27,
+        "STORED": 28,
+        "FORWARDED": 29,
         "SEGMENT": 32,
         "MARK": 33,
         "FENCE": 34,
         "SEGMENT_END": 35,
         "SNAPSHOT": 36,
+        "STATE": 37,
     }
     assert set(PROTOCOL_CODES) == set(Protocol)
     assert list(PROTOCOL_CODES.values()) == [1, 2, 3, 4, 5]

@@ -236,6 +236,10 @@ class FakeDisk(Disk):
         self._begin("read", changes=False)
         return bytes(self._file(path).content)
 
+    def read_part(self, path: Path, offset: int, octets: int) -> bytes:
+        self._begin("read_part", changes=False)
+        return bytes(self._file(path).content[offset : offset + octets])
+
     def create(self, path: Path) -> int:
         self._begin("create")
         if path in self._files:

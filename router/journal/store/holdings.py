@@ -1,0 +1,125 @@
+"""Counts what a message store holds: segments, queues and routes. No file is read here.
+
+    stored      a message became durable          counted at its segment, queue and route
+    forwarded   it has left, whatever became      uncounted once, however often it is said
+                of it
+
+A message is known by its ``Claim``: its place, and what has to be uncounted when it goes. So a
+message may go although its segment is not at hand.
+"""
+
+from collections.abc import Iterator
+
+from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
+from router.journal.store.queues import (
+    Claim,
+    QueueKey,
+    RouteKey,
+    StoredQueue,
+    StoredRoute,
+    queue_key,
+)
+from router.journal.store.segments import StoredSegment
+
+
+class Holdings:
+    """The counts of a message store.
+
+    Attributes:
+        segments: by number, ascending.
+        queues: those with messages, and some that had.
+        routes: those with messages, with bounds, or that had messages.
+        clouded: messages before this place may have been forwarded, though no record says so:
+            records were lost.
+        clock_ns: the latest time that was seen; time does not go back behind it.
+    """
+
+    def __init__(self) -> None:
+        self.segments: dict[int, StoredSegment] = {}
+        self.queues: dict[QueueKey, StoredQueue] = {}
+        self.routes: dict[RouteKey, StoredRoute] = {}
+        self.clouded = BEGINNING
+        self.clock_ns = 0
+
+    def tick(self, now_ns: int) -> int:
+        """Returns the time of the store, which never goes back even if the clock does."""
+        self.clock_ns = max(self.clock_ns, now_ns)
+        return self.clock_ns
+
+    def segment(self, number: int) -> StoredSegment:
+        """Returns a segment, which may be new; then it is the last one."""
+        known = self.segments.get(number)
+        if known is None:
+            known = self.segments[number] = StoredSegment(number=number)
+        return known
+
+    def route(self, key: RouteKey) -> StoredRoute:
+        """Returns a route, which may be new."""
+        known = self.routes.get(key)
+        if known is None:
+            known = self.routes[key] = StoredRoute(key=key)
+        return known
+
+    def queue(
+        self, route: RouteKey, address: bytes, priority: int, *, behind: Place = BEGINNING
+    ) -> StoredQueue:
+        """Returns a queue, which may be new; then it has no messages up to ``behind``."""
+        key = queue_key(route, address, priority)
+        known = self.queues.get(key)
+        if known is None:
+            known = self.queues[key] = StoredQueue(
+                key=key, route=route, address=address, priority=priority, read=behind
+            )
+            self.route(route)
+        return known
+
+    def stored(self, queue: StoredQueue, place: Place, octets: int, time_ns: int) -> None:
+        """Counts a message that is durable."""
+        self.segment(segment_of(place)).hold(queue.key, time_ns)
+        self.count(queue, place, octets)
+
+    def count(self, queue: StoredQueue, place: Place, octets: int) -> None:
+        """Counts a message at its queue and route."""
+        queue.messages += 1
+        queue.octets += octets
+        self.routes[queue.route].stored(place, octets)
+
+    def forwarded(self, claim: Claim) -> bool:
+        """Uncounts a message; returns whether it was still there."""
+        segment = self.segments.get(segment_of(claim.place))
+        if segment is None or not segment.mark_gone(position_of(claim.place)):
+            return False
+        queue = self.queues.get(claim.queue)
+        if queue is not None:
+            queue.messages -= 1
+            queue.octets -= claim.octets
+            self.routes[queue.route].forwarded(claim.place, claim.octets)
+        return True
+
+    def forget_empty(self) -> None:
+        """Forgets queues and routes without messages."""
+        for queue in [each for each in self.queues.values() if not each.messages]:
+            del self.queues[queue.key]
+        for route in [each for each in self.routes.values() if not each.messages]:
+            if route.bounds.are_unset:
+                del self.routes[route.key]
+
+    def segments_from(self, place: Place) -> Iterator[StoredSegment]:
+        """Yields the segments with messages at or behind a place, oldest first."""
+        first = segment_of(place)
+        for segment in list(self.segments.values()):
+            if segment.number >= first and not segment.is_done:
+                yield segment
+
+    def cloud(self) -> None:
+        """Records that records are missing that may have concerned any message held now."""
+        last = max(self.segments, default=0)
+        self.clouded = max(self.clouded, place_of(last + 1, 0))
+
+    def clear_counts(self) -> None:
+        """Forgets how many messages queues and routes have, to count them anew."""
+        for queue in self.queues.values():
+            queue.messages = queue.octets = 0
+        for route in self.routes.values():
+            route.messages = route.octets = 0
+            route.condemned_messages = route.condemned_octets = 0

@@ -1,0 +1,136 @@
+"""The messages of one segment, by queue; made of its blocks, or block by block while it is written.
+
+Columns instead of objects: an entry takes some 36 octets.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from router.journal.block import Block, BlockFlag
+from router.journal.record import RecordKind
+from router.journal.store.place import Place, place_of, position_of, row_position
+from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
+
+_STORED: Final = int(RecordKind.STORED)
+_FORWARDED: Final = int(RecordKind.FORWARDED)
+
+key_of_queue = lru_cache(maxsize=4096)(queue_key)
+
+
+class Entry(NamedTuple):
+    """A message of a segment.
+
+    Attributes:
+        place: of the message.
+        queue: that it is in.
+        octets: of its records.
+        time_ns: when it arrived.
+        block: offset of the block that its first record is in.
+    """
+
+    place: Place
+    queue: QueueKey
+    octets: int
+    time_ns: int
+    block: int
+
+
+class StoredRow(NamedTuple):
+    """What a STORED row says about its queue."""
+
+    entry: Entry
+    route: RouteKey
+    address: bytes
+    priority: int
+
+
+def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Claim]:
+    """Yields what the rows of a block mean for the store.
+
+    Args:
+        segment: number of the segment that the block is in.
+        offset: of the block.
+        block: any; one of the log itself has no such rows.
+    """
+    if block.flags & BlockFlag.OWN:
+        return
+    heap = block.heap
+    for number, row in enumerate(block.unpacked_rows()):
+        if row[0] == _STORED:
+            start = row[15] + row[14]
+            address = bytes(heap[start : start + row[5]])
+            route = RouteKey(row[9])
+            entry = Entry(
+                place_of(segment, row_position(offset, number)),
+                key_of_queue(route, address, row[1]),
+                stored_octets(row),
+                row[6],
+                offset,
+            )
+            yield StoredRow(entry, route, address, row[1])
+        elif row[0] == _FORWARDED:
+            yield Claim(Place(row[8]), QueueKey(row[9]), row[10])
+
+
+class SegmentIndex:
+    """The messages of one segment in the order of their places."""
+
+    def __init__(self, segment: int) -> None:
+        """Begins without messages."""
+        self.segment = segment
+        self._positions = array("I")
+        self._queues = array("Q")
+        self._octets = array("I")
+        self._times = array("Q")
+        self._blocks = array("I")
+        self._by_queue: dict[QueueKey, array[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, entry: Entry) -> None:
+        """Adds a message, which stands behind all others."""
+        mine = self._by_queue.get(entry.queue)
+        if mine is None:
+            mine = self._by_queue[entry.queue] = array("I")
+        mine.append(len(self._positions))
+        self._positions.append(position_of(entry.place))
+        self._queues.append(entry.queue)
+        self._octets.append(entry.octets)
+        self._times.append(entry.time_ns)
+        self._blocks.append(entry.block)
+
+    def entries(self, after: Place, queue: QueueKey | None = None) -> Iterator[Entry]:
+        """Yields the messages behind a place, those of one queue or all."""
+        if after >= place_of(self.segment + 1, 0):
+            return
+        position = position_of(after) if after >= place_of(self.segment, 0) else 0
+        numbers: range | array[int] = range(len(self._positions))
+        if queue is not None:
+            numbers = self._by_queue.get(queue, array("I"))
+        for at in range(self._first(numbers, position), len(numbers)):
+            yield self._entry(numbers[at])
+
+    def at(self, place: Place) -> Entry | None:
+        """Returns the message at a place; None: none begins there."""
+        position = position_of(place)
+        number = bisect_left(self._positions, position)
+        if number == len(self._positions) or self._positions[number] != position:
+            return None
+        return self._entry(number)
+
+    def _first(self, numbers: "range | array[int]", position: int) -> int:
+        """Returns where among ``numbers`` the first message behind a position is."""
+        return bisect_right(numbers, position, key=self._positions.__getitem__)
+
+    def _entry(self, number: int) -> Entry:
+        return Entry(
+            place_of(self.segment, self._positions[number]),
+            QueueKey(self._queues[number]),
+            self._octets[number],
+            self._times[number],
+            self._blocks[number],
+        )

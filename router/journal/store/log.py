@@ -1,0 +1,87 @@
+"""The log of a message store: whole messages alone are appended to it (**OneSegment**)."""
+
+from pathlib import Path
+from typing import Final
+
+from router.journal.block import Block, BlockFlag, Origin
+from router.journal.disk import Disk
+from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, Log
+from router.journal.record import ROW, RecordFlag, RecordKind, Row
+from router.journal.store.store import (
+    STORE_RESERVE_OCTETS,
+    STORE_SEGMENT_OCTETS,
+    MessageStore,
+)
+
+_PARTED: Final = frozenset({RecordKind.STORED, RecordKind.PART})
+_MORE: Final = int(RecordFlag.MORE)
+
+
+class StoreLog(Log):
+    """A log whose blocks wait until the message that they end in is whole.
+
+    Attributes:
+        store: what it holds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        router: str,
+        *,
+        disk: Disk,
+        incarnation: int,
+        segment_octets: int = STORE_SEGMENT_OCTETS,
+        reserve_octets: int = STORE_RESERVE_OCTETS,
+        rotate_seconds: float = ROTATE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Makes a closed log; see ``Log``."""
+        self.store = MessageStore(directory, disk=disk, incarnation=incarnation)
+        self._held: dict[Origin, tuple[bytes, list[Block]]] = {}
+        super().__init__(
+            directory,
+            router,
+            disk=disk,
+            incarnation=incarnation,
+            segment_octets=segment_octets,
+            reserve_octets=reserve_octets,
+            rotate_seconds=rotate_seconds,
+            retry_seconds=retry_seconds,
+            contents=self.store,
+        )
+
+    @property
+    def appended(self) -> dict[Origin, int]:
+        """Next sequence number of each origin that wrote, held back or not."""
+        held = {origin: blocks[-1].last_sequence + 1 for origin, (_, blocks) in self._held.items()}
+        return {**super().appended, **held}
+
+    def append(self, octets: bytes, blocks: list[Block]) -> None:
+        """Accepts whole blocks of one origin; those that end in no whole message are held back."""
+        origin = blocks[0].origin
+        before, earlier = self._held.pop(origin, (b"", []))
+        octets, blocks = before + octets, earlier + blocks
+        count = len(blocks)
+        while count and _is_cut(blocks[count - 1]):
+            count -= 1
+        end = sum(block.octets for block in blocks[:count])
+        if count < len(blocks):
+            self._held[origin] = octets[end:], blocks[count:]
+        if count:
+            super().append(octets[:end], blocks[:count])
+            self.store.appended(blocks[:count])
+
+    def admit(self, origin: Origin, first_sequence: int) -> None:
+        """Admits ``origin``, which sends what was held back again; see ``Log.admit``."""
+        for other in [each for each in self._held if each.worker == origin.worker]:
+            del self._held[other]
+        super().admit(origin, first_sequence)
+
+
+def _is_cut(block: Block) -> bool:
+    """Returns whether the message that a block ends in goes on in the next one."""
+    if block.flags & BlockFlag.OWN or not block.row_count:
+        return False
+    row: Row = ROW.unpack_from(block.rows, (block.row_count - 1) * ROW.size)
+    return row[0] in _PARTED and bool(row[4] & _MORE)

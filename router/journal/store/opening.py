@@ -1,0 +1,175 @@
+"""Finds out what a message store holds when its process starts.
+
+    newest head whose state can be read  ->  the records behind it, oldest first  ->  Holdings
+
+Usually that is one segment: the others are not read. If heads are damaged, an earlier one is the
+base; if there is none at all, every segment is read. Then, and whenever records are missing that
+were durable, messages may have been forwarded though no record says so: they are *clouded*.
+
+    file, which the state                      means
+    names and which is there                   its messages are read when their turn comes
+    names and which is missing                 lost, unless all its messages are gone by now
+    does not name, before the base             all its messages are gone: it can be removed
+    does not name, the base or behind it       its records are applied
+"""
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+
+from router.journal.block import Block, BlockFlag
+from router.journal.disk import Disk
+from router.journal.record import RecordError, RecordFlag, RecordKind, heap_strings
+from router.journal.segment import (
+    NEWEST_NAME,
+    Chain,
+    ForeignFileError,
+    SegmentScan,
+    numbered,
+    read_newest,
+    segment_name,
+)
+from router.journal.sequence import SequenceFollower
+from router.journal.store.holdings import Holdings
+from router.journal.store.index import SegmentIndex, StoredRow, rows_of
+from router.journal.store.place import Place
+from router.journal.store.state import StateError, StateVersionError, decode_state
+
+
+@attrs.define(eq=False, kw_only=True)
+class Found:
+    """What a store's directory holds.
+
+    Attributes:
+        holdings: the counts.
+        indexes: of the segments that were read, by number.
+        leftovers: segments whose messages are all gone.
+        losses: what was durable and is missing, for people.
+        missing: segments with messages that are not gone, whose files are.
+    """
+
+    holdings: Holdings
+    indexes: dict[int, SegmentIndex] = attrs.field(factory=dict)
+    leftovers: list[int] = attrs.field(factory=list)
+    losses: list[str] = attrs.field(factory=list)
+    missing: list[int] = attrs.field(factory=list)
+
+
+def read_store(directory: Path, disk: Disk) -> Found:
+    """Reads the store in ``directory``.
+
+    Raises:
+        OSError: a file cannot be read.
+        ForeignFileError: a later version wrote one; nothing was changed.
+    """
+    numbers = numbered(disk.names(directory), "segment")
+    base, found = _find_base(directory, numbers, disk)
+    chain, follower = Chain(base or 0), SequenceFollower()
+    for number in numbers:
+        if base is None or number >= base:
+            _apply(directory, number, found, chain, follower, disk)
+        elif number not in found.holdings.segments:
+            found.leftovers.append(number)
+    if numbers and chain.end(_newest(directory, disk)):
+        found.holdings.cloud()
+    found.losses += [f"segment {number} is missing" for number in chain.missing]
+    _find_missing(found, numbers)
+    for hole in follower.holes:
+        count = hole.last - hole.first + 1
+        found.losses.append(f"{count:,} records of worker {hole.origin.worker} are missing")
+    if found.losses:
+        found.holdings.cloud()
+    return found
+
+
+def state_of(blocks: Iterable[tuple[int, Block]]) -> Holdings | None:
+    """Returns the state in the head of a segment; None: there is none that is whole.
+
+    Raises:
+        StateVersionError: it is of a later version.
+    """
+    pieces: list[bytes] = []
+    for _, block in blocks:
+        if not block.flags & BlockFlag.OWN:
+            continue
+        for row in block.unpacked_rows():
+            if row[0] != RecordKind.STATE:
+                continue
+            with contextlib.suppress(RecordError):
+                pieces.append(heap_strings(row, block.heap)[2])
+            if not row[4] & RecordFlag.MORE:
+                with contextlib.suppress(StateError):
+                    return decode_state(b"".join(pieces))
+                return None
+    return None
+
+
+def _find_base(directory: Path, numbers: list[int], disk: Disk) -> tuple[int | None, Found]:
+    """Returns the newest segment with a state, and what that says."""
+    for number in reversed(numbers):
+        path = directory / segment_name(number)
+        scan = SegmentScan(disk.read(path))
+        if scan.is_foreign:
+            raise ForeignFileError(path)
+        try:
+            holdings = state_of(scan.blocks())
+        except StateVersionError as error:
+            raise ForeignFileError(path) from error
+        if holdings is not None:
+            return number, Found(holdings=holdings)
+    return None, Found(holdings=Holdings())
+
+
+def _apply(  # noqa: PLR0917
+    directory: Path,
+    number: int,
+    found: Found,
+    chain: Chain,
+    follower: SequenceFollower,
+    disk: Disk,
+) -> None:
+    """Applies the records of a segment that no state speaks of."""
+    holdings = found.holdings
+    scan = SegmentScan(disk.read(directory / segment_name(number)))
+    segment = holdings.segment(number)
+    index = found.indexes[number] = SegmentIndex(number)
+    for offset, block in scan.blocks():
+        chain.follow(number, block)
+        if not follower.is_new(block):
+            continue
+        for row in rows_of(number, offset, block):
+            if isinstance(row, StoredRow):
+                entry = row.entry
+                queue = holdings.queue(
+                    row.route, row.address, row.priority, behind=Place(entry.place - 1)
+                )
+                holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
+                holdings.tick(entry.time_ns)
+                index.add(entry)
+            else:
+                holdings.forwarded(row)
+    segment.end = scan.end
+    chain.last = max(chain.last, number)
+    found.losses += [f"{damage} of {segment_name(number)} cannot be read" for damage in scan.damage]
+
+
+def _find_missing(found: Found, numbers: list[int]) -> None:
+    """Lists the segments whose files are gone before their messages are."""
+    there = set(numbers)
+    for segment in list(found.holdings.segments.values()):
+        if segment.number in there:
+            continue
+        if not segment.is_done:
+            count = segment.stored - segment.gone
+            found.losses.append(f"segment {segment.number} is missing with {count:,} messages")
+            found.missing.append(segment.number)
+        del found.holdings.segments[segment.number]
+
+
+def _newest(directory: Path, disk: Disk) -> int:
+    try:
+        return read_newest(disk.read(directory / NEWEST_NAME))
+    except FileNotFoundError:
+        return 0

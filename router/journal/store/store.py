@@ -1,0 +1,428 @@
+"""The message store: keeps messages durable until they were forwarded, and shows them in order.
+
+It is a log (``router.journal.log``) in a directory of its own, with these records in its segments:
+
+    STORED, PART    a message; durable with them, its sender can hear ``accepted``
+    FORWARDED       it is gone: the target has it, or the dead letters have, or somebody dropped it
+    STATE           in the head of each segment: all that was known then, see ``state``
+
+One reader takes messages, queue by queue, each queue first in first out. A message that was taken
+is the reader's until it says FORWARDED or gives it back; when the reader is lost it all comes back.
+
+    stored --append, commit--> waiting --read--> taken --FORWARDED, commit--> gone
+                                  ^                |
+                                  '-- give_back ---'
+
+**OneSegment**: the parts of a message are appended together, so one commit makes them durable, in
+one segment. **StateBeforeRemoval**: a segment is removed when all its messages are gone and the
+head of a later one is durable: what it said about other segments stands there, too.
+**GoneStaysGone**: a message whose FORWARDED was durable is never shown again; a crash only shows
+again what was taken. **DamageIsListed**: what cannot be read costs what it held, and is listed; if
+it may have held FORWARDED records, the messages that these may have named are clouded.
+
+Memory: for each segment its counts and one bit for 80 octets of what is not wholly gone; for each
+queue with messages its counts; columns for the few segments that are read or written just now.
+"""
+
+import contextlib
+import heapq
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.journal.block import Block, BlockError
+from router.journal.disk import Disk
+from router.journal.record import RecordError
+from router.journal.segment import SegmentScan, segment_name
+from router.journal.store.holdings import Holdings
+from router.journal.store.index import Entry, SegmentIndex, StoredRow, rows_of
+from router.journal.store.opening import Found, read_store
+from router.journal.store.place import BEGINNING, Place, position_of, segment_of
+from router.journal.store.queues import (
+    Bounds,
+    Claim,
+    QueueKey,
+    RouteKey,
+    StoredQueue,
+)
+from router.journal.store.reading import SegmentReader, StoredMessage
+from router.journal.store.segments import StoredSegment
+from router.journal.store.state import state_blocks
+
+STORE_SEGMENT_OCTETS: Final = 8 << 20
+"""Small, so that a segment is read in some milliseconds, and room is soon free again."""
+
+STORE_RESERVE_OCTETS: Final = 2 * STORE_SEGMENT_OCTETS
+"""Zeros kept ahead. When the disk is full at least half of it is left, and the records that all the
+messages of one segment are gone take less than these messages did: so a segment can be emptied and
+removed."""
+
+_INDEXES_KEPT: Final = 4
+
+
+class MessageStore:
+    """What the store's log holds; ``contents`` of that log.
+
+    Attributes:
+        holdings: the counts.
+        losses: what was durable and cannot be read, for people.
+        lost: messages that were lost with it, as far as they could be counted.
+    """
+
+    def __init__(self, directory: Path, *, disk: Disk, incarnation: int) -> None:
+        """Knows nothing before ``restore``.
+
+        Args:
+            directory: of the log's segments.
+            disk: the operating system's, or a test's.
+            incarnation: of the log.
+        """
+        self.holdings = Holdings()
+        self.losses: list[str] = []
+        self.lost = 0
+        self._directory = directory
+        self._disk = disk
+        self._incarnation = incarnation
+        self._reader = SegmentReader(disk, directory)
+        self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._open: SegmentIndex | None = None
+        self._appended: list[Block] = []
+        self._headed = 0
+        self._leftovers: list[int] = []
+        self._taken: dict[Place, Claim] = {}
+        self._is_counting = False
+
+    # The log's side
+
+    def restore(self, now_ns: int) -> None:
+        """Reads what the directory holds.
+
+        Raises:
+            OSError: a file cannot be read.
+            ForeignFileError: a later version wrote one; nothing was changed.
+        """
+        found = read_store(self._directory, self._disk)
+        self.holdings, self._leftovers = found.holdings, found.leftovers
+        self.holdings.tick(now_ns)
+        self.losses += found.losses
+        self._keep_indexes(found)
+        if found.missing:
+            self._count_anew()
+
+    def head(self, now_ns: int) -> bytes:
+        """Returns blocks for the head of the next segment."""
+        self.holdings.tick(now_ns)
+        self.holdings.forget_empty()
+        return state_blocks(self.holdings, self._incarnation, now_ns)
+
+    def landed(self, segment: int, offset: int) -> None:
+        """Counts the records of all appended blocks, which are durable now."""
+        self._headed = max(self._headed, segment)
+        if self._open is None or self._open.segment != segment:
+            self._open = SegmentIndex(segment)
+            self._keep_index(self._open)
+        holdings = self.holdings
+        known = holdings.segment(segment)
+        blocks, self._appended = self._appended, []
+        for block in blocks:
+            for row in rows_of(segment, offset, block):
+                if isinstance(row, StoredRow):
+                    self._landed(row)
+                else:
+                    self._taken.pop(row.place, None)
+                    holdings.forwarded(row)
+            offset += block.octets
+        known.end = offset
+
+    def _landed(self, row: StoredRow) -> None:
+        entry, holdings = row.entry, self.holdings
+        assert self._open is not None
+        behind = Place(entry.place - 1)
+        queue = holdings.queue(row.route, row.address, row.priority, behind=behind)
+        holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
+        self._open.add(entry)
+
+    def appended(self, blocks: list[Block]) -> None:
+        """Records that the log got blocks; the next commit makes them durable, in this order."""
+        self._appended += blocks
+
+    # The reader's side
+
+    def bound(self, route: RouteKey, bounds: Bounds) -> None:
+        """Sets how much a route may store from now on."""
+        self.holdings.route(route).bounds = bounds
+
+    def read(self, key: QueueKey, count: int, now_ns: int) -> list[StoredMessage]:
+        """Takes the next messages of a queue.
+
+        Args:
+            key: of the queue.
+            count: no more than this.
+            now_ns: decides which of them are overdue.
+
+        Raises:
+            OSError: the disk does not give the next one; it may do so later.
+        """
+        queue = self.holdings.queues.get(key)
+        messages: list[StoredMessage] = []
+        if queue is None:
+            return messages
+        with contextlib.closing(self._waiting(queue)) as waiting:
+            while len(messages) < count and (entry := next(waiting, None)) is not None:
+                try:
+                    message = self._take(entry, queue, now_ns)
+                except OSError:
+                    self._return(entry.place, queue)
+                    if messages:
+                        break
+                    raise
+                if message is not None:
+                    messages.append(message)
+        return messages
+
+    def read_overdue(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
+        """Takes the oldest messages of a route that are too old or were dropped.
+
+        Those whose own time to live has ended are shown as overdue when their turn comes.
+        """
+        route = self.holdings.routes.get(key)
+        messages: list[StoredMessage] = []
+        if route is None:
+            return messages
+        self.drop_oldest(key)
+        now_ns = self.holdings.tick(now_ns)
+        age_ns = route.bounds.age_ns
+        for entry, queue in self._entries(key, route.swept):
+            is_old = age_ns is not None and entry.time_ns + age_ns <= now_ns
+            if len(messages) >= count or not (is_old or entry.place <= route.condemned):
+                break
+            route.swept = entry.place
+            message = None if entry.place in self._taken else self._take(entry, queue, now_ns)
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    def drop_oldest(self, key: RouteKey) -> None:
+        """Drops the oldest messages of a route that drops them, as many as are too many."""
+        route = self.holdings.routes.get(key)
+        if route is None or not route.must_drop():
+            return
+        for entry, _ in self._entries(key, route.condemned):
+            route.condemn(entry.place, entry.octets)
+            if not route.must_drop():
+                return
+
+    def give_back(self, claim: Claim) -> None:
+        """Returns a message that was taken: it is read again, before what stands behind it."""
+        if self._taken.pop(claim.place, None) is None:
+            return
+        queue = self.holdings.queues.get(claim.queue)
+        if queue is not None:
+            self._return(claim.place, queue)
+            route = self.holdings.routes[queue.route]
+            route.swept = min(route.swept, Place(claim.place - 1))
+
+    def _return(self, place: Place, queue: StoredQueue) -> None:
+        if place <= queue.read:  # else reading comes to it in its turn
+            heapq.heappush(queue.returned, place)
+
+    def give_back_all(self, route: RouteKey) -> None:
+        """Returns what the reader of a route has taken: the reader is lost.
+
+        What it has said to be gone stays gone, durable or not.
+        """
+        queues, going = self.holdings.queues, self._going()
+        for claim in list(self._taken.values()):
+            queue = queues.get(claim.queue)
+            if queue is not None and queue.route == route and claim.place not in going:
+                self.give_back(claim)
+
+    def _going(self) -> set[Place]:
+        """Returns the messages that are gone with the next commit."""
+        return {
+            row.place
+            for block in self._appended
+            for row in rows_of(0, 0, block)
+            if isinstance(row, Claim)
+        }
+
+    def claims(self, route: RouteKey) -> Iterator[Claim]:
+        """Yields what a route has stored, oldest first, for somebody who wants to drop it."""
+        for entry, queue in self._entries(route, BEGINNING):
+            yield Claim(entry.place, queue.key, entry.octets)
+
+    def oldest_ns(self, route: RouteKey) -> int | None:
+        """Returns when the oldest message of a route arrived; None: it has none."""
+        for entry, _ in self._entries(route, BEGINNING):
+            return entry.time_ns
+        return None
+
+    @property
+    def taken(self) -> int:
+        """How many messages the readers have."""
+        return len(self._taken)
+
+    def removable(self) -> list[int]:
+        """Returns the segments that can be removed."""
+        if not self._headed:
+            return []
+        segments = self.holdings.segments.values()
+        done = [each.number for each in segments if each.is_done and each.number < self._headed]
+        return [*self._leftovers, *done]
+
+    def remove_done(self) -> int:
+        """Removes the segments that can be, and returns how many there were.
+
+        Raises:
+            OSError: the disk failed; they are removed another time.
+        """
+        numbers = self.removable()
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(self._directory / segment_name(number))
+            self.holdings.segments.pop(number, None)
+            self._indexes.pop(number, None)
+            if number in self._leftovers:
+                self._leftovers.remove(number)
+        return len(numbers)
+
+    # Entries
+
+    def _waiting(self, queue: StoredQueue) -> Generator[Entry, None, None]:
+        """Yields what of a queue is neither taken nor gone; it counts as read then."""
+        while queue.returned:
+            place = heapq.heappop(queue.returned)
+            segment = self.holdings.segments.get(segment_of(place))
+            index = None if segment is None else self._index(segment)
+            entry = None if index is None else index.at(place)
+            if entry is not None and self._is_waiting(entry):
+                yield entry
+        for segment in self.holdings.segments_from(queue.read):
+            if not segment.may_hold(queue.key):
+                continue
+            for entry in self._index(segment).entries(queue.read, queue.key):
+                queue.read = entry.place
+                if self._is_waiting(entry):
+                    yield entry
+
+    def _entries(self, route: RouteKey, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
+        """Yields what a route has stored behind a place, oldest first, taken or not."""
+        queues = self.holdings.queues
+        for segment in self.holdings.segments_from(after):
+            if segment.queues is not None and not any(
+                key in queues and queues[key].route == route for key in segment.queues
+            ):
+                continue
+            for entry in self._index(segment).entries(after):
+                queue = queues.get(entry.queue)
+                if queue is not None and queue.route == route and not self._is_gone(entry):
+                    yield entry, queue
+
+    def _is_waiting(self, entry: Entry) -> bool:
+        return entry.place not in self._taken and not self._is_gone(entry)
+
+    def _is_gone(self, entry: Entry) -> bool:
+        segment = self.holdings.segments.get(segment_of(entry.place))
+        return segment is None or segment.is_gone(position_of(entry.place))
+
+    def _take(self, entry: Entry, queue: StoredQueue, now_ns: int) -> StoredMessage | None:
+        """Reads a message; None: it is lost."""
+        claim = Claim(entry.place, queue.key, entry.octets)
+        try:
+            message = self._reader.message(entry, queue)
+        except (BlockError, RecordError, FileNotFoundError) as error:
+            self._lose(claim, str(error))
+            return None
+        self._taken[claim.place] = claim
+        return attrs.evolve(
+            message,
+            is_overdue=self._is_overdue(message, queue, now_ns),
+            is_clouded=entry.place < self.holdings.clouded,
+        )
+
+    def _is_overdue(self, message: StoredMessage, queue: StoredQueue, now_ns: int) -> bool:
+        now_ns = self.holdings.tick(now_ns)
+        route = self.holdings.routes[queue.route]
+        age_ns, ends_ns = route.bounds.age_ns, message.ttl_ends_ns
+        return (
+            message.claim.place <= route.condemned
+            or (age_ns is not None and message.time_ns + age_ns <= now_ns)
+            or (ends_ns is not None and ends_ns <= now_ns)
+        )
+
+    # Indexes
+
+    def _index(self, segment: StoredSegment) -> SegmentIndex:
+        index = self._indexes.get(segment.number)
+        if index is None:
+            index = self._read_index(segment)
+            self._keep_index(index)
+        self._indexes.move_to_end(segment.number)
+        return index
+
+    def _read_index(self, segment: StoredSegment) -> SegmentIndex:
+        """Reads a segment; what of it cannot be read is lost."""
+        index = SegmentIndex(segment.number)
+        try:
+            octets = self._disk.read(self._directory / segment_name(segment.number))
+        except FileNotFoundError:
+            octets = b""
+        for offset, block in SegmentScan(octets).blocks():
+            if offset >= segment.end:
+                break
+            for row in rows_of(segment.number, offset, block):
+                if isinstance(row, StoredRow):
+                    index.add(row.entry)
+        if len(index) < segment.stored:
+            self._lose_some(segment, index)
+        return index
+
+    def _keep_indexes(self, found: Found) -> None:
+        for number in sorted(found.indexes):
+            self._keep_index(found.indexes[number])
+
+    def _keep_index(self, index: SegmentIndex) -> None:
+        self._indexes[index.segment] = index
+        for number in list(self._indexes)[: max(0, len(self._indexes) - _INDEXES_KEPT)]:
+            if self._open is None or number != self._open.segment:
+                del self._indexes[number]
+
+    # Losses
+
+    def _lose(self, claim: Claim, reason: str) -> None:
+        """Gives up a message that cannot be read."""
+        if self.holdings.forwarded(claim):
+            self.lost += 1
+            number = segment_of(claim.place)
+            self.losses.append(f"1 message of {segment_name(number)} is lost: {reason}")
+
+    def _lose_some(self, segment: StoredSegment, index: SegmentIndex) -> None:
+        """Gives up messages of a segment that are not found in it any more."""
+        missing = segment.stored - len(index)
+        places = [entry.place for entry in index.entries(BEGINNING)]
+        found_gone = sum(segment.is_gone(position_of(place)) for place in places)
+        lost = missing - (segment.gone - found_gone)
+        segment.stored, segment.gone = len(index), found_gone
+        self._keep_index(index)
+        if lost > 0:
+            self.lost += lost
+            self.losses.append(f"{lost:,} messages of {segment_name(segment.number)} are lost")
+        self.holdings.cloud()
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        """Counts the messages of all queues by reading all segments, which may find more lost."""
+        if self._is_counting:
+            return
+        self._is_counting = True
+        holdings = self.holdings
+        holdings.clear_counts()
+        for segment in holdings.segments.values():
+            for entry in self._index(segment).entries(BEGINNING):
+                queue = holdings.queues.get(entry.queue)
+                if queue is not None and not self._is_gone(entry):
+                    holdings.count(queue, entry.place, entry.octets)
+        self._is_counting = False

@@ -1,0 +1,473 @@
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from router.journal.block import open_block
+from router.journal.protocol import Health
+from router.journal.segment import ForeignFileError, segment_name
+from router.journal.store import state
+from router.journal.store.queues import Bounds, Full
+from tests.support.journal import DIRECTORY, SECOND_NS, FakeDisk, Fault, key
+from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
+
+
+def opened(disk: FakeDisk | None = None, **options: int) -> Custodian:
+    custodian = Custodian(disk or FakeDisk(), **options)
+    custodian.open()
+    return custodian
+
+
+def stored(custodian: Custodian, count: int, *, first: int = 0, **fields: object) -> None:
+    """Stores messages, each with a commit of its own."""
+    for number in range(first, first + count):
+        custodian.put(number, **fields)  # type: ignore[arg-type]
+        assert custodian.commit()
+
+
+def reopened(disk: FakeDisk, life: int = 1, seed: int = 0, **options: int) -> Custodian:
+    """Opens what a crash has left."""
+    return opened(disk.crashed(random.Random(seed)), life=life, **options)
+
+
+def is_full(custodian: Custodian) -> bool:
+    """Tells whether the route's senders have to wait."""
+    return custodian.store.holdings.routes[ROUTE].is_full
+
+
+def writes(custodian: Custodian) -> bool:
+    """Tells whether the disk takes everything."""
+    return custodian.log.health is Health.WRITING
+
+
+# ------------------------------------------------------------------ order
+
+
+def test_messages_come_out_whole_and_in_the_order_in_which_they_came() -> None:
+    custodian = opened()
+    custodian.put(1, octets=300, priority=7, ttl_milliseconds=5000)
+    assert custodian.commit()
+    (message,) = custodian.read(of=queue(priority=7))
+    assert (message.key, message.tag, message.address) == (key(1), b"tag-1", "telemetry.a")
+    assert (message.priority, message.guarantee, message.protocol) == (7, 2, 1)
+    assert message.payload == b"00000001".ljust(300, b".")
+    assert message.ttl_ends_ns == custodian.now_ns + 5 * SECOND_NS
+    assert (message.is_overdue, message.is_clouded) == (False, False)
+
+
+def test_nothing_is_shown_before_it_is_durable() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    custodian.put(1)
+    custodian.append()
+    assert custodian.read() == []
+    disk.faults.append(Fault("flush", errno.EIO))
+    assert not custodian.commit()
+    assert custodian.read() == []
+    custodian.now_ns += SECOND_NS
+    assert custodian.commit()
+    assert numbers(custodian.read()) == [1]
+
+
+def test_each_address_and_each_priority_is_a_queue_of_its_own() -> None:
+    custodian = opened()
+    for number in range(60):
+        custodian.put(number, address=f"a.{number % 3}", priority=4 + number % 2)
+        custodian.commit()
+    assert custodian.log.number > 2, "over several segments"
+    for address in range(3):
+        for priority in range(2):
+            expected = [n for n in range(60) if n % 3 == address and n % 2 == priority]
+            read = custodian.read(of=queue(f"a.{address}", 4 + priority))
+            assert numbers(read) == expected
+
+
+def test_reading_goes_on_where_it_stopped_and_takes_each_message_once() -> None:
+    custodian = opened()
+    stored(custodian, 50)
+    assert numbers(custodian.read(20)) == [*range(20)]
+    stored(custodian, 5, first=50)
+    assert numbers(custodian.read(30)) == [*range(20, 50)]
+    assert numbers(custodian.read()) == [*range(50, 55)]
+    assert custodian.read() == []
+
+
+def test_what_is_given_back_is_read_again_before_what_stands_behind_it() -> None:
+    custodian = opened()
+    stored(custodian, 40)
+    read = custodian.read(30)
+    for message in (read[21], read[3], read[7]):
+        custodian.store.give_back(message.claim)
+    assert numbers(custodian.read(5)) == [3, 7, 21, 30, 31]
+
+
+def test_a_lost_reader_gives_everything_back_but_what_it_said_to_be_gone() -> None:
+    custodian = opened()
+    stored(custodian, 10)
+    read = custodian.read(6)
+    custodian.forward(claims(read[1:3]))
+    custodian.append()
+    custodian.store.give_back_all(ROUTE)
+    assert numbers(custodian.read()) == [0, 3, 4, 5, 6, 7, 8, 9]
+    assert custodian.commit()
+    assert custodian.store.taken == 8
+
+
+def test_a_long_message_stays_whole_however_its_records_arrive() -> None:
+    """OneSegment."""
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    custodian.put(1, octets=(5 << 20) + 17)
+    custodian.put(2)
+    blocks = custodian.writer.take_blocks()
+    assert len(blocks) > 3
+    for sealed in blocks[:-1]:
+        custodian.log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+        assert custodian.log.commit(custodian.now_ns)
+        assert custodian.store.holdings.queues == {}
+    assert custodian.log.appended[custodian.writer_origin] == blocks[-2].last_sequence + 1
+    assert custodian.log.durable[custodian.writer_origin] == 1
+    custodian.log.append(blocks[-1].octets, [open_block(memoryview(blocks[-1].octets))])
+    assert custodian.log.commit(custodian.now_ns)
+    again = reopened(disk)
+    for each in (custodian, again):
+        long, short = each.read()
+        assert long.payload == b"00000001".ljust((5 << 20) + 17, b".")
+        assert numbers([short]) == [2]
+
+
+def test_what_a_worker_leaves_unfinished_is_not_stored() -> None:
+    custodian = opened()
+    custodian.put(1, octets=3 << 20)
+    first, *_ = custodian.writer.take_blocks()
+    custodian.log.append(first.octets, [open_block(memoryview(first.octets))])
+    custodian.log.admit(custodian.writer_origin, 1)
+    assert custodian.log.appended == custodian.log.durable
+    assert custodian.log.commit(custodian.now_ns)
+    assert custodian.read() == []
+
+
+# ------------------------------------------------------------------ segments
+
+
+def test_a_segment_goes_when_all_in_it_is_gone_and_a_later_head_is_durable() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    stored(custodian, 60)
+    assert custodian.log.number > 2
+    custodian.forward(claims(custodian.read()))
+    custodian.append()
+    assert custodian.store.removable() == []
+    assert custodian.commit()
+    assert custodian.store.remove_done() > 0
+    custodian.commit()
+    left = [path.name for path in disk.paths if path.suffix == ".segment"]
+    assert left == [segment_name(custodian.log.number)]
+    assert reopened(disk).read() == []
+
+
+def test_one_message_that_stays_holds_its_own_segment_and_no_other() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    stored(custodian, 30)
+    kept, *others = custodian.read()
+    custodian.forward(claims(others))
+    custodian.commit()
+    for first in range(100, 1000, 30):
+        stored(custodian, 30, first=first)
+        custodian.forward(claims(custodian.read()))
+        custodian.commit()
+        custodian.store.remove_done()
+    left = [path for path in disk.paths if path.suffix == ".segment"]
+    assert len(left) <= 4, "its own, the open one, and what the last round filled"
+    assert numbers(reopened(disk).read()) == [0]
+    custodian.forward([kept.claim])
+    custodian.commit()
+    custodian.store.remove_done()
+    assert DIRECTORY / segment_name(1) not in disk.paths
+
+
+def test_the_memory_for_what_is_stored_does_not_grow_with_it() -> None:
+    custodian = opened(segment_octets=20_000)
+    stored(custodian, 1500)
+    holdings = custodian.store.holdings
+    assert len(holdings.segments) > 15
+    assert len(holdings.queues) == 1
+    assert len(custodian.store._indexes) <= 5
+    assert not any(segment.marks for segment in holdings.segments.values())
+    assert numbers(custodian.read(2000)) == [*range(1500)]
+
+
+def test_a_segment_of_very_many_queues_lists_none_and_is_read_all_the_same() -> None:
+    custodian = opened(segment_octets=1 << 20)
+    for number in range(600):
+        custodian.put(number, address=f"a.{number % 300}")
+    custodian.commit()
+    (segment,) = custodian.store.holdings.segments.values()
+    assert segment.queues is None
+    assert numbers(custodian.read(of=queue("a.299"))) == [299, 599]
+
+
+# ------------------------------------------------------------------ crashes
+
+
+def test_a_new_process_reads_the_last_segment_alone_and_knows_everything() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    stored(custodian, 100)
+    custodian.forward(claims(custodian.read(35)))
+    assert custodian.commit()
+    after = disk.crashed(random.Random(3))
+    read: list[Path] = []
+    plain = after.read
+
+    def noted(path: Path) -> bytes:
+        read.append(path)
+        return plain(path)
+
+    after.read = noted  # type: ignore[method-assign]
+    again = opened(after, life=1)
+    assert len({path for path in read if path.suffix == ".segment"}) <= 2
+    assert again.store.losses == []
+    holding = again.store.holdings.routes[ROUTE]
+    assert (holding.messages, holding.octets) == (65, 65 * (80 + 6 + 11 + 20))
+    assert numbers(again.read()) == [*range(35, 100)]
+
+
+def test_what_is_gone_stays_gone_when_its_segment_was_removed() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 12)
+    assert len(custodian.store.holdings.segments) > 1
+    custodian.forward(claims(custodian.read(8)))
+    custodian.commit()
+    assert custodian.store.remove_done() > 0
+    disk.sync_directory(DIRECTORY)
+    again = reopened(disk)
+    assert again.store.losses == []
+    assert again.store.holdings.routes[ROUTE].messages == 4
+    assert numbers(again.read()) == [8, 9, 10, 11]
+
+
+def test_time_does_not_go_back_even_if_the_clock_was_set_back() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    custodian.bound(Bounds(age_ns=10 * SECOND_NS))
+    custodian.now_ns += 3600 * SECOND_NS
+    stored(custodian, 1)
+    again = Custodian(disk.crashed(random.Random(0)), life=1)
+    again.open()
+    again.bound(Bounds(age_ns=10 * SECOND_NS))
+    assert again.overdue() == [], "an hour earlier by the clock"
+    again.now_ns += 3611 * SECOND_NS
+    assert numbers(again.overdue()) == [0]
+
+
+def test_the_store_of_a_later_version_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FakeDisk()
+    with monkeypatch.context() as later:
+        later.setattr(state, "VERSION", 2)
+        custodian = opened(disk)
+        stored(custodian, 3)
+        custodian.log.close(custodian.now_ns)
+    before = {path: disk.content(path) for path in disk.paths}
+    with pytest.raises(ForeignFileError, match=segment_name(1)):
+        Custodian(disk, life=1).open()
+    assert {path: disk.content(path) for path in disk.paths} == before
+
+
+# ------------------------------------------------------------------ damage
+
+
+def spoil(disk: FakeDisk, number: int, offset: int, octets: int = 1) -> None:
+    """Damages a segment, durably."""
+    path = DIRECTORY / segment_name(number)
+    content = bytearray(disk.content(path))
+    for at in range(offset, offset + octets):
+        content[at] ^= 0xFF
+    disk.put(path, bytes(content))
+
+
+def test_a_damaged_block_costs_what_it_held_and_is_listed() -> None:
+    """DamageIsListed."""
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=30_000)
+    for first in range(0, 60, 6):
+        for number in range(first, first + 6):
+            custodian.put(number)
+        custodian.commit()
+    content = disk.content(DIRECTORY / segment_name(1))
+    spoil(disk, 1, content.index(b"00000013"))
+    lost = {12, 13, 14, 15, 16, 17}
+    assert numbers(custodian.read()) == [n for n in range(60) if n not in lost]
+    assert custodian.store.lost == 6
+    assert "block is wrong" in custodian.store.losses[0]
+    assert custodian.store.holdings.routes[ROUTE].messages == 54
+
+
+def test_damage_of_a_segment_that_is_not_read_yet_is_found_when_its_turn_comes() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 40)
+    content = disk.content(DIRECTORY / segment_name(1))
+    spoil(disk, 1, content.index(b"00000001"))
+    again = reopened(disk, segment_octets=2500)
+    assert again.store.losses == []
+    read = again.read()
+    assert numbers(read) == [0, *range(2, 40)]
+    assert again.store.lost == 1
+    assert again.store.losses == [f"1 messages of {segment_name(1)} are lost"]
+    assert again.store.holdings.routes[ROUTE].messages == 39
+    assert read[1].is_clouded, "what was damaged may have said that it is gone"
+
+
+def test_where_the_newest_head_is_damaged_an_earlier_one_serves_and_all_is_clouded() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 40)
+    custodian.forward(claims(custodian.read(10)))
+    custodian.commit()
+    custodian.now_ns += SECOND_NS
+    number = custodian.log.number
+    after = disk.crashed(random.Random(1))
+    spoil(after, number, 60, 200)
+    again = opened(after, life=1, segment_octets=2500)
+    read = again.read()
+    assert set(range(10, 30)) <= set(numbers(read)), "what stood in other segments"
+    assert numbers(read) == sorted(numbers(read))
+    assert again.store.losses
+    assert all(message.is_clouded for message in read)
+
+
+def test_a_missing_segment_is_listed_and_costs_what_it_held() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 40)
+    after = disk.crashed(random.Random(1))
+    after.remove(DIRECTORY / segment_name(2))
+    again = opened(after, life=1, segment_octets=2500)
+    read = numbers(again.read())
+    assert again.store.losses == [f"segment 2 is missing with {40 - len(read)} messages"]
+    assert 0 < len(read) < 40
+    assert again.store.holdings.routes[ROUTE].messages == len(read)
+
+
+# ------------------------------------------------------------------ bounds
+
+
+def test_a_route_is_full_at_its_messages_or_its_octets_and_no_other_route_is() -> None:
+    custodian = opened()
+    holdings = custodian.store.holdings
+    custodian.bound(Bounds(messages=5))
+    stored(custodian, 4)
+    stored(custodian, 9, first=100, route=OTHER)
+    assert not is_full(custodian)
+    stored(custodian, 1, first=4)
+    assert is_full(custodian)
+    assert not holdings.routes[OTHER].is_full
+    custodian.forward(claims(custodian.read(1)))
+    custodian.commit()
+    assert not is_full(custodian)
+    custodian.bound(Bounds(octets=holdings.routes[ROUTE].octets))
+    assert is_full(custodian)
+
+
+def test_the_oldest_messages_are_dropped_for_the_newest_if_the_route_says_so() -> None:
+    custodian = opened()
+    custodian.bound(Bounds(messages=10, full=Full.DROP_OLDEST))
+    stored(custodian, 12)
+    assert not is_full(custodian)
+    dropped = custodian.overdue()
+    assert numbers(dropped) == [0, 1]
+    assert all(message.is_overdue for message in dropped)
+    stored(custodian, 1, first=12)
+    assert is_full(custodian), "its dead letters go nowhere"
+    custodian.forward(claims(dropped))
+    custodian.commit()
+    assert not is_full(custodian)
+    assert numbers(custodian.overdue()) == [2]
+    assert numbers(custodian.read()) == [*range(3, 13)]
+
+
+def test_what_was_dropped_stays_dropped_after_a_crash() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    custodian.bound(Bounds(messages=10, full=Full.DROP_OLDEST))
+    stored(custodian, 13)
+    custodian.overdue()
+    custodian.log.close(custodian.now_ns)
+    again = opened(disk, life=1)
+    again.log.close(again.now_ns)  # its head says what the last life knew
+    last = opened(disk, life=2)
+    last.bound(Bounds(messages=10, full=Full.DROP_OLDEST))
+    assert numbers(last.overdue()) == [0, 1, 2]
+
+
+def test_what_is_too_old_is_taken_as_overdue_from_all_queues_in_order_of_arrival() -> None:
+    custodian = opened()
+    custodian.bound(Bounds(age_ns=10 * SECOND_NS))
+    for number in range(20):
+        custodian.now_ns += SECOND_NS
+        stored(custodian, 1, first=number, address=f"a.{number % 2}")
+    custodian.now_ns += 2 * SECOND_NS
+    assert numbers(custodian.overdue(4)) == [0, 1, 2, 3]
+    assert numbers(custodian.overdue()) == [*range(4, 12)]
+    assert custodian.overdue() == []
+    assert numbers(custodian.read(of=queue("a.0"))) == [12, 14, 16, 18]
+
+
+def test_an_overdue_message_that_is_given_back_is_taken_as_overdue_again() -> None:
+    custodian = opened()
+    custodian.bound(Bounds(age_ns=SECOND_NS))
+    stored(custodian, 5)
+    custodian.now_ns += SECOND_NS
+    custodian.store.give_back(custodian.overdue()[2].claim)
+    assert numbers(custodian.overdue()) == [2]
+    assert custodian.read() == []
+
+
+def test_a_message_whose_time_to_live_has_ended_is_shown_as_overdue_in_its_turn() -> None:
+    custodian = opened()
+    stored(custodian, 1, ttl_milliseconds=2000)
+    stored(custodian, 1, first=1)
+    custodian.now_ns += 2 * SECOND_NS
+    assert [message.is_overdue for message in custodian.read()] == [True, False]
+
+
+# ------------------------------------------------------------------ the disk
+
+
+def test_on_a_full_disk_nothing_is_lost_and_forwarding_makes_room() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=4000, reserve_octets=8000)
+    disk.capacity_octets = 60_000
+    number = 0
+    while writes(custodian):
+        custodian.put(number)
+        custodian.commit()
+        number += 1
+    custodian.commit()
+    held = numbers(custodian.read(10))
+    custodian.store.give_back_all(ROUTE)
+    for _ in range(400):
+        read = custodian.read(5)
+        custodian.forward(claims(read))
+        custodian.now_ns += SECOND_NS
+        custodian.commit()
+        custodian.store.remove_done()
+        if writes(custodian) and not read:
+            break
+    assert writes(custodian)
+    assert held == [*range(10)]
+    assert not any(route.messages for route in custodian.store.holdings.routes.values())
+
+
+def test_a_disk_that_does_not_give_a_message_now_gives_it_later_in_its_turn() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    stored(custodian, 5)
+    disk.faults.append(Fault("read_part", errno.EIO))
+    with pytest.raises(OSError, match="read_part"):
+        custodian.read()
+    assert numbers(custodian.read()) == [*range(5)]

@@ -1,0 +1,123 @@
+"""For tests of the message store: a store on a disk that crashes, and what was handed to it."""
+
+from collections.abc import Sequence
+
+from router.journal.block import Origin, open_block
+from router.journal.store.log import StoreLog
+from router.journal.store.queues import Bounds, Claim, queue_key, route_key
+from router.journal.store.reading import StoredMessage
+from router.journal.store.records import StoreWriter
+from router.journal.store.store import MessageStore
+from tests.support.journal import DIRECTORY, SOURCE, START_NS, FakeDisk, key
+
+ROUTE = route_key("telemetry.#")
+OTHER = route_key("orders.#")
+ADDRESS = "telemetry.a"
+ACCEPTED = 0x24
+
+
+def queue(address: str = ADDRESS, priority: int = 4, route: int = ROUTE) -> int:
+    """Gives the key of a queue."""
+    return queue_key(route, address.encode(), priority)  # type: ignore[arg-type]
+
+
+class Custodian:
+    """One worker and one log process in one: it stores, reads and forwards.
+
+    Attributes:
+        log: of the store.
+        store: what is in it.
+        writer: of the worker.
+    """
+
+    def __init__(
+        self,
+        disk: FakeDisk,
+        *,
+        life: int = 0,
+        segment_octets: int = 4000,
+        reserve_octets: int = 1024,
+    ) -> None:
+        incarnation = START_NS + life
+        self.log = StoreLog(
+            DIRECTORY,
+            "dc1",
+            disk=disk,
+            incarnation=incarnation,
+            segment_octets=segment_octets,
+            reserve_octets=reserve_octets,
+        )
+        self.store: MessageStore = self.log.store
+        self.writer = StoreWriter(worker=1, incarnation=incarnation)
+        self.now_ns = incarnation
+
+    def open(self) -> None:
+        """Opens the log, as the process does when it starts."""
+        self.log.open(self.now_ns)
+        self.log.admit(self.writer_origin, 1)
+
+    @property
+    def writer_origin(self) -> Origin:
+        """Names the worker."""
+        return Origin(self.writer.worker, self.writer.incarnation)
+
+    def put(
+        self,
+        number: int,
+        *,
+        address: str = ADDRESS,
+        priority: int = 4,
+        route: int = ROUTE,
+        octets: int = 20,
+        ttl_milliseconds: int = 0xFFFFFFFF,
+    ) -> int:
+        """Writes a message whose payload begins with its number; gives its sequence number."""
+        return self.writer.stored(
+            self.now_ns,
+            key(number),
+            SOURCE,
+            b"tag-%d" % number,
+            (b"%08d" % number).ljust(octets, b"."),
+            route=route,  # type: ignore[arg-type]
+            address=address,
+            priority=priority,
+            guarantee=2,
+            protocol=1,
+            ttl_milliseconds=ttl_milliseconds,
+        )
+
+    def forward(self, claims: Sequence[Claim]) -> None:
+        """Writes that messages are gone."""
+        self.writer.forwarded(self.now_ns, claims, ACCEPTED)
+
+    def append(self) -> None:
+        """Hands in what was written."""
+        for sealed in self.writer.take_blocks():
+            self.log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+
+    def commit(self) -> bool:
+        """Hands in what was written and makes it durable."""
+        self.append()
+        return self.log.commit(self.now_ns)
+
+    def read(self, count: int = 1000, *, of: int | None = None) -> list[StoredMessage]:
+        """Takes messages of a queue."""
+        return self.store.read(queue() if of is None else of, count, self.now_ns)  # type: ignore[arg-type]
+
+    def overdue(self, count: int = 1000) -> list[StoredMessage]:
+        """Takes what is overdue."""
+        return self.store.read_overdue(ROUTE, count, self.now_ns)
+
+    def bound(self, bounds: Bounds) -> None:
+        """Bounds the route."""
+        self.store.bound(ROUTE, bounds)
+
+
+def numbers(messages: Sequence[StoredMessage]) -> list[int]:
+    """Gives the numbers of messages."""
+    return [int(message.payload[:8]) for message in messages]
+
+
+def claims(messages: Sequence[StoredMessage]) -> list[Claim]:
+    """Gives what names messages."""
+    return [message.claim for message in messages]
