@@ -58,11 +58,13 @@ class BlockFlag(enum.IntFlag):
         HELLO: first block of a connection, never stored.
         DEFINES: holds records about links.
         OWN: written by the journal itself.
+        ASKS: what a worker asks of a message store, never stored; see ``store.asks``.
     """
 
     HELLO = 0x01
     DEFINES = 0x02
     OWN = 0x04
+    ASKS = 0x08
 
 
 class BlockError(RouterError):

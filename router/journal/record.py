@@ -124,6 +124,7 @@ class RecordFlag(enum.IntFlag):
         ROUTER: LINK_ATTACHED: the peer is a trusted router, so deliveries keep their keys there.
         UNSENT: RESOLVED, to be sent again: the receiver certainly does not have the delivery.
             Earlier versions do not write it: there a delivery may always have arrived.
+        OVERDUE: of a stored message: it goes to the dead letters.
     """
 
     SETTLED = 0x0001
@@ -138,6 +139,7 @@ class RecordFlag(enum.IntFlag):
     FANNED = 0x0200
     ROUTER = 0x0400
     UNSENT = 0x0800
+    OVERDUE = 0x1000
 
 
 class OutcomeCode(enum.IntEnum):

@@ -428,7 +428,7 @@ class RecordWriter(BlockWriter):
 
     def append(
         self,
-        kind: RecordKind,
+        kind: int,
         time_ns: int,
         *,
         key: DeliveryKey = NO_KEY,

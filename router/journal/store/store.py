@@ -93,6 +93,7 @@ class MessageStore:
         self._headed = 0
         self._leftovers: list[int] = []
         self._taken: dict[Place, Claim] = {}
+        self._stirred: set[QueueKey] = set()
         self._is_counting = False
 
     # The log's side
@@ -109,6 +110,7 @@ class MessageStore:
         self.holdings.tick(now_ns)
         self.losses += found.losses
         self._keep_indexes(found)
+        self._stirred = set(self.holdings.queues)
         if found.missing:
             self._count_anew()
 
@@ -134,6 +136,7 @@ class MessageStore:
                 else:
                     self._taken.pop(row.place, None)
                     holdings.forwarded(row)
+                    self._stirred.add(row.queue)
             offset += block.octets
         known.end = offset
 
@@ -144,6 +147,7 @@ class MessageStore:
         queue = holdings.queue(row.route, row.address, row.priority, behind=behind)
         holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
         self._open.add(entry)
+        self._stirred.add(queue.key)
 
     def appended(self, blocks: list[Block]) -> None:
         """Records that the log got blocks; the next commit makes them durable, in this order."""
@@ -187,6 +191,9 @@ class MessageStore:
         """Takes the oldest messages of a route that are too old or were dropped.
 
         Those whose own time to live has ended are shown as overdue when their turn comes.
+
+        Raises:
+            OSError: the disk does not give the next one; it may do so later.
         """
         route = self.holdings.routes.get(key)
         messages: list[StoredMessage] = []
@@ -199,8 +206,13 @@ class MessageStore:
             is_old = age_ns is not None and entry.time_ns + age_ns <= now_ns
             if len(messages) >= count or not (is_old or entry.place <= route.condemned):
                 break
+            try:
+                message = None if entry.place in self._taken else self._take(entry, queue, now_ns)
+            except OSError:
+                if messages:
+                    break
+                raise
             route.swept = entry.place
-            message = None if entry.place in self._taken else self._take(entry, queue, now_ns)
             if message is not None:
                 messages.append(message)
         return messages
@@ -225,7 +237,13 @@ class MessageStore:
             route = self.holdings.routes[queue.route]
             route.swept = min(route.swept, Place(claim.place - 1))
 
+    def take_stirred(self) -> set[QueueKey]:
+        """Returns, once, the queues that got or lost a message, or got one back."""
+        stirred, self._stirred = self._stirred, set()
+        return stirred
+
     def _return(self, place: Place, queue: StoredQueue) -> None:
+        self._stirred.add(queue.key)
         if place <= queue.read:  # else reading comes to it in its turn
             heapq.heappush(queue.returned, place)
 
@@ -254,10 +272,16 @@ class MessageStore:
         for entry, queue in self._entries(route, BEGINNING):
             yield Claim(entry.place, queue.key, entry.octets)
 
-    def oldest_ns(self, route: RouteKey) -> int | None:
-        """Returns when the oldest message of a route arrived; None: it has none."""
+    def oldest_ns(self, route: RouteKey, *, is_waiting: bool = False) -> int | None:
+        """Returns when the oldest message of a route arrived; None: it has none.
+
+        Args:
+            route: of the messages.
+            is_waiting: the oldest one that no reader has.
+        """
         for entry, _ in self._entries(route, BEGINNING):
-            return entry.time_ns
+            if not (is_waiting and entry.place in self._taken):
+                return entry.time_ns
         return None
 
     @property
@@ -395,6 +419,7 @@ class MessageStore:
     def _lose(self, claim: Claim, reason: str) -> None:
         """Gives up a message that cannot be read."""
         if self.holdings.forwarded(claim):
+            self._stirred.add(claim.queue)
             self.lost += 1
             number = segment_of(claim.place)
             self.losses.append(f"1 message of {segment_name(number)} is lost: {reason}")

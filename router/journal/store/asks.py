@@ -1,0 +1,282 @@
+"""What a worker asks of the message store's process, and what that answers, between the records.
+
+Both are rows (``router.journal.record``) in blocks that are never stored, over the same socket as
+the records: asks in blocks with the flag ASKS, answers in blocks with the flag OWN. An answer
+begins with "J" as every block does, a reply about durability (``router.journal.protocol``) never.
+
+    ask       incoming  outgoing    message octets   further
+    BOUND     route     messages    octets           time: greatest age in ns; 0: no bound;
+                                                     outcome: 0 refuse, 1 drop the oldest
+    FLOW      route     0           messages         address: read so many more of it;
+                                                     flag OVERDUE: of what is overdue, any address
+    BACK      place     queue       octets           a message that was taken is given back
+
+    answer
+    QUEUE     route     queue       messages         address; outcome: priority; it has so many
+    ROUTE     route     octets      messages         flag HELD: it is full, senders wait
+    MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
+                                                     queue, octets, u64 each; CLOUDED, OVERDUE
+    PART      source    0           0                the next part of a MESSAGE that said MORE
+"""
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from router.journal.block import OWN_WORKER, Block, BlockFlag
+from router.journal.keys import LinkKey
+from router.journal.record import NO_TTL, RecordFlag, RecordKind, Row, heap_strings
+from router.journal.store.place import Place
+from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
+from router.journal.store.reading import StoredMessage
+from router.journal.writer import RecordWriter
+from router.model.identity import DeliveryKey
+
+
+class AskKind(enum.IntEnum):
+    """Rows that are said and not stored; apart from the numbers of ``RecordKind``."""
+
+    BOUND = 64
+    FLOW = 65
+    BACK = 66
+    QUEUE = 67
+    ROUTE = 68
+    MESSAGE = 69
+
+
+_CLAIM: Final = struct.Struct("<QQQ")
+_FULL: Final = {Full.REFUSE: 0, Full.DROP_OLDEST: 1}
+_FULLS: Final = {code: full for full, code in _FULL.items()}
+_MORE: Final = int(RecordFlag.MORE)
+
+
+@attrs.frozen
+class Bound:
+    """A route may store so much from now on."""
+
+    route: RouteKey
+    bounds: Bounds
+
+
+@attrs.frozen
+class Flow:
+    """The worker reads so many more messages.
+
+    Attributes:
+        route: of the messages.
+        address: of the messages; None: whatever is overdue.
+        count: how many more than were asked for before.
+    """
+
+    route: RouteKey
+    address: bytes | None
+    count: int
+
+
+@attrs.frozen
+class Back:
+    """A message that was taken is given back."""
+
+    claim: Claim
+
+
+Ask = Bound | Flow | Back
+
+
+@attrs.frozen
+class QueueNews:
+    """What a queue holds, read or not: the first messages have come, or the last one is gone."""
+
+    route: RouteKey
+    address: bytes
+    priority: int
+    messages: int
+
+
+@attrs.frozen
+class RouteNews:
+    """What a route holds, and whether that is as much as it may."""
+
+    route: RouteKey
+    messages: int
+    octets: int
+    is_full: bool
+
+
+@attrs.frozen
+class MessageRead:
+    """A message that was asked for."""
+
+    route: RouteKey
+    message: StoredMessage
+
+
+Answer = QueueNews | RouteNews | MessageRead
+
+
+class AskWriter(RecordWriter):
+    """Writes asks or answers into blocks; times and sequences mean nothing in them."""
+
+    def __init__(self, flag: BlockFlag) -> None:
+        """Begins without a block; ``flag`` is ASKS or OWN."""
+        super().__init__(worker=OWN_WORKER, incarnation=0)
+        self._flags = int(flag)
+
+    def take_octets(self) -> bytes:
+        """Returns all that was written, as it is sent."""
+        return b"".join(block.octets for block in self.take_blocks())
+
+    def ask(self, ask: Ask) -> None:
+        """Writes an ask."""
+        match ask:
+            case Bound(route, bounds):
+                self.append(
+                    AskKind.BOUND,
+                    bounds.age_ns or 0,
+                    incoming=LinkKey(route),
+                    outgoing=LinkKey(bounds.messages or 0),
+                    outcome=_FULL[bounds.full],
+                    message_octets=bounds.octets or 0,
+                )
+            case Flow(route, address, count):
+                self._named(AskKind.FLOW, route, 0, count, address or b"", is_any=address is None)
+            case Back(claim):
+                self.append(
+                    AskKind.BACK,
+                    0,
+                    incoming=LinkKey(claim.place),
+                    outgoing=LinkKey(claim.queue),
+                    message_octets=claim.octets,
+                )
+
+    def answer(self, answer: Answer) -> None:
+        """Writes an answer."""
+        match answer:
+            case QueueNews(route, address, priority, messages):
+                self._named(AskKind.QUEUE, route, priority, messages, address)
+            case RouteNews(route, messages, octets, is_full):
+                self.append(
+                    AskKind.ROUTE,
+                    0,
+                    incoming=LinkKey(route),
+                    outgoing=LinkKey(octets),
+                    flags=RecordFlag.HELD if is_full else 0,
+                    message_octets=messages,
+                )
+            case MessageRead(route, message):
+                self._read(route, message)
+
+    def _named(
+        self,
+        kind: AskKind,
+        route: RouteKey,
+        priority: int,
+        count: int,
+        address: bytes,
+        *,
+        is_any: bool = False,
+    ) -> None:
+        self.append(
+            kind,
+            0,
+            incoming=LinkKey(route),
+            outcome=priority,
+            flags=RecordFlag.OVERDUE if is_any else 0,
+            message_octets=count,
+            body=address,
+        )
+
+    def _read(self, route: RouteKey, message: StoredMessage) -> None:
+        flags = RecordFlag.CLOUDED if message.is_clouded else 0
+        ttl = message.ttl_milliseconds
+        self._message(
+            AskKind.MESSAGE,
+            message.time_ns,
+            message.key,
+            message.incoming,
+            _CLAIM.pack(*message.claim) + message.tag,
+            message.payload,
+            address=message.address,
+            outgoing=LinkKey(route),
+            outcome=message.priority,
+            guarantee=message.guarantee,
+            protocol=message.protocol,
+            flags=flags | (RecordFlag.OVERDUE if message.is_overdue else 0),
+            message_format=message.message_format,
+            delivery_count=message.delivery_count,
+            ttl_milliseconds=NO_TTL if ttl is None else ttl,
+        )
+
+
+def asks_of(block: Block) -> Iterator[Ask]:
+    """Yields the asks in a block; others than these are of a later version, and left out."""
+    for row in block.unpacked_rows():
+        match row[0]:
+            case AskKind.BOUND:
+                bounds = Bounds(
+                    octets=row[10] or None,
+                    messages=row[9] or None,
+                    age_ns=row[6] or None,
+                    full=_FULLS.get(row[1], Full.REFUSE),
+                )
+                yield Bound(RouteKey(row[8]), bounds)
+            case AskKind.FLOW:
+                is_any = bool(row[4] & RecordFlag.OVERDUE)
+                address = None if is_any else heap_strings(row, block.heap)[2]
+                yield Flow(RouteKey(row[8]), address, row[10])
+            case AskKind.BACK:
+                yield Back(Claim(Place(row[8]), QueueKey(row[9]), row[10]))
+
+
+class AnswerReader:
+    """Puts answers together; a long message comes in parts, over several blocks."""
+
+    def __init__(self) -> None:
+        self._row: Row | None = None
+        self._strings: tuple[bytes, str] = b"", ""
+        self._pieces: list[bytes] = []
+
+    def answers_of(self, block: Block) -> Iterator[Answer]:
+        """Yields the answers that a block completes."""
+        for row in block.unpacked_rows():
+            tag, address, body = heap_strings(row, block.heap)
+            match row[0]:
+                case AskKind.QUEUE:
+                    yield QueueNews(RouteKey(row[8]), body, row[1], row[10])
+                case AskKind.ROUTE:
+                    is_full = bool(row[4] & RecordFlag.HELD)
+                    yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full)
+                case AskKind.MESSAGE:
+                    self._row, self._strings, self._pieces = row, (tag, address), [body]
+                case RecordKind.PART:
+                    self._pieces.append(body)
+                case _:
+                    continue
+            if self._row is not None and not row[4] & _MORE:
+                yield self._finished(self._row)
+                self._row = None
+
+    def _finished(self, row: Row) -> MessageRead:
+        tag, address = self._strings
+        place, queue, octets = _CLAIM.unpack_from(tag)
+        message = StoredMessage(
+            claim=Claim(Place(place), QueueKey(queue), octets),
+            time_ns=row[6],
+            key=DeliveryKey(row[7]),
+            incoming=LinkKey(row[8]),
+            tag=tag[_CLAIM.size :],
+            address=address,
+            priority=row[1],
+            guarantee=row[2],
+            protocol=row[3],
+            message_format=row[11],
+            delivery_count=row[12],
+            ttl_milliseconds=None if row[13] == NO_TTL else row[13],
+            payload=b"".join(self._pieces),
+            is_overdue=bool(row[4] & RecordFlag.OVERDUE),
+            is_clouded=bool(row[4] & RecordFlag.CLOUDED),
+        )
+        return MessageRead(RouteKey(row[9]), message)

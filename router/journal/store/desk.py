@@ -1,0 +1,253 @@
+"""The desk: gives stored messages to the workers that ask for them. A machine without I/O.
+
+    worker                              desk
+    BOUND route       ------------->
+                      <-------------    ROUTE, whenever it becomes full or has room again
+    FLOW route        ------------->    this worker reads the route from now on
+                      <-------------    QUEUE for each queue with messages, and when it has none
+    FLOW address, n   ------------->
+                      <-------------    MESSAGE, n at most, the highest priority first
+    FORWARDED         ------------->    it is gone when that is durable
+    BACK              ------------->    it is read again
+
+**OneReader**: a route is read by the worker that asked last. When another one asks, or its
+connection is lost, all that it has taken and has not said to be gone is read again. So a worker
+that connects again is given messages that it has: it knows them by their places.
+
+Reading costs nothing while nothing happens: a queue is looked at when it got or lost a message, or
+when credit for its address arrived. If the disk does not give a message, all reading rests for
+``RETRY_NS``.
+"""
+
+from typing import Final
+
+import attrs
+
+from router.journal.block import Block, BlockFlag, Origin
+from router.journal.store.asks import (
+    AskWriter,
+    Back,
+    Bound,
+    Flow,
+    MessageRead,
+    QueueNews,
+    RouteNews,
+    asks_of,
+)
+from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
+from router.journal.store.reading import StoredMessage
+from router.journal.store.store import MessageStore
+
+OUTPUT_OCTETS: Final = 1 << 20
+"""So much is read for a worker at once; the rest when it has taken that."""
+
+RETRY_NS: Final = 1_000_000_000
+_RUN: Final = 64  # messages that are read of one queue before the output is measured
+_Name = tuple[RouteKey, bytes]  # of an address of a route
+
+
+@attrs.define(eq=False)
+class Reader:
+    """A worker, as a reader.
+
+    Attributes:
+        origin: who it is.
+        credit: messages that it still wants, by route and address.
+        overdue: the same of what is overdue, by route.
+        announced: queues of which it knows that they have messages: route, address and priority.
+        waiting: addresses with credit that may have messages, a set in the order of asking.
+        bounded: routes of which it wants to know whether they are full, and what it was told.
+    """
+
+    origin: Origin
+    credit: dict[_Name, int] = attrs.field(factory=dict)
+    overdue: dict[RouteKey, int] = attrs.field(factory=dict)
+    announced: dict[QueueKey, tuple[RouteKey, bytes, int]] = attrs.field(factory=dict)
+    waiting: dict[_Name, None] = attrs.field(factory=dict)
+    bounded: dict[RouteKey, bool | None] = attrs.field(factory=dict)
+
+
+class Desk:
+    """Handles asks, and composes answers."""
+
+    def __init__(self, store: MessageStore) -> None:
+        """Begins without a reader."""
+        self._store = store
+        self._readers: dict[Origin, Reader] = {}
+        self._reader_of: dict[RouteKey, Reader] = {}
+        self._queues: dict[_Name, set[QueueKey]] = {}
+        self._news: dict[Origin, dict[QueueKey, None]] = {}
+        self._retry_ns = 0
+
+    def asked(self, origin: Origin, block: Block) -> None:
+        """Handles a block of asks.
+
+        Raises:
+            RecordError: the block is malformed.
+        """
+        reader = self._reader(origin)
+        for ask in asks_of(block):
+            match ask:
+                case Bound(route, bounds):
+                    self._store.bound(route, bounds)
+                    reader.bounded[route] = None
+                case Flow(route, address, count):
+                    self._read(route, reader)
+                    if address is None:
+                        reader.overdue[route] = reader.overdue.get(route, 0) + count
+                    elif count:
+                        name = route, address
+                        reader.credit[name] = reader.credit.get(name, 0) + count
+                        reader.waiting[name] = None
+                case Back(claim):
+                    self._store.give_back(claim)
+
+    def lost(self, origin: Origin) -> None:
+        """Records that a worker's connection is gone."""
+        reader = self._readers.pop(origin, None)
+        self._news.pop(origin, None)
+        for route in [route for route, by in self._reader_of.items() if by is reader]:
+            del self._reader_of[route]
+            self._store.give_back_all(route)
+
+    def output(self, origin: Origin, now_ns: int) -> bytes:
+        """Returns the next answers for a worker; empty: there are none now."""
+        self._stir()
+        reader = self._readers.get(origin)
+        if reader is None:
+            return b""
+        writer = AskWriter(BlockFlag.OWN)
+        self._tell_routes(reader, writer)
+        self._tell_queues(reader, writer)
+        if now_ns >= self._retry_ns:
+            self._retry_ns = 0
+            try:
+                self._give(reader, writer, now_ns)
+            except OSError:
+                self._retry_ns = now_ns + RETRY_NS
+        return writer.take_octets()
+
+    def deadline_ns(self) -> int | None:
+        """Returns when ``output`` may have more though nothing happens; None: never."""
+        due = [self._retry_ns] if self._retry_ns else []
+        for route, reader in self._reader_of.items():
+            bounds = self._store.holdings.route(route).bounds
+            if bounds.age_ns is not None and reader.overdue.get(route):
+                oldest_ns = self._store.oldest_ns(route, is_waiting=True)
+                if oldest_ns is not None:
+                    due.append(oldest_ns + bounds.age_ns)
+        return min(due, default=None)
+
+    def _reader(self, origin: Origin) -> Reader:
+        reader = self._readers.get(origin)
+        if reader is None:
+            reader = self._readers[origin] = Reader(origin)
+        return reader
+
+    def _read(self, route: RouteKey, reader: Reader) -> None:
+        """Makes a worker the reader of a route."""
+        before = self._reader_of.get(route)
+        if before is reader:
+            return
+        self._stir()
+        if before is not None:
+            self._store.give_back_all(route)
+            before.overdue.pop(route, None)
+            for name in [name for name in before.credit if name[0] == route]:
+                del before.credit[name]
+        self._reader_of[route] = reader
+        news = self._news.setdefault(reader.origin, {})
+        for queue in self._store.holdings.queues.values():
+            if queue.route == route:
+                news[queue.key] = None
+
+    def _stir(self) -> None:
+        """Finds out whose queues changed."""
+        for key in self._store.take_stirred():
+            queue = self._store.holdings.queues.get(key)
+            if queue is None:  # it is empty, and forgotten
+                for reader in self._readers.values():
+                    if key in reader.announced:
+                        self._news.setdefault(reader.origin, {})[key] = None
+                continue
+            name = queue.route, queue.address
+            self._queues.setdefault(name, set()).add(key)
+            by = self._reader_of.get(queue.route)
+            if by is not None:
+                self._news.setdefault(by.origin, {})[key] = None
+                if name in by.credit:
+                    by.waiting[name] = None
+
+    def _tell_routes(self, reader: Reader, writer: AskWriter) -> None:
+        for key, was_full in reader.bounded.items():
+            route = self._store.holdings.route(key)
+            if route.is_full is not was_full:
+                reader.bounded[key] = route.is_full
+                writer.answer(RouteNews(key, route.messages, route.octets, route.is_full))
+
+    def _tell_queues(self, reader: Reader, writer: AskWriter) -> None:
+        for key in self._news.pop(reader.origin, {}):
+            queue = self._store.holdings.queues.get(key)
+            if queue is not None and queue.messages:
+                if key not in reader.announced and self._reader_of.get(queue.route) is reader:
+                    reader.announced[key] = name = queue.route, queue.address, queue.priority
+                    writer.answer(QueueNews(*name, queue.messages))
+            elif key in reader.announced:
+                writer.answer(QueueNews(*reader.announced.pop(key), 0))
+
+    def _give(self, reader: Reader, writer: AskWriter, now_ns: int) -> None:
+        """Reads as many messages as there is credit for and as make one output.
+
+        Raises:
+            OSError: the disk does not give the next one.
+        """
+        octets = 0
+        for route, count in list(reader.overdue.items()):
+            if count and self._reader_of.get(route) is reader:
+                messages = self._store.read_overdue(route, min(count, _RUN), now_ns)
+                reader.overdue[route] -= len(messages)
+                octets += _answer_all(writer, route, messages)
+        while reader.waiting and octets < OUTPUT_OCTETS:
+            name = next(iter(reader.waiting))
+            messages = self._next_run(reader, name, now_ns)
+            if not messages:
+                del reader.waiting[name]
+                continue
+            octets += _answer_all(writer, name[0], messages)
+            reader.credit[name] -= len(messages)
+            if not reader.credit[name]:
+                del reader.credit[name], reader.waiting[name]
+
+    def _next_run(self, reader: Reader, name: _Name, now_ns: int) -> list[StoredMessage]:
+        """Reads a few messages of an address, of the highest priority that has some."""
+        credit = reader.credit.get(name, 0)
+        if not credit or self._reader_of.get(name[0]) is not reader:
+            return []
+        for queue in sorted(self._queues_of(name), key=lambda each: -each.priority):
+            messages = self._store.read(queue.key, min(credit, _run_of(queue)), now_ns)
+            if messages:
+                return messages
+        return []
+
+    def _queues_of(self, name: _Name) -> list[StoredQueue]:
+        """Returns the queues of an address that have messages, and forgets the others."""
+        known = self._queues.get(name, set())
+        queues = self._store.holdings.queues
+        full = [queues[key] for key in known if key in queues and queues[key].messages]
+        if known:
+            self._queues[name] = {queue.key for queue in full}
+            if not full:
+                del self._queues[name]
+        return full
+
+
+def _run_of(queue: StoredQueue) -> int:
+    """Returns how many messages of a queue make one output, by their mean size."""
+    return max(1, min(_RUN, OUTPUT_OCTETS * queue.messages // queue.octets))
+
+
+def _answer_all(writer: AskWriter, route: RouteKey, messages: list[StoredMessage]) -> int:
+    """Answers with messages, and returns their octets."""
+    for message in messages:
+        writer.answer(MessageRead(route, message))
+    return sum(message.claim.octets for message in messages)
