@@ -25,6 +25,9 @@ from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
+from router.journal.store.log import StoreLog
+from router.journal.store.server import StoreServer
+from router.journal.store.store import STORE_SEGMENT_OCTETS
 from router.model.log_values import show_columns, show_values
 
 _log = structlog.get_logger("router.journal")
@@ -66,15 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hold_standard_streams()
     _configure_log(options.log_level, options.log_format)
     now_ns = time.time_ns()
-    log = Log(
-        options.directory,
-        options.router,
-        disk=Disk(),
-        incarnation=now_ns,
-        segment_octets=options.segment_octets,
-        rotate_seconds=options.rotate_seconds,
-        retry_seconds=options.retry_seconds,
-    )
+    log = _log_of(options, now_ns)
     try:
         opened = log.open(now_ns)
         listener = (
@@ -99,19 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         health=log.health,
     )
     warn_of_another_name(opened.router, options.router)
-    reclaimer = None
-    if not options.keep:
-        reclaimer = Reclaimer(
-            options.directory, archive=options.archive, segment_octets=options.segment_octets
-        )
-    server = JournalServer(
-        listener,
-        log,
-        lifeline=options.lifeline_fd,
-        reclaimer=reclaimer,
-        grace_seconds=options.grace_seconds,
-    )
-    is_durable = server.run()
+    is_durable = _server_of(options, listener, log).run()
     _log.info(
         "journal.closed", octets=log.written_octets, commits=log.commits, is_durable=is_durable
     )
@@ -123,6 +106,36 @@ def _describe(error: OSError | ForeignFileError, directory: Path) -> str:
     if not isinstance(error, BlockingIOError):
         return (error.strerror if isinstance(error, OSError) else None) or str(error)
     return f"it is locked by {find_holder(directory / LOCK_NAME) or 'another process'}"
+
+
+def _log_of(options: argparse.Namespace, now_ns: int) -> Log:
+    kind = StoreLog if options.messages else Log
+    default = STORE_SEGMENT_OCTETS if options.messages else SEGMENT_OCTETS
+    return kind(
+        options.directory,
+        options.router,
+        disk=Disk(),
+        incarnation=now_ns,
+        segment_octets=options.segment_octets or default,
+        rotate_seconds=options.rotate_seconds,
+        retry_seconds=options.retry_seconds,
+    )
+
+
+def _server_of(options: argparse.Namespace, listener: socket.socket, log: Log) -> JournalServer:
+    lifeline, grace_seconds = options.lifeline_fd, options.grace_seconds
+    if isinstance(log, StoreLog):
+        return StoreServer(listener, log, lifeline=lifeline, grace_seconds=grace_seconds)
+    reclaimer = None
+    if not options.keep:
+        reclaimer = Reclaimer(
+            options.directory,
+            archive=options.archive,
+            segment_octets=options.segment_octets or SEGMENT_OCTETS,
+        )
+    return JournalServer(
+        listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds
+    )
 
 
 def _configure_log(level: str, form: str) -> None:
@@ -165,7 +178,10 @@ def _parser() -> argparse.ArgumentParser:
     letting_go = parser.add_mutually_exclusive_group()
     letting_go.add_argument("--archive", type=Path, help="where old segments go; default: deleted")
     letting_go.add_argument("--keep", action="store_true", help="never let a segment go")
-    parser.add_argument("--segment-octets", type=int, default=SEGMENT_OCTETS)
+    letting_go.add_argument(
+        "--messages", action="store_true", help="keep messages, and give them to workers that ask"
+    )
+    parser.add_argument("--segment-octets", type=int, default=0, help="0: the usual size")
     parser.add_argument("--rotate-seconds", type=float, default=ROTATE_SECONDS)
     parser.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS)
     parser.add_argument("--grace-seconds", type=float, default=GRACE_SECONDS)

@@ -38,7 +38,14 @@ from typing import Final
 import attrs
 import structlog
 
-from router.journal.block import OWN_WORKER, Block, BlockError, Origin, open_block
+from router.journal.block import (
+    OWN_WORKER,
+    Block,
+    BlockError,
+    BlockFlag,
+    Origin,
+    open_block,
+)
 from router.journal.log import Log
 from router.journal.protocol import REFUSED, REPLY, Health, Refusal, is_hello
 from router.journal.reclaimer import Reclaimer
@@ -175,6 +182,7 @@ class JournalServer:
         for connection in list(self._connections.values()):
             if connection.stage is Stage.SERVING:
                 self._report(connection)
+                self._answer(connection)
         self._reclaim()
 
     def _timeout(self) -> float | None:
@@ -275,9 +283,15 @@ class JournalServer:
         blocks: list[Block] = []
         expected = self._journal.appended.get(connection.origin, 1)
         while (block := _next_block(view, position)) is not None:
-            position += block.octets
+            start, position = position, position + block.octets
             if connection.stage is not Stage.SERVING:
                 raise RefusalError(Refusal.NO_HELLO)
+            if block.flags & BlockFlag.ASKS:
+                if blocks:
+                    self._journal.append(octets[accepted_from:start], blocks)
+                self._asked(connection, block)
+                accepted_from, blocks = position, []
+                continue
             if block.origin != connection.origin or is_hello(block) or not block.row_count:
                 raise RefusalError(Refusal.BROKEN_BLOCK)
             if block.last_sequence < expected and not blocks:
@@ -290,6 +304,18 @@ class JournalServer:
         if blocks:
             self._journal.append(octets[accepted_from:position], blocks)
         connection.partial = octets[position:]
+
+    def _asked(self, connection: Connection, block: Block) -> None:
+        """Handles what a worker asks of a message store, which a journal is not.
+
+        Raises:
+            RefusalError: it is not answered here.
+        """
+        raise RefusalError(Refusal.BROKEN_BLOCK)
+
+    def _answers(self, connection: Connection) -> bytes:
+        """Returns what else to send to a worker that has taken everything so far."""
+        return b""
 
     def _greet(self, connection: Connection, hello: Block) -> None:
         if not is_hello(hello):
@@ -365,6 +391,13 @@ class JournalServer:
         if news != connection.reported and not connection.unsent and not connection.is_deaf:
             connection.reported = news
             self._send(connection, REPLY.pack(*news))
+
+    def _answer(self, connection: Connection) -> None:
+        while not (connection.unsent or connection.is_deaf):
+            octets = self._answers(connection)
+            if not octets:
+                return
+            self._send(connection, octets)
 
     def _send(self, connection: Connection, octets: bytes) -> None:
         was_unsent = bool(connection.unsent)

@@ -125,6 +125,11 @@ class AskWriter(RecordWriter):
         super().__init__(worker=OWN_WORKER, incarnation=0)
         self._flags = int(flag)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written since it was taken."""
+        return not (self._rows_octets or self._sealed)
+
     def take_octets(self) -> bytes:
         """Returns all that was written, as it is sent."""
         return b"".join(block.octets for block in self.take_blocks())

@@ -95,6 +95,7 @@ class MessageStore:
         self._taken: dict[Place, Claim] = {}
         self._stirred: set[QueueKey] = set()
         self._is_counting = False
+        self._may_remove = True
 
     # The log's side
 
@@ -126,6 +127,7 @@ class MessageStore:
         if self._open is None or self._open.segment != segment:
             self._open = SegmentIndex(segment)
             self._keep_index(self._open)
+            self._may_remove = True
         holdings = self.holdings
         known = holdings.segment(segment)
         blocks, self._appended = self._appended, []
@@ -135,10 +137,13 @@ class MessageStore:
                     self._landed(row)
                 else:
                     self._taken.pop(row.place, None)
-                    holdings.forwarded(row)
+                    self._may_remove |= holdings.forwarded(row) and self._is_done(row)
                     self._stirred.add(row.queue)
             offset += block.octets
         known.end = offset
+
+    def _is_done(self, claim: Claim) -> bool:
+        return self.holdings.segments[segment_of(claim.place)].is_done
 
     def _landed(self, row: StoredRow) -> None:
         entry, holdings = row.entry, self.holdings
@@ -303,6 +308,8 @@ class MessageStore:
         Raises:
             OSError: the disk failed; they are removed another time.
         """
+        if not self._may_remove:
+            return 0
         numbers = self.removable()
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
@@ -311,6 +318,7 @@ class MessageStore:
             self._indexes.pop(number, None)
             if number in self._leftovers:
                 self._leftovers.remove(number)
+        self._may_remove = False
         return len(numbers)
 
     # Entries

@@ -1,0 +1,89 @@
+"""The worker's half of a message store: the journal's client, which also asks and is answered.
+
+Records and asks go out over one socket, replies and answers come back over it. Records are kept
+until they are durable and handed in again over the next connection; asks are not: when the
+connection is lost the store gives everything that was read and is not gone to the next one that
+asks, so whoever reads asks again, and knows what it has by the messages' places.
+"""
+
+from collections import deque
+
+from router.errors import RouterError
+from router.journal.block import MAGIC, BlockError, BlockFlag, open_block
+from router.journal.client import (
+    BUDGET_OCTETS,
+    ClientState,
+    JournalClient,
+    JournalReplyError,
+)
+from router.journal.protocol import REPLY
+from router.journal.store.asks import Answer, AnswerReader, Ask, AskWriter
+from router.journal.store.records import StoreWriter
+
+
+class StoreClient(JournalClient):
+    """Sends records and asks of one worker, and reads the answers.
+
+    Attributes:
+        records: appends records; each of its methods returns a sequence number.
+        answers: what was answered and nobody has taken out yet, oldest first.
+    """
+
+    records: StoreWriter
+
+    def __init__(
+        self, *, router: str, worker: int, incarnation: int, budget_octets: int = BUDGET_OCTETS
+    ) -> None:
+        """Begins without a connection; see ``JournalClient``."""
+        super().__init__(
+            router=router, worker=worker, incarnation=incarnation, budget_octets=budget_octets
+        )
+        self.records = StoreWriter(worker=worker, incarnation=incarnation)
+        self.answers: deque[Answer] = deque()
+        self._asks = AskWriter(BlockFlag.ASKS)
+        self._reader = AnswerReader()
+
+    def ask(self, ask: Ask) -> None:
+        """Asks over this connection, as soon as it is open."""
+        self._asks.ask(ask)
+
+    def connection_lost(self) -> None:
+        """Handles the loss of the socket; asks and half an answer are forgotten."""
+        super().connection_lost()
+        self._asks = AskWriter(BlockFlag.ASKS)
+        self._reader = AnswerReader()
+
+    def data_to_send(self) -> memoryview:
+        """Returns the next octets for the socket; see ``JournalClient.data_to_send``."""
+        if self.state is ClientState.OPEN and not (self._outgoing or self._asks.is_empty):
+            self._outgoing = memoryview(self._asks.take_octets())
+        return super().data_to_send()
+
+    def receive_data(self, octets: bytes | memoryview) -> int:
+        """Handles octets from the store; ``answers`` has what it answered.
+
+        Raises:
+            JournalReplyError: they are neither valid replies nor valid answers.
+        """
+        incoming = self._incoming + octets
+        self._incoming = b""
+        view, at = memoryview(incoming), 0
+        while at < len(view):
+            if view[at] != MAGIC[0]:
+                if len(view) - at < REPLY.size:
+                    break
+                super().receive_data(view[at : at + REPLY.size])
+                at += REPLY.size
+                continue
+            try:
+                block = open_block(view, at)
+                self.answers += self._reader.answers_of(block)
+            except BlockError as error:
+                if error.is_short:
+                    break
+                raise JournalReplyError(str(error)) from error
+            except RouterError as error:
+                raise JournalReplyError(str(error)) from error
+            at += block.octets
+        self._incoming = bytes(view[at:])
+        return self.durable_sequence
