@@ -54,10 +54,15 @@ class StoreClient(JournalClient):
         self._reader = AnswerReader()
 
     def data_to_send(self) -> memoryview:
-        """Returns the next octets for the socket; see ``JournalClient.data_to_send``."""
-        if self.state is ClientState.OPEN and not (self._outgoing or self._asks.is_empty):
-            self._outgoing = memoryview(self._asks.take_octets())
-        return super().data_to_send()
+        """Returns the next octets for the socket; see ``JournalClient.data_to_send``.
+
+        Records go first: over a new connection the store must hear what is gone before it is asked
+        for messages.
+        """
+        octets = super().data_to_send()
+        if self.state is ClientState.OPEN and not (octets or self._asks.is_empty):
+            self._outgoing = octets = memoryview(self._asks.take_octets())
+        return octets
 
     def receive_data(self, octets: bytes | memoryview) -> int:
         """Handles octets from the store; ``answers`` has what it answered.

@@ -35,7 +35,7 @@ import attrs
 
 from router.journal.block import Block, BlockError
 from router.journal.disk import Disk
-from router.journal.record import RecordError
+from router.journal.record import RecordError, RecordKind
 from router.journal.segment import SegmentScan, segment_name
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import Entry, SegmentIndex, StoredRow, rows_of
@@ -155,8 +155,13 @@ class MessageStore:
         self._stirred.add(queue.key)
 
     def appended(self, blocks: list[Block]) -> None:
-        """Records that the log got blocks; the next commit makes them durable, in this order."""
+        """Records that the log got blocks; the next commit makes them durable, in this order.
+
+        What they say to be gone is not read any more, however long the commit takes.
+        """
         self._appended += blocks
+        for claim in _claims_in(blocks):
+            self._taken[claim.place] = claim
 
     # The reader's side
 
@@ -265,12 +270,7 @@ class MessageStore:
 
     def _going(self) -> set[Place]:
         """Returns the messages that are gone with the next commit."""
-        return {
-            row.place
-            for block in self._appended
-            for row in rows_of(0, 0, block)
-            if isinstance(row, Claim)
-        }
+        return {claim.place for claim in _claims_in(self._appended)}
 
     def claims(self, route: RouteKey) -> Iterator[Claim]:
         """Yields what a route has stored, oldest first, for somebody who wants to drop it."""
@@ -459,3 +459,11 @@ class MessageStore:
                 if queue is not None and not self._is_gone(entry):
                     holdings.count(queue, entry.place, entry.octets)
         self._is_counting = False
+
+
+def _claims_in(blocks: list[Block]) -> Iterator[Claim]:
+    """Yields the messages that blocks say to be gone."""
+    for block in blocks:
+        for row in block.unpacked_rows():
+            if row[0] == RecordKind.FORWARDED:
+                yield Claim(Place(row[8]), QueueKey(row[9]), row[10])

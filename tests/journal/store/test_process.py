@@ -131,6 +131,23 @@ def test_asks_are_answered_between_records(journal: JournalUnderTest) -> None:
     assert numbers(worker.read(2)) == [0, 1]
 
 
+def test_a_new_process_hears_what_is_gone_before_it_is_asked_for_messages(
+    journal: JournalUnderTest,
+) -> None:
+    journal.start(*OPTIONS)
+    worker = Storer(journal)
+    worker.open()
+    worker.put(0, 4)
+    worker.make_durable()
+    messages = worker.read(2)
+    journal.kill()
+    worker.lose()
+    worker.client.records.forwarded(START_NS, claims(messages), ACCEPTED)
+    journal.start(*OPTIONS)
+    worker.open()
+    assert numbers(worker.read(2)) == [2, 3]
+
+
 def test_a_journal_answers_no_asks(journal: JournalUnderTest) -> None:
     journal.start()
     worker = Storer(journal)

@@ -114,6 +114,19 @@ def test_a_lost_reader_gives_everything_back_but_what_it_said_to_be_gone() -> No
     assert custodian.store.taken == 8
 
 
+def test_what_was_handed_in_as_gone_is_not_read_while_the_disk_does_not_take_that() -> None:
+    disk = FakeDisk()
+    first = opened(disk)
+    for number in range(4):
+        first.put(number)
+    first.commit()
+    messages = first.read(2)
+    second = reopened(disk)
+    second.forward(claims(messages))
+    second.append()
+    assert numbers(second.read()) == [2, 3]
+
+
 def test_a_long_message_stays_whole_however_its_records_arrive() -> None:
     """OneSegment."""
     disk = FakeDisk()
