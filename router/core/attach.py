@@ -26,6 +26,7 @@ from router.core.reach import Reach, introduction, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
 from router.core.state import State
+from router.core.stored import find_stored, is_store
 from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
 from router.links.attaches import AttachNumber, is_late, read_number
@@ -276,7 +277,9 @@ class Attacher:
             return None
         place = None
         if asked.dynamic or asked.address is not None:
-            if is_sibling(connection) and DEAD_LETTERS in event.properties:
+            if is_store(connection):
+                found = self._enter_stored(asked.address, is_dead=DEAD_LETTERS in event.properties)
+            elif is_sibling(connection) and DEAD_LETTERS in event.properties:
                 found = self._enter_dead_letters(asked.address)
             else:
                 found = self.enter(connection, asked.address, Operation.SEND, dynamic=asked.dynamic)
@@ -316,6 +319,7 @@ class Attacher:
         if older is not None:
             link.unconfirmed = Unconfirmed(older=older)
         meet(link, connection, event.properties)
+        link.is_delayed = is_store(connection)
         self._registry.attach(connection, link)
         if place is not None:
             node = self._registry.node(place.key, place.route, place.match)
@@ -616,6 +620,15 @@ class Attacher:
         place = None if match is None else find_dead_letters(match)
         if place is None:
             return Condition(NOT_FOUND, f"no dead letters of the address '{address}'")
+        key, route = place
+        return Place(key, route, match)
+
+    def _enter_stored(self, address: str | None, *, is_dead: bool) -> Place | Condition:
+        """Finds the node for what the message store sends."""
+        match = None if address is None else self._registry.table.lookup(address)
+        place = None if match is None else find_stored(match, is_dead=is_dead)
+        if place is None:
+            return Condition(NOT_FOUND, f"nothing stored can be sent to '{address}'")
         key, route = place
         return Place(key, route, match)
 

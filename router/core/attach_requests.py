@@ -7,6 +7,7 @@ from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
 from router.core.settings import ContainerTerms, container_of
 from router.core.state import State
+from router.core.stored import STORED, is_store
 from router.core.uplink import Uplink
 from router.links.attaches import AttachNumber, properties_of
 from router.links.link import Connection, OutgoingLink
@@ -47,6 +48,9 @@ class AttachRequests:
         ours = introduction(uplink.node.stop, connection)
         if ours:
             command = attrs.evolve(command, properties={**command.properties, **ours})
+        if is_store(connection):
+            name = uplink.node.route.name
+            return attrs.evolve(command, properties={**command.properties, STORED: name})
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}

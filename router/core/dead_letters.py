@@ -37,6 +37,7 @@ def find_dead_letters(match: Match) -> tuple[NodeKey, Route] | None:
         to=(Endpoint(endpoint.container, address),),
         distribution=Distribution.BALANCED,
         unroutable=Unroutable.HOLD,
+        store=None,
         dead_letter=None,
         ttl_seconds=None,
     )

@@ -36,6 +36,8 @@ class Forms:
         else:
             tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
         sends_count = pairing.attempts or pairing.parts is not None  # see OutgoingDelivery
+        if pairing.incoming.is_delayed and delivery.delivery_count:
+            sends_count = True
         count = delivery.delivery_count + pairing.attempts if sends_count else None
         outgoing = OutgoingDelivery(
             number,
@@ -53,8 +55,12 @@ class Forms:
             outgoing.address = link.names.find(delivery.address)
         if link.is_traced:
             outgoing.hops = self._hops(link, pairing)
-        if link.is_router:
+        if link.is_router or link.keeps:
             outgoing.key = delivery.key
+        if link.keeps:
+            outgoing.delivery_count = delivery.delivery_count + pairing.attempts
+            if outgoing.ttl_milliseconds is None:
+                outgoing.ttl_milliseconds = delivery.ttl_milliseconds
         return outgoing
 
     def _hops(self, link: OutgoingLink, pairing: Pairing) -> tuple[Stop, ...] | None:
@@ -74,7 +80,8 @@ class Forms:
         if at is None:
             return None
         left = max(1, round((at - self._turn.now) * 1000))
-        return None if left == pairing.delivery.ttl_milliseconds else left
+        is_written = left == pairing.delivery.ttl_milliseconds and not pairing.incoming.is_delayed
+        return None if is_written else left
 
 
 def expires_at(node: Node, pairing: Pairing) -> float | None:

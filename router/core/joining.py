@@ -9,6 +9,7 @@ from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.settings import container_of
 from router.core.state import State
+from router.core.stored import is_store
 from router.core.uplink import Uplink
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.model.events import LinkAttached
@@ -98,6 +99,7 @@ class Joiner:
             max_message_octets=event.max_message_octets,
             names=uplink.names,
         )
+        link.keeps = is_store(connection)
         meet(link, connection, event.properties)
         if is_sibling(connection):
             self._reach.weigh(link, node.key.address)

@@ -27,6 +27,7 @@ class Direction(enum.Enum):
     MEETING = "meeting"  # senders and receivers meet here; bridges and auto-links too
     TOWARDS = "towards"  # from local senders to containers
     PULL = "pull"  # from containers to local receivers
+    STORED = "stored"  # from the message store to containers
 
 
 @attrs.frozen
@@ -253,6 +254,8 @@ class Node:
         link.is_unrestricted = not (
             link.settles_on_send
             or link.names is not None
+            or link.keeps
+            or self.key.direction is Direction.STORED
             or link.is_traced
             or (link.is_router and self.is_recorded)
             or route.ttl_seconds is not None

@@ -108,5 +108,7 @@ class Reloader:
 
 def _suits(node: Node, route: Route) -> bool:
     """Returns whether a route works the way round that a node does."""
+    if node.key.direction is Direction.STORED:
+        return bool(route.to)
     is_one_way = bool(route.to) and not route.is_bridge
     return is_one_way is (node.key.direction is not Direction.MEETING)

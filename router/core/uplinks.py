@@ -17,6 +17,7 @@ from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_
 from router.core.reach import Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
 from router.core.state import State
+from router.core.stored import targets_of
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
@@ -288,6 +289,8 @@ class Uplinks:
         arrow = ">" if role is Role.SENDER else "<"
         if is_dead_letters:
             arrow = "!>"  # dead letters and messages may lead to the same address
+        elif node.key.direction is Direction.STORED:
+            arrow = "$>"  # so may what is stored, after a reload
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
         owner = f"{settings.router_id}/{settings.worker}" if is_to_sibling else settings.router_id
@@ -670,8 +673,8 @@ def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]
     """
     route = node.route
     match node.key.direction:
-        case Direction.TOWARDS:
-            return [(endpoint, Role.SENDER) for endpoint in route.to]
+        case Direction.TOWARDS | Direction.STORED:
+            return [(endpoint, Role.SENDER) for endpoint in targets_of(node)]
         case Direction.PULL:
             return [(endpoint, Role.RECEIVER) for endpoint in route.to]
         case Direction.MEETING:
@@ -680,4 +683,4 @@ def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]
                 sources = [(route.from_, Role.RECEIVER)]
             if is_scattered:
                 return sources
-            return sources + [(endpoint, Role.SENDER) for endpoint in route.to]
+            return sources + [(endpoint, Role.SENDER) for endpoint in targets_of(node)]

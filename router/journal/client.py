@@ -24,6 +24,7 @@ credit. Records of deliveries that were already received are always accepted.
 
 import enum
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from router.errors import MisuseError, RouterError
@@ -99,6 +100,13 @@ class JournalClient:
     def waiting_octets(self) -> int:
         """Octets that are not durable yet, with headers."""
         return self._kept_octets + self.records.open_octets
+
+    @property
+    def unsent_octets(self) -> int:
+        """Octets that are to be sent over the present connection."""
+        blocks = islice(self._kept, self._sent_blocks, None)
+        unsent = sum(len(block.octets) for block in blocks) + self.records.open_octets
+        return len(self._outgoing) + unsent
 
     @property
     def is_over_budget(self) -> bool:

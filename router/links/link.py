@@ -207,6 +207,8 @@ class IncomingLink:
         scatters: each delivery goes to its own address, although the link has one.
         is_pulled: we attached it, to the container that its route names as ``from``, and that is no
             router; this stays true when the container is away, or when the route changes.
+        is_delayed: its deliveries have waited before they came, and perhaps failed: the header must
+            be rewritten.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         is_ours: we attached it, as an uplink.
         session: names the session that it is attached on; None: numbers end with attachments.
@@ -258,6 +260,7 @@ class IncomingLink:
     is_ours: bool = False
     scatters: bool = False
     is_pulled: bool = False
+    is_delayed: bool = attrs.field(default=False, init=False)
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
@@ -350,6 +353,7 @@ class OutgoingLink:
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
         is_recorded: deliveries sent on it are recorded, if there is a journal.
+        keeps: it leads to the message store, which must know all about a delivery.
         is_unrestricted: deliveries need no checks before they are sent on it.
         max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unconfirmed: as with ``IncomingLink``.
@@ -397,6 +401,7 @@ class OutgoingLink:
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)
     is_recorded: bool = attrs.field(default=False, init=False)
+    keeps: bool = attrs.field(default=False, init=False)
     is_unrestricted: bool = attrs.field(default=True, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)

@@ -48,6 +48,32 @@ class Unroutable(enum.StrEnum):
     """Its outcome is ``accepted``: it is dropped, and counted."""
 
 
+class WhenFull(enum.StrEnum):
+    """What happens when as much is stored for a route as may be."""
+
+    REFUSE = "refuse"
+    """Its senders get no credit and wait."""
+    DROP_OLDEST = "drop-oldest"
+    """Its oldest messages go to its dead letters."""
+
+
+@attrs.frozen(kw_only=True)
+class Storing:
+    """Messages of a route are stored on disk, accepted, and forwarded from there.
+
+    Attributes:
+        octets: most octets that are stored; None: as much as there is room for.
+        messages: most messages that are stored; None: any number.
+        age_seconds: older ones go to the dead letters; None: none is too old.
+        full: what happens at ``octets`` or ``messages``.
+    """
+
+    octets: int | None = None
+    messages: int | None = None
+    age_seconds: float | None = None
+    full: WhenFull = WhenFull.REFUSE
+
+
 @attrs.frozen
 class Position:
     """A place in a configuration file; lines and columns count from 1."""
@@ -175,7 +201,8 @@ class Route:
             routes always are.
         archive: payloads are kept in the journal for the pipeline to read.
         ttl_seconds: longest life of a message, whatever its own ttl says; None: its own ttl only.
-        dead_letter: given exactly if ``unroutable`` is DEAD_LETTER.
+        store: its messages are stored before they are forwarded; None: they are not.
+        dead_letter: given exactly if ``unroutable`` is DEAD_LETTER or ``store`` is given.
         stall_seconds: deliveries waiting that long without any progress are reported.
         link_credit: largest credit on the route's links; None: that of the limits.
         is_unavailable: its addresses do not exist here, whatever less specific route they match.
@@ -197,6 +224,7 @@ class Route:
     archive: bool = False
     ttl_seconds: float | None = None
     unroutable: Unroutable = Unroutable.RELEASE
+    store: Storing | None = None
     dead_letter: Endpoint | None = None
     stall_seconds: float = 60.0
     link_credit: int | None = None
@@ -222,8 +250,11 @@ class Route:
     def vacant(self) -> Unroutable:
         """What becomes of deliveries while nobody receives.
 
-        A target that is away has not refused anything: only what a target refuses is dropped.
+        A target that is away has not refused anything: only what a target refuses is dropped. What
+        is stored waits for it.
         """
+        if self.store is not None:
+            return Unroutable.RELEASE
         drops = self.unroutable is Unroutable.DROP
         return Unroutable.RELEASE if drops and self.to else self.unroutable
 

@@ -10,12 +10,15 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     FLOW      route     0           messages         address: read so many more of it;
                                                      flag OVERDUE: of what is overdue, any address
     BACK      place     queue       octets           a message that was taken is given back
+    SURVEY    0         0           0                asks for a ROUTE of every route with messages
 
     answer
     QUEUE     route     queue       messages         address; outcome: priority; it has so many
-    ROUTE     route     octets      messages         flag HELD: it is full, senders wait
+    ROUTE     route     octets      messages         flag HELD: it is full, senders wait; time: when
+                                                     the oldest message came; 0: not told
     MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
                                                      queue, octets, u64 each; CLOUDED, OVERDUE
+    SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
     PART      source    0           0                the next part of a MESSAGE that said MORE
 """
 
@@ -45,6 +48,8 @@ class AskKind(enum.IntEnum):
     QUEUE = 67
     ROUTE = 68
     MESSAGE = 69
+    SWEPT = 70
+    SURVEY = 71
 
 
 _CLAIM: Final = struct.Struct("<QQQ")
@@ -83,7 +88,12 @@ class Back:
     claim: Claim
 
 
-Ask = Bound | Flow | Back
+@attrs.frozen
+class Survey:
+    """The worker wants to know what every route holds."""
+
+
+Ask = Bound | Flow | Back | Survey
 
 
 @attrs.frozen
@@ -98,20 +108,30 @@ class QueueNews:
 
 @attrs.frozen
 class RouteNews:
-    """What a route holds, and whether that is as much as it may."""
+    """What a route holds, and whether that is as much as it may.
+
+    Attributes:
+        oldest_ns: when its oldest message came; 0: it has none, or nobody asked.
+    """
 
     route: RouteKey
     messages: int
     octets: int
     is_full: bool
+    oldest_ns: int = 0
 
 
 @attrs.frozen
 class MessageRead:
-    """A message that was asked for."""
+    """A message that was asked for.
+
+    Attributes:
+        is_swept: it answers a ``Flow`` for what is overdue.
+    """
 
     route: RouteKey
     message: StoredMessage
+    is_swept: bool = False
 
 
 Answer = QueueNews | RouteNews | MessageRead
@@ -156,23 +176,26 @@ class AskWriter(RecordWriter):
                     outgoing=LinkKey(claim.queue),
                     message_octets=claim.octets,
                 )
+            case Survey():
+                self.append(AskKind.SURVEY, 0)
 
     def answer(self, answer: Answer) -> None:
         """Writes an answer."""
         match answer:
             case QueueNews(route, address, priority, messages):
                 self._named(AskKind.QUEUE, route, priority, messages, address)
-            case RouteNews(route, messages, octets, is_full):
+            case RouteNews(route, messages, octets, is_full, oldest_ns):
                 self.append(
                     AskKind.ROUTE,
-                    0,
+                    oldest_ns,
                     incoming=LinkKey(route),
                     outgoing=LinkKey(octets),
                     flags=RecordFlag.HELD if is_full else 0,
                     message_octets=messages,
                 )
-            case MessageRead(route, message):
-                self._read(route, message)
+            case MessageRead(route, message, is_swept):
+                kind = AskKind.SWEPT if is_swept else AskKind.MESSAGE
+                self._read(kind, route, message)
 
     def _named(
         self,
@@ -194,11 +217,11 @@ class AskWriter(RecordWriter):
             body=address,
         )
 
-    def _read(self, route: RouteKey, message: StoredMessage) -> None:
+    def _read(self, kind: AskKind, route: RouteKey, message: StoredMessage) -> None:
         flags = RecordFlag.CLOUDED if message.is_clouded else 0
         ttl = message.ttl_milliseconds
         self._message(
-            AskKind.MESSAGE,
+            kind,
             message.time_ns,
             message.key,
             message.incoming,
@@ -234,6 +257,8 @@ def asks_of(block: Block) -> Iterator[Ask]:
                 yield Flow(RouteKey(row[8]), address, row[10])
             case AskKind.BACK:
                 yield Back(Claim(Place(row[8]), QueueKey(row[9]), row[10]))
+            case AskKind.SURVEY:
+                yield Survey()
 
 
 class AnswerReader:
@@ -253,8 +278,8 @@ class AnswerReader:
                     yield QueueNews(RouteKey(row[8]), body, row[1], row[10])
                 case AskKind.ROUTE:
                     is_full = bool(row[4] & RecordFlag.HELD)
-                    yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full)
-                case AskKind.MESSAGE:
+                    yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6])
+                case AskKind.MESSAGE | AskKind.SWEPT:
                     self._row, self._strings, self._pieces = row, (tag, address), [body]
                 case RecordKind.PART:
                     self._pieces.append(body)
@@ -284,4 +309,4 @@ class AnswerReader:
             is_overdue=bool(row[4] & RecordFlag.OVERDUE),
             is_clouded=bool(row[4] & RecordFlag.CLOUDED),
         )
-        return MessageRead(RouteKey(row[9]), message)
+        return MessageRead(RouteKey(row[9]), message, row[0] == AskKind.SWEPT)

@@ -32,6 +32,7 @@ from router.journal.store.asks import (
     MessageRead,
     QueueNews,
     RouteNews,
+    Survey,
     asks_of,
 )
 from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
@@ -57,6 +58,7 @@ class Reader:
         announced: queues of which it knows that they have messages: route, address and priority.
         waiting: addresses with credit that may have messages, a set in the order of asking.
         bounded: routes of which it wants to know whether they are full, and what it was told.
+        is_surveying: it wants to know what all routes hold.
     """
 
     origin: Origin
@@ -65,6 +67,7 @@ class Reader:
     announced: dict[QueueKey, tuple[RouteKey, bytes, int]] = attrs.field(factory=dict)
     waiting: dict[_Name, None] = attrs.field(factory=dict)
     bounded: dict[RouteKey, bool | None] = attrs.field(factory=dict)
+    is_surveying: bool = False
 
 
 class Desk:
@@ -101,6 +104,8 @@ class Desk:
                         reader.waiting[name] = None
                 case Back(claim):
                     self._store.give_back(claim)
+                case Survey():
+                    reader.is_surveying = True
 
     def lost(self, origin: Origin) -> None:
         """Records that a worker's connection is gone."""
@@ -119,6 +124,8 @@ class Desk:
         writer = AskWriter(BlockFlag.OWN)
         self._tell_routes(reader, writer)
         self._tell_queues(reader, writer)
+        if reader.is_surveying:
+            self._survey(reader, writer)
         if now_ns >= self._retry_ns:
             self._retry_ns = 0
             try:
@@ -185,6 +192,15 @@ class Desk:
                 reader.bounded[key] = route.is_full
                 writer.answer(RouteNews(key, route.messages, route.octets, route.is_full))
 
+    def _survey(self, reader: Reader, writer: AskWriter) -> None:
+        """Tells what every route with messages, or with bounds, holds."""
+        reader.is_surveying = False
+        for key, route in self._store.holdings.routes.items():
+            if route.messages or key in reader.bounded:
+                oldest_ns = self._store.oldest_ns(key) if route.messages else None
+                news = RouteNews(key, route.messages, route.octets, route.is_full, oldest_ns or 0)
+                writer.answer(news)
+
     def _tell_queues(self, reader: Reader, writer: AskWriter) -> None:
         for key in self._news.pop(reader.origin, {}):
             queue = self._store.holdings.queues.get(key)
@@ -206,7 +222,7 @@ class Desk:
             if count and self._reader_of.get(route) is reader:
                 messages = self._store.read_overdue(route, min(count, _RUN), now_ns)
                 reader.overdue[route] -= len(messages)
-                octets += _answer_all(writer, route, messages)
+                octets += _answer_all(writer, route, messages, is_swept=True)
         while reader.waiting and octets < OUTPUT_OCTETS:
             name = next(iter(reader.waiting))
             messages = self._next_run(reader, name, now_ns)
@@ -246,8 +262,10 @@ def _run_of(queue: StoredQueue) -> int:
     return max(1, min(_RUN, OUTPUT_OCTETS * queue.messages // queue.octets))
 
 
-def _answer_all(writer: AskWriter, route: RouteKey, messages: list[StoredMessage]) -> int:
+def _answer_all(
+    writer: AskWriter, route: RouteKey, messages: list[StoredMessage], *, is_swept: bool = False
+) -> int:
     """Answers with messages, and returns their octets."""
     for message in messages:
-        writer.answer(MessageRead(route, message))
+        writer.answer(MessageRead(route, message, is_swept))
     return sum(message.claim.octets for message in messages)

@@ -1,0 +1,56 @@
+"""Stored routes: their messages go to the message store, and come from there to their targets.
+
+The store is a container to the core. Its connection (``net.store``) has links like any other::
+
+    senders ──▶ Node TOWARDS, or MEETING of a bridge ──uplink──▶ store: durable, accepted
+    store   ──▶ Node STORED ──uplinks──▶ the targets that the route names in ``to``
+    store   ──▶ the node of the route's dead letters (``dead_letters``)
+
+So credit, settlement and recovery work as they do everywhere. The store attaches links to the two
+lower nodes by the address of its messages, whether or not their route stores messages still: what
+is stored is forwarded. It tells by a property of its attach which of the two it means.
+"""
+
+from typing import Final
+
+from router.core.dead_letters import find_dead_letters
+from router.core.node import Direction, Node, NodeKey
+from router.links.link import Connection
+from router.routes.route import Endpoint, Route
+from router.routes.table import Match
+
+STORE: Final = "$store"
+"""Name of the message store among the containers; no configured one can have it."""
+
+STORED: Final = "router:stored"
+"""Property of the attach of an uplink to the store: the name of the route whose messages it has."""
+
+
+def is_store(connection: Connection | None) -> bool:
+    """Returns whether a connection leads to the message store."""
+    return connection is not None and connection.configured == STORE
+
+
+def find_stored(match: Match, *, is_dead: bool) -> tuple[NodeKey, Route] | None:
+    """Returns the node for messages that the store sends.
+
+    Args:
+        match: the route of their address.
+        is_dead: they are dead letters.
+
+    Returns:
+        None: the route has no such place.
+    """
+    if is_dead:
+        return find_dead_letters(match)
+    if not match.route.to:
+        return None
+    return NodeKey(match.address, Direction.STORED), match.route
+
+
+def targets_of(node: Node) -> tuple[Endpoint, ...]:
+    """Returns where the messages that a node is sent go next."""
+    route = node.route
+    if route.store is None or node.key.direction is Direction.STORED:
+        return route.to
+    return (Endpoint(STORE),)

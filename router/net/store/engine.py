@@ -1,0 +1,266 @@
+"""The engine of a connection to the message store's process.
+
+To the core it is a container that takes messages of stored routes (``shelves``) and sends them on
+(``inlets``); over the socket it is the client of the store's log. A connection that is lost takes
+with it what had not been said to be durable: messages on their way to the disk are sent to the next
+connection again, and may then be stored twice; what had been forwarded is said again over the next
+connection, so it is not read again.
+
+    state      the client's                        the core sees
+    GREETING   has said HELLO                      nothing
+    OPEN       was let in                          an open connection
+    CLOSED     refused, or ended by either side    the end
+
+Events that a command causes are returned by the next call that returns events; ``deadline`` lies in
+the past as long as any is pending.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
+
+from router.journal.client import ClientState, JournalReplyError
+from router.journal.store.asks import Bound, Flow, MessageRead, QueueNews, RouteNews, Survey
+from router.journal.store.client import StoreClient
+from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
+from router.model.capabilities import Capabilities, Protocol
+from router.model.commands import (
+    AttachLink,
+    CloseConnection,
+    Command,
+    DetachLink,
+    GrantCredit,
+    RefuseLink,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import INTERNAL_ERROR, Condition
+from router.model.events import ConnectionClosed, ConnectionOpened, Event
+from router.model.identity import ContainerId, LinkId
+from router.model.outcome import is_outcome
+from router.net.store.inlets import OVERDUE_WINDOW, Inlets
+from router.net.store.shelves import Shelves
+from router.wire.carrier import Carried
+
+SURVEY_SECONDS: Final = 2.0
+"""How old what is known of the routes' depth becomes."""
+
+_LONG_AGO: Final = 0.0
+
+CAPABILITIES: Final = Capabilities(protocol=Protocol.AMQP_1_0, drains=True)
+"""Of the store: it takes whole messages of any protocol as they came."""
+
+
+class StoreEngine:
+    """One connection to the message store.
+
+    Attributes:
+        held: what the store has said last of each route that holds messages or is bounded.
+        shelves: the links on which it takes messages.
+        inlets: the links on which it sends them.
+    """
+
+    carried: Carried | None = None
+    input_waits = False
+    waiting_octets = 0
+
+    def __init__(
+        self,
+        client: StoreClient,
+        *,
+        link_ids: Iterator[LinkId],
+        clock_ns: Callable[[], int],
+        stored_property: str,
+        dead_property: str,
+        going: Collection[tuple[Claim, int]] = (),
+    ) -> None:
+        """Begins before the HELLO is sent.
+
+        Args:
+            client: without a connection yet.
+            link_ids: shared with the worker's other engines.
+            clock_ns: nanoseconds since 1970.
+            stored_property: property of the core's attaches, the name of a route.
+            dead_property: property of an attach that brings dead letters.
+            going: what an earlier connection has forwarded, and not heard to be durable.
+        """
+        self.held: dict[RouteKey, RouteNews] = {}
+        self.finished = False
+        self._client = client
+        self._events: list[Event] = []
+        self._now = 0.0
+        self._survey_at: float | None = None
+        self._stored_property = stored_property
+        self._bounds: dict[RouteKey, Bounds] = {}
+        self._others: Collection[RouteKey] = ()
+        self._read: set[RouteKey] = set()
+        self.shelves = Shelves(client, self._events.append, clock_ns)
+        self.inlets = Inlets(
+            client,
+            self._events.append,
+            clock_ns,
+            link_ids,
+            lambda is_dead: {dead_property: True} if is_dead else {},
+        )
+        client.connection_made()
+        for claim, outcome in going:
+            self.inlets.forward(claim, outcome)
+
+    @property
+    def going(self) -> list[tuple[Claim, int]]:
+        """What was forwarded, and is not known to be durable, with its outcomes."""
+        return [(claim, outcome) for _, claim, outcome in self.inlets.going]
+
+    @property
+    def incarnation(self) -> int:
+        """Of the client, which moves on if the clock was set back."""
+        return self._client.records.incarnation
+
+    def follow(self, bounds: Mapping[RouteKey, Bounds], others: Collection[RouteKey]) -> None:
+        """Serves other routes from now on.
+
+        Args:
+            bounds: of the routes that store messages.
+            others: routes that store none, and whose messages are forwarded if there are any.
+        """
+        dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
+        changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
+        self._bounds, self._others = dict(bounds), others
+        self.shelves.bounds = self._bounds
+        if self._client.state is ClientState.OPEN:
+            self._say_bounds({**dropped, **changed})
+            self._client.ask(Survey())
+
+    # The face of an engine
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` is due; None: never."""
+        if self._events or self.inlets.is_stirred:
+            return _LONG_AGO
+        due = [each for each in (self._survey_at, self.inlets.deadline()) if each is not None]
+        return min(due, default=None)
+
+    @property
+    def output_octets(self) -> int:
+        """Octets of records that are to be sent."""
+        return self._client.unsent_octets
+
+    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
+        """Handles replies and answers of the store."""
+        self._now = now
+        try:
+            durable = self._client.receive_data(octets)
+        except JournalReplyError as error:
+            return self._end(str(error))
+        if self._client.state is ClientState.REFUSED:
+            refusal = self._client.refusal
+            return self._end("" if refusal is None else refusal.name.lower())
+        if self._survey_at is None and self._client.state is ClientState.OPEN:
+            self._open(now)
+        self.shelves.durable(durable)
+        self.inlets.durable(durable)
+        while self._client.answers:
+            self._answered(self._client.answers.popleft())
+        return self._take_events(now)
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """Records that the process has ended."""
+        if self.finished:
+            return []
+        return self._end("the process of the message store has closed the connection")
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command; others than these mean nothing here."""
+        match command:
+            case SendDeliveries(link=link, deliveries=deliveries):
+                self.shelves.store(link, deliveries)
+            case UpdateDeliveries(link=link, numbers=numbers, state=state, settled=settled):
+                if self.inlets.owns(link) and (settled or is_outcome(state)):
+                    self.inlets.updated(link, numbers, state, self._now)
+            case GrantCredit(link=link):
+                if self.inlets.owns(link):
+                    self.inlets.granted(command)
+            case AttachLink(link=link, properties=properties):
+                route = properties.get(self._stored_property)
+                if self.inlets.owns(link):
+                    self.inlets.attached(link)
+                elif isinstance(route, str):
+                    self.shelves.attach(command, route)
+            case RefuseLink(link=link) | DetachLink(link=link):
+                if not self.shelves.detach(link) and self.inlets.owns(link):
+                    self.inlets.ended(link, self._now)
+            case CloseConnection():
+                self.finished = True
+            case _:
+                pass
+
+    def data_to_send(self) -> memoryview:
+        """Returns octets to send, perhaps not all; empty if there are none."""
+        return self._client.data_to_send()
+
+    def bytes_sent(self, count: int) -> None:
+        """Removes the first ``count`` octets returned by ``data_to_send``."""
+        self._client.bytes_sent(count)
+
+    def handle_deadline(self, now: float) -> list[Event]:
+        """Returns pending events, and does what is due."""
+        self._now = now
+        if self._survey_at is not None and self._survey_at <= now:
+            self._survey_at = now + SURVEY_SECONDS
+            self.held = {key: each for key, each in self.held.items() if key in self._bounds}
+            self._client.ask(Survey())
+        return self._take_events(now)
+
+    # Inside
+
+    def _take_events(self, now: float) -> list[Event]:
+        self._review(now)
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    def _review(self, now: float) -> None:
+        if not self.finished and self._survey_at is not None:
+            self.shelves.review()
+            self.inlets.review(now)
+
+    def _open(self, now: float) -> None:
+        container = ContainerId("message-store")
+        self._events.append(ConnectionOpened(container=container, capabilities=CAPABILITIES))
+        self._survey_at = now + SURVEY_SECONDS
+        self._say_bounds(self._bounds)
+        self._client.ask(Survey())
+
+    def _say_bounds(self, bounds: Mapping[RouteKey, Bounds]) -> None:
+        for route, each in bounds.items():
+            self._client.ask(Bound(route, each))
+            self._begin_reading(route)
+
+    def _begin_reading(self, route: RouteKey) -> None:
+        if route not in self._read:
+            self._read.add(route)
+            self._client.ask(Flow(route, None, OVERDUE_WINDOW))
+
+    def _answered(self, answer: object) -> None:
+        match answer:
+            case QueueNews(route=route, address=address, messages=messages):
+                self.inlets.announced(route, address, messages)
+            case MessageRead():
+                self.inlets.read(answer)
+            case RouteNews(route=route, is_full=is_full):
+                self.held[route] = answer
+                if is_full:
+                    self.shelves.full.add(route)
+                else:
+                    self.shelves.full.discard(route)
+                if route in self._others:
+                    self._begin_reading(route)
+            case _:
+                pass
+
+    def _end(self, reason: str) -> list[Event]:
+        self.finished = True
+        condition = Condition(INTERNAL_ERROR, reason)
+        events = [*self._events, ConnectionClosed(condition, by_peer=True)]
+        self._events.clear()
+        return events

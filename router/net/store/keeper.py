@@ -1,0 +1,174 @@
+"""Keeps a worker connected to the message store's process, for as long as it works.
+
+Each connection has an engine, and a client with an incarnation, of its own; what the last one had
+forwarded, and did not hear to be durable, is handed to the next.
+"""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.core.dead_letters import DEAD_LETTERS
+from router.core.stored import STORE, STORED
+from router.journal.store.client import StoreClient
+from router.journal.store.queues import Bounds, Claim, Full, RouteKey, route_key
+from router.model.identity import LinkId
+from router.net.connection import Connection
+from router.net.dataplane import DataPlane
+from router.net.journal import connect_unix
+from router.net.store.engine import StoreEngine
+from router.routes.route import Storing, WhenFull
+from router.routes.table import RoutingTable
+
+PAUSE_SECONDS: Final = 0.1
+"""Between two tries to connect; the process that listens starts within some tenths of a second."""
+
+_NANOSECONDS: Final = 1_000_000_000
+_FULL: Final[Mapping[WhenFull, Full]] = {
+    WhenFull.REFUSE: Full.REFUSE,
+    WhenFull.DROP_OLDEST: Full.DROP_OLDEST,
+}
+
+
+@attrs.frozen(kw_only=True)
+class StoredDepth:
+    """What the store holds of one route.
+
+    Attributes:
+        route: its name; None: no route of the file has these messages.
+        messages: how many.
+        octets: of their records.
+        oldest_ns: when the oldest came; 0: there is none.
+        is_full: its senders wait, or its oldest messages are dropped.
+    """
+
+    route: str | None
+    messages: int
+    octets: int
+    oldest_ns: int
+    is_full: bool
+
+
+@attrs.define(eq=False, kw_only=True)
+class StoreKeeper:
+    """A worker's connection to the message store.
+
+    Attributes:
+        router: id of the router.
+        worker: number of the worker.
+        path: of the socket.
+        plane: the data plane.
+        link_ids: shared with the worker's engines.
+        clock_ns: nanoseconds since 1970.
+    """
+
+    router: str
+    worker: int
+    path: Path
+    plane: DataPlane
+    link_ids: Iterator[LinkId]
+    clock_ns: Callable[[], int]
+    _engine: StoreEngine | None = attrs.field(default=None, init=False)
+    _connection: Connection | None = attrs.field(default=None, init=False)
+    _bounds: dict[RouteKey, Bounds] = attrs.field(factory=dict, init=False)
+    _names: dict[RouteKey, str] = attrs.field(factory=dict, init=False)
+    _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
+    _incarnation: int = attrs.field(default=0, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _is_stopped: bool = attrs.field(default=False, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self) -> None:
+        """Keeps connected until cancelled or stopped."""
+        while not self._is_stopped:
+            if self._connect():
+                await self._ended.wait()
+            await trio.sleep(PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        """Connects no more."""
+        self._is_stopped = True
+
+    def follow(self, table: RoutingTable) -> None:
+        """Serves the routes of a table from now on."""
+        self._bounds = {
+            route_key(route.name): bounds_of(route.store)
+            for route in table.routes
+            if route.store is not None
+        }
+        self._names = {route_key(route.name): route.name for route in table.routes if route.to}
+        if self._engine is not None and self._connection is not None:
+            self._engine.follow(self._bounds, self._names.keys())
+            self.plane.switchboard.touch(self._connection)
+            self.plane.flush(self.plane.clock())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store has let this worker in."""
+        return self._connection is not None and self._connection.opened_at is not None
+
+    @property
+    def depths(self) -> list[StoredDepth]:
+        """What the store has said last of each route."""
+        if self._engine is None:
+            return []
+        return [
+            StoredDepth(
+                route=self._names.get(each.route),
+                messages=each.messages,
+                octets=each.octets,
+                oldest_ns=each.oldest_ns,
+                is_full=each.is_full,
+            )
+            for each in self._engine.held.values()
+        ]
+
+    def _connect(self) -> bool:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connect_unix(sock, self.path)
+        except OSError:
+            sock.close()
+            return False
+        sock.setblocking(False)
+        self._ended = trio.Event()
+        self._incarnation = max(self._incarnation + 1, self.clock_ns())
+        client = StoreClient(router=self.router, worker=self.worker, incarnation=self._incarnation)
+        self._engine = engine = StoreEngine(
+            client,
+            link_ids=self.link_ids,
+            clock_ns=self.clock_ns,
+            stored_property=STORED,
+            dead_property=DEAD_LETTERS,
+            going=self._going,
+        )
+        engine.follow(self._bounds, self._names.keys())
+        self._connection = self.plane.add(
+            sock, engine, address="the message store", container=STORE, on_end=self._end
+        )
+        return True
+
+    def _end(self, connection: Connection) -> None:
+        assert self._engine is not None
+        self._going = self._engine.going
+        self._incarnation = max(self._incarnation, self._engine.incarnation)
+        self._engine = self._connection = None
+        if not self._is_stopped:
+            self._log.warning("store.lost", reason=connection.failure or connection.condition)
+        self._ended.set()
+
+
+def bounds_of(store: Storing) -> Bounds:
+    """Returns the bounds of a route as the store's process has them."""
+    age = store.age_seconds
+    return Bounds(
+        octets=store.octets,
+        messages=store.messages,
+        age_ns=None if age is None else int(age * _NANOSECONDS),
+        full=_FULL[store.full],
+    )

@@ -1,0 +1,234 @@
+"""For tests of the store's engine: an engine, and a log on a disk in memory behind it."""
+
+import itertools
+
+from router.core.dead_letters import DEAD_LETTERS
+from router.core.stored import STORED
+from router.journal.block import Block, BlockFlag, Origin, open_block
+from router.journal.protocol import REPLY, is_hello
+from router.journal.store.client import StoreClient
+from router.journal.store.desk import Desk
+from router.journal.store.log import StoreLog
+from router.journal.store.queues import Bounds, route_key
+from router.model.commands import AttachLink, Command, GrantCredit, SendDeliveries, UpdateDeliveries
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import (
+    CreditGranted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    Event,
+    LinkAttached,
+)
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import ACCEPTED, DeliveryState
+from router.model.terminus import Role, Source, Target
+from router.net.store.engine import StoreEngine
+from tests.support.journal import DIRECTORY, START_NS, FakeDisk
+
+ROUTE = "telemetry.#"
+KEY = route_key(ROUTE)
+SHELF = LinkId(1_000_000)
+
+
+class Shelved:
+    """An engine whose log answers when it is told to.
+
+    Attributes:
+        engine: under test.
+        disk: of the log.
+        events: that the core was given.
+        seconds: the clock of the engine.
+        is_committing: the log makes everything durable at once.
+    """
+
+    def __init__(
+        self,
+        disk: FakeDisk | None = None,
+        *,
+        life: int = 0,
+        bounds: Bounds | None = None,
+        before: "Shelved | None" = None,
+        is_stored: bool = True,
+    ) -> None:
+        self.disk = disk or FakeDisk()
+        self.seconds = 1.0
+        self.is_committing = True
+        self.events: list[Event] = []
+        self.log = StoreLog(DIRECTORY, "dc1", disk=self.disk, incarnation=START_NS + life)
+        self.log.open(self.now_ns)
+        self._desk = Desk(self.log.store)
+        self._origin = Origin(1, START_NS + life)
+        self._octets = b""
+        self.engine: StoreEngine = StoreEngine(
+            StoreClient(router="dc1", worker=1, incarnation=START_NS + life),
+            link_ids=map(LinkId, itertools.count(1)),
+            clock_ns=lambda: self.now_ns,
+            stored_property=STORED,
+            dead_property=DEAD_LETTERS,
+            going=() if before is None else before.engine.going,
+        )
+        self.engine.follow({KEY: bounds or Bounds()} if is_stored else {}, (KEY,))
+        self.exchange()
+
+    @property
+    def now_ns(self) -> int:
+        """Returns the time of both."""
+        return START_NS + int(self.seconds * 1e9)
+
+    # The log
+
+    def exchange(self) -> None:
+        """Hands octets to and fro, with commits, until neither side has any."""
+        while self._hand_in() or self._give():
+            pass
+        self._take(self.engine.handle_deadline(self.seconds))
+        if self.engine.output_octets or self.engine.data_to_send():
+            self.exchange()
+
+    def _hand_in(self) -> bool:
+        octets = b""
+        while view := self.engine.data_to_send():
+            octets += bytes(view)
+            self.engine.bytes_sent(len(view))
+        if not octets:
+            return False
+        view, at = memoryview(octets), 0
+        while at < len(view):
+            block = open_block(view, at)
+            self._handle(octets[at : at + block.octets], block)
+            at += block.octets
+        if self.is_committing:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        """The log makes durable what it has, and says so."""
+        self.log.commit(self.now_ns)
+        self._say_durable()
+
+    @property
+    def messages(self) -> int:
+        """Returns how many messages the log holds of the route."""
+        return self.log.store.holdings.route(KEY).messages
+
+    def _handle(self, octets: bytes, block: Block) -> None:
+        if is_hello(block):
+            self.log.admit(self._origin, 1)
+        elif block.flags & BlockFlag.ASKS:
+            self._desk.asked(self._origin, block)
+        else:
+            self.log.append(octets, [block])
+
+    def _say_durable(self) -> None:
+        durable = self.log.durable[self._origin] - 1
+        reply = REPLY.pack(self.log.health, self.log.errno, durable)
+        self._take(self.engine.receive_data(reply, self.seconds))
+
+    def _give(self) -> bool:
+        octets = self._desk.output(self._origin, self.now_ns)
+        if octets:
+            self._take(self.engine.receive_data(octets, self.seconds))
+        return bool(octets)
+
+    def _take(self, events: list[Event]) -> None:
+        self.events += events
+
+    # The core
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass."""
+        self.seconds += seconds
+        self._take(self.engine.handle_deadline(self.seconds))
+        self.exchange()
+
+    def order(self, *commands: Command) -> None:
+        """Gives commands, and has the log do what follows."""
+        for command in commands:
+            self.engine.execute(command)
+        self.exchange()
+
+    def attach(self, link: LinkId = SHELF, address: str = "telemetry.a") -> None:
+        """The core attaches a link for messages of an address."""
+        target = Target(address=address)
+        self.order(
+            AttachLink(
+                link=link,
+                name=LinkName("shelf"),
+                role=Role.SENDER,
+                source=Source(address=address),
+                target=target,
+                properties={STORED: ROUTE},
+            )
+        )
+
+    def put(self, first: int, count: int = 1, *, link: LinkId = SHELF, **fields: int) -> None:
+        """The core sends messages with numbers."""
+        deliveries = [
+            OutgoingDelivery(DeliveryNumber(n), DeliveryTag(b"t"), b"%08d" % n, **fields)  # type: ignore[arg-type]
+            for n in range(first, first + count)
+        ]
+        self.order(SendDeliveries(link, deliveries))
+
+    def inlets(self) -> dict[tuple[str | None, bool], LinkId]:
+        """Returns the links that the engine attached, by address and whether for dead letters."""
+        return {
+            (
+                each.source.address if each.source else None,
+                DEAD_LETTERS in each.properties,
+            ): each.link
+            for each in self.events
+            if isinstance(each, LinkAttached) and not each.is_answer
+        }
+
+    def answer(self, credit: int, *, is_dead: bool = False, address: str = "telemetry.a") -> LinkId:
+        """The core answers an inlet and grants it credit."""
+        link = self.inlets()[address, is_dead]
+        target = Target(address=address)
+        self.order(
+            AttachLink(
+                link=link,
+                name=LinkName("inlet"),
+                role=Role.RECEIVER,
+                source=None,
+                target=target,
+            ),
+            GrantCredit(link, credit),
+        )
+        return link
+
+    def outcome(self, link: LinkId, state: DeliveryState | None, *numbers: int) -> None:
+        """The core knows the outcome of messages."""
+        names = [each.number for each in self.received(link) if int(each.payload) in numbers]
+        self.order(UpdateDeliveries(link, names, state, True))
+
+    @staticmethod
+    def update(
+        link: LinkId, state: DeliveryState | None, *numbers: DeliveryNumber
+    ) -> UpdateDeliveries:
+        """Returns an outcome of deliveries."""
+        return UpdateDeliveries(link, numbers, state, True)
+
+    def accept_all(self, link: LinkId) -> None:
+        """The target accepts whatever it was sent."""
+        names = [each.number for each in self.received(link)]
+        self.order(UpdateDeliveries(link, names, ACCEPTED, True))
+
+    def received(self, link: LinkId) -> list[ReceivedDelivery]:
+        """Returns what the core was sent on a link."""
+        runs = [each for each in self.events if isinstance(each, DeliveriesReceived)]
+        return [each for run in runs if run.link == link for each in run.deliveries]
+
+    def sent(self, link: LinkId) -> list[int]:
+        """Returns the numbers of what the core was sent on a link."""
+        return [int(each.payload) for each in self.received(link)]
+
+    def accepted(self, link: LinkId = SHELF) -> list[int]:
+        """Returns the messages that the core was told to be accepted."""
+        updates = [each for each in self.events if isinstance(each, DeliveriesUpdated)]
+        return [number for each in updates if each.link == link for number in each.numbers]
+
+    def credit(self, link: LinkId = SHELF) -> int:
+        """Returns the credit that the core was granted last."""
+        return [e.credit for e in self.events if isinstance(e, CreditGranted) and e.link == link][
+            -1
+        ]
