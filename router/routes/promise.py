@@ -46,6 +46,8 @@ _ANSWERS: Final[Mapping[Protocol, str]] = {
 """How a target of each protocol reports that it has accepted a message."""
 
 
+_STORED: Final = "stored until then; what is rejected, too old or dropped goes to dead_letter"
+
 _MARKS: Final[Mapping[Protocol, str]] = {
     Protocol.AMQP_1_0: "its delivery-count raised",
     Protocol.AMQP_0_10: "marked as redelivered",
@@ -132,6 +134,8 @@ def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
         peers: by name, every container that the route names in ``from_`` and ``to``.
     """
     targets = [(endpoint, _towards(route, peers[endpoint.container])) for endpoint in route.to]
+    if route.store is not None:
+        targets = [(e, attrs.evolve(end, aside=_STORED)) for e, end in targets]
     refusals = [*_contradictions(route), *_refusals(route, peers)]
     senders, receivers = _senders(route), _receivers(route)
     if route.is_direct:
@@ -193,6 +197,8 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
         return End(Guarantee.AT_MOST_ONCE, f"from {peer.name}: fetched settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         why = "settled only when the outcome is known"
+        if route.store is not None and route.from_ is not None:
+            why = "settled when this router has it, on local disk; lost with the disk"
         return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {why}", _custody(route))
     if peer.is_router or peer.resumes:
         who = "it runs this router" if peer.is_router else "it resumes links"
@@ -209,6 +215,9 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
 
 def _senders(route: Route) -> End:
     """Judges sending clients, which the configuration does not describe."""
+    if route.store is not None:
+        why = "senders: accepted means that this router has it, on local disk; lost with the disk"
+        return End(Guarantee.AT_LEAST_ONCE, why)
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:

@@ -112,6 +112,38 @@ class JournalRecord:
 
 
 @attrs.frozen(kw_only=True)
+class StoredRecord:
+    """What the message store holds of one route.
+
+    Attributes:
+        route: its name; None: no route of the file has these messages.
+        messages: how many are stored.
+        octets: of their records.
+        oldest_seconds: age of the oldest one; 0: there is none.
+        is_full: its senders wait, or its oldest messages are dropped.
+    """
+
+    route: str | None
+    messages: int
+    octets: int
+    oldest_seconds: float
+    is_full: bool
+
+
+@attrs.frozen(kw_only=True)
+class StoreRecord:
+    """The state of the message store, as a worker sees it.
+
+    Attributes:
+        is_connected: it takes messages and gives them.
+        routes: what it holds.
+    """
+
+    is_connected: bool
+    routes: tuple[StoredRecord, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class LoginRecord:
     """Failed logins.
 
@@ -133,6 +165,7 @@ class WorkerSnapshot:
         express: the express lane it uses: cython, or off.
         stalls: by route, how often it was found stalled.
         journal: None: no route asks for one.
+        store: the message store; None: no route has one.
     """
 
     worker: int
@@ -143,6 +176,7 @@ class WorkerSnapshot:
     containers: tuple[ContainerRecord, ...]
     stalls: Mapping[str, int] = attrs.field(factory=dict)
     journal: JournalRecord | None = None
+    store: StoreRecord | None = None
     logins: LoginRecord = LoginRecord()
 
 
@@ -293,6 +327,7 @@ class LocalControl:
                     containers=tuple(self._containers()),
                     stalls=dict(self._stalls),
                     journal=self._journal(),
+                    store=self._store(),
                     logins=self._logins(),
                 )
                 self._taken_at = began
@@ -310,6 +345,23 @@ class LocalControl:
             waiting_octets=port.client.waiting_octets,
             unrecorded=self.worker.core.unrecorded,
         )
+
+    def _store(self) -> StoreRecord | None:
+        keeper = self.worker.message_store
+        if keeper is None:
+            return None
+        now_ns = time.time_ns()
+        routes = tuple(
+            StoredRecord(
+                route=each.route,
+                messages=each.messages,
+                octets=each.octets,
+                oldest_seconds=max(0, now_ns - each.oldest_ns) / 1e9 if each.oldest_ns else 0.0,
+                is_full=each.is_full,
+            )
+            for each in keeper.depths
+        )
+        return StoreRecord(is_connected=keeper.is_connected, routes=routes)
 
     def _logins(self) -> LoginRecord:
         failed, sources = self.worker.failed_logins(SOURCES_MOST)

@@ -14,6 +14,9 @@ process ends.
     state/journal.socket    where workers connect
     state/segments/         segments that the journal no longer needs, until they are compacted
 
+The message store (``router.journal.store``) is another journal, in ``state/messages`` and
+``state/messages.socket``, if a route stores messages, or did so and some may be left.
+
 The archive (``router.core.archive``) is a second, separate journal in ``state/archive`` and
 ``state/archive.socket``, if a route asks for it; it never releases a segment.
 """
@@ -83,6 +86,7 @@ class Store(enum.StrEnum):
 
     JOURNAL = "journal"
     ARCHIVE = "archive"
+    MESSAGES = "messages"
 
     def directory(self, config: RouterConfig) -> Path:
         """Returns the directory of the segments."""
@@ -100,10 +104,23 @@ class Store(enum.StrEnum):
         """Returns whether some route asks for this store."""
         if self is Store.ARCHIVE:
             return any(route.archive for route in config.table.routes)
+        if self is Store.MESSAGES:
+            is_stored = any(route.store is not None for route in config.table.routes)
+            return is_stored or _has_segments(self.directory(config))
         return config.keeps_unsettled or any(
             route.guarantee is Guarantee.EXACTLY_ONCE or route.is_recorded
             for route in config.table.routes
         )
+
+
+def _has_segments(directory: Path) -> bool:
+    """Returns whether messages may be left from routes that stored them once."""
+    return directory.is_dir() and bool(numbered(os.listdir(directory), "segment"))
+
+
+def waits_for_predecessor(config: RouterConfig) -> bool:
+    """Returns whether a process must have ended before another one can write what it writes."""
+    return needs_journal(config) or Store.MESSAGES.is_needed(config)
 
 
 def needs_journal(config: RouterConfig) -> bool:
@@ -337,7 +354,9 @@ class JournalKeeper:
             *("--log-level", self.config.router.log_level.value),
             *("--log-format", self.config.router.log_format.value),
         ]
-        if options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
+        if self.store is Store.MESSAGES:
+            command += ["--messages", "--segment-octets", "0"]
+        elif options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
             command.append("--keep")
         elif self.config.router.compaction is not None:
             command += ["--archive", str(self.config.router.state / "segments")]

@@ -62,6 +62,7 @@ class SnapshotCollector(Collector):
         yield from _of_peers(self.snapshot.core.peers)
         yield from _of_workers(self.snapshot)
         yield from _of_journal(self.snapshot)
+        yield from _of_store(self.snapshot)
         yield from _of_logins(self.snapshot)
 
     def describe(self) -> Iterator[Metric]:
@@ -390,6 +391,48 @@ def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
         "Records that wait for the journal.",
         labels,
         [(names, journal.waiting_octets) for names, journal in journals],
+    )
+
+
+def _of_store(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    stores = [
+        (str(worker.worker), worker.store)
+        for worker in snapshot.workers
+        if worker.store is not None
+    ]
+    yield _gauge(
+        "router_store_connected",
+        "1 if the message store answers; if not, stored routes get no credit.",
+        ("worker",),
+        [((worker,), store.is_connected) for worker, store in stores],
+    )
+    routes = [
+        ((worker, each.route or ""), each) for worker, store in stores for each in store.routes
+    ]
+    labels = ("worker", "route")
+    yield _gauge(
+        "router_stored_messages",
+        "Messages in the store; route is empty if no route of the file has them.",
+        labels,
+        [(names, each.messages) for names, each in routes],
+    )
+    yield _gauge(
+        "router_stored_bytes",
+        "Size of these messages, with their records.",
+        labels,
+        [(names, each.octets) for names, each in routes],
+    )
+    yield _gauge(
+        "router_stored_oldest_seconds",
+        "Age of the oldest of these messages.",
+        labels,
+        [(names, each.oldest_seconds) for names, each in routes],
+    )
+    yield _gauge(
+        "router_store_full",
+        "1 if a route has stored as much as it may.",
+        labels,
+        [(names, each.is_full) for names, each in routes],
     )
 
 

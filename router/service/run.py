@@ -49,8 +49,8 @@ from router.service.journal import (
     JournalKeeper,
     Store,
     check_format,
-    needs_journal,
     remembering,
+    waits_for_predecessor,
 )
 from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
@@ -274,7 +274,7 @@ class _Steering:
         self._admin.inherited += takeover.admin
         opened = await self._listeners.open(_binds(config))
         await self._admin.open(is_held=takeover.keeps_admin)
-        if needs_journal(config):
+        if waits_for_predecessor(config):
             await trio.to_thread.run_sync(check_format, config)
             self.notifier.succeeding()
             takeover.begin_to_wait()

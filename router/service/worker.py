@@ -14,6 +14,7 @@ finished stay unsettled; they are never rejected.
 """
 
 import socket
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -34,6 +35,7 @@ from router.net.reception import ALONE, Elsewhere, Reception
 from router.net.rotation import REPLACED, find_retiring
 from router.net.siblings import make_sibling_engine
 from router.net.sockets import prepare
+from router.net.store.keeper import StoreKeeper
 from router.net.switchboard import Switchboard
 from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
@@ -86,6 +88,7 @@ class Worker:
         plane: the data plane with its connections, while it runs.
         connectors: by the container's name.
         ledger: its connection to the journal; None: no route asks for one.
+        message_store: its connection to the message store; None: no route has one.
     """
 
     assembly: Assembly
@@ -101,6 +104,7 @@ class Worker:
     connectors: dict[str, Connector] = attrs.field(factory=dict, init=False)
     _is_draining: bool = attrs.field(default=False, init=False)
     ledger: JournalPort | None = attrs.field(default=None, init=False)
+    message_store: StoreKeeper | None = attrs.field(default=None, init=False)
     _archive: JournalPort | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -138,6 +142,7 @@ class Worker:
             await nursery.start(self.plane.run)
             if needs_journal(assembly.config):
                 await self._open_ledger(assembly.config)
+            self._keep_store(assembly.config)
             await nursery.start(self._receive)
             self._configure_connectors({}, assembly)
             nursery.start_soon(self._watch_certificates)
@@ -239,6 +244,7 @@ class Worker:
         now = self.plane.clock()
         self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
         self.plane.carry_out(self.core.configure(assembly.config.table, now))
+        self._keep_store(assembly.config)
         self._configure_connectors(old.config.containers, assembly)
         return dict(self.core.kept)
 
@@ -255,6 +261,8 @@ class Worker:
                 await trio.sleep(_LOOK_SECONDS)
         for connector in self.connectors.values():
             connector.stop()
+        if self.message_store is not None:
+            self.message_store.stop()
         for connection in tuple(self.plane.switchboard.connections.values()):
             self.plane.close(connection, SHUTTING_DOWN)
         with trio.move_on_at(ends_at - _RECORD_SHARE * closing):
@@ -267,6 +275,21 @@ class Worker:
                     await close_ledger(port)
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
+
+    def _keep_store(self, config: RouterConfig) -> None:
+        """Connects to the message store, if there is one, and has it serve the routes."""
+        if self.message_store is None and Store.MESSAGES.is_needed(config):
+            self.message_store = StoreKeeper(
+                router=config.router.id,
+                worker=self.number,
+                path=Store.MESSAGES.socket(config),
+                plane=self.plane,
+                link_ids=self.shared.link_ids,
+                clock_ns=time.time_ns,
+            )
+            self._nursery.start_soon(self.message_store.run)
+        if self.message_store is not None:
+            self.message_store.follow(config.table)
 
     async def _open_ledger(self, config: RouterConfig) -> None:
         """Opens the journal; returns when it is restored, or after ``ADMISSION_SECONDS``."""

@@ -36,6 +36,7 @@ from router.service.config.listeners import Listener, ServerMechanism, VerifyCli
 from router.service.config.problems import Problem
 from router.service.config.process import Admin
 from router.service.config.routing import RouteEntry
+from router.service.config.storing import store_problems
 
 Problems = Iterator[Problem]
 
@@ -84,6 +85,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             *_pull_problems(entry, file.containers),
             *terms_problems(entry, file.containers),
             *dial_in_route_problems(entry, file),
+            *store_problems(entry, file.router),
         ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
@@ -334,10 +336,10 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
     if wants_dead_letter and entry.dead_letter is None:
         problem = "unroutable: dead-letter needs the key 'dead_letter', container/address"
         yield Problem(entry.where.of("unroutable"), problem)
-    if entry.dead_letter is not None and not wants_dead_letter:
+    if entry.dead_letter is not None and not (wants_dead_letter or entry.store is not None):
         problem = (
-            "dead_letter: means nothing without unroutable: dead-letter;"
-            " write that, too, or neither"
+            "dead_letter: means nothing without unroutable: dead-letter, or store;"
+            " write one of them, too, or none"
         )
         yield Problem(entry.where.of("dead_letter"), problem)
 

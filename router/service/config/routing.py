@@ -23,6 +23,7 @@ from router.service.config.options import Placed, Section, option
 from router.service.config.policy import AddressPattern
 from router.service.config.process import LedgerScope
 from router.service.config.scalars import Flag, OneOf, Seconds, Text, Whole
+from router.service.config.storing import Store
 
 CONTAINER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
@@ -166,8 +167,16 @@ class RouteEntry(Placed):
         " deliveries are retried later instead of released. Where nobody receives senders wait,"
         " except with reject, dead-letter, and drop on routes without 'to'",
     )
+    store: Store | None = option(
+        Section(Store),
+        default=None,
+        help="keep messages on disk until the target has them; senders hear accepted when they"
+        " are there",
+    )
     dead_letter: Endpoint | None = option(
-        EndpointKind(), default=None, help="target of dead letters, for unroutable: dead-letter"
+        EndpointKind(),
+        default=None,
+        help="target of dead letters, for store and for unroutable: dead-letter",
     )
     stall_seconds: float = option(
         Seconds(0.1),
@@ -196,7 +205,8 @@ class RouteEntry(Placed):
 
     def as_route(self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE) -> Route:
         """Returns the route; ``scope`` applies where the route itself does not set ``ledger``."""
-        is_recorded = scope is LedgerScope.ALL if self.ledger is None else self.ledger
+        scope_records = scope is LedgerScope.ALL and self.store is None
+        is_recorded = scope_records if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,
             name=self.name or self.inner_address,
@@ -211,6 +221,7 @@ class RouteEntry(Placed):
             archive=self.archive,
             ttl_seconds=self.ttl_seconds,
             unroutable=self.unroutable,
+            store=None if self.store is None else self.store.as_storing(),
             dead_letter=self.dead_letter,
             stall_seconds=self.stall_seconds,
             link_credit=self.link_credit,

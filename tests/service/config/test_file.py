@@ -28,8 +28,8 @@ def test_deployed_file_passes_check(tmp_path: Path) -> None:
     (tmp_path / "router.yaml").write_text(TEXT)
     variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", TEXT), "x")
     config = load(tmp_path / "router.yaml", variables)
-    assert len(config.routes) == 8
-    assert config.router.workers == 2
+    assert len(config.routes) == 9
+    assert config.router.workers == 1
     assert not config.notes
 
 

@@ -1,0 +1,103 @@
+"""What a file may say about storing messages, and what ``router check`` says of it."""
+
+from pathlib import Path
+
+import pytest
+
+from router.routes.route import Storing, WhenFull
+from router.service.config import ConfigError, RouterConfig, read
+
+FILE = """
+router: {{workers: {workers}}}
+containers: {{cloud: {{url: "amqp://cloud.example"}}}}
+routes:
+  - address: {address}
+    store: {store}
+{more}
+"""
+
+
+def config(
+    store: str = "{always: true}",
+    more: str = "    to: cloud\n    dead_letter: cloud/dead",
+    *,
+    workers: int = 1,
+    address: str = "telemetry.#",
+) -> RouterConfig:
+    text = FILE.format(store=store, more=more, workers=workers, address=address)
+    return read(text, "router.yaml", Path(), {})
+
+
+def test_a_route_stores_within_its_bounds() -> None:
+    text = "{octets: 20GiB, messages: 1000, age: 3d, full: drop-oldest, always: true}"
+    (route,) = config(text).routes
+    assert route.store == Storing(
+        octets=20 << 30, messages=1000, age_seconds=3 * 86400.0, full=WhenFull.DROP_OLDEST
+    )
+
+
+def test_the_promise_says_what_accepted_means() -> None:
+    (promise,) = config().promises
+    said = " ".join(reason for flow in promise.flows for reason in flow.reasons)
+    assert "accepted means that this router has it, on local disk; lost with the disk" in said
+    assert "what is rejected, too old or dropped goes to dead_letter" in said
+    assert "from cloud: settled only when the outcome is known" in said
+
+
+def test_a_bridge_settles_with_its_source_when_the_message_is_stored() -> None:
+    more = "    from: cloud\n    to: cloud/b\n    dead_letter: cloud/dead"
+    (promise,) = config(more=more, address="a").promises
+    said = " ".join(reason for flow in promise.flows for reason in flow.reasons)
+    assert "from cloud: settled when this router has it, on local disk" in said
+
+
+def test_dead_letters_need_no_other_outcome_of_what_is_unroutable() -> None:
+    (route,) = config().routes
+    assert route.dead_letter is not None
+
+
+def test_a_ledger_of_all_routes_leaves_stored_ones_out() -> None:
+    text = FILE.format(
+        store="{always: true}",
+        more="    to: cloud\n    dead_letter: cloud/dead",
+        workers="1, ledger: all",
+        address="telemetry.#",
+    )
+    (route,) = read(text, "router.yaml", Path(), {}).routes
+    assert not route.is_recorded
+
+
+@pytest.mark.parametrize(
+    ("store", "more", "workers", "problem"),
+    [
+        ("{always: true}", "    dead_letter: cloud/dead", 1, "this route has no 'to'"),
+        ("{always: true}", "    to: cloud", 1, "needs the key 'dead_letter'"),
+        ("{}", "    to: cloud\n    dead_letter: cloud/dead", 1, "write always: true"),
+        (
+            "{always: true}",
+            "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: exactly-once\n"
+            "    in_doubt: hold",
+            1,
+            "stores at-least-once alone, and not exactly-once",
+        ),
+        (
+            "{always: true}",
+            "    to: cloud/x\n    from: cloud\n    dead_letter: cloud/dead",
+            1,
+            "does not store what is pulled by a pattern",
+        ),
+        (
+            "{always: true}",
+            "    to: cloud\n    dead_letter: cloud/dead\n    archive: true",
+            1,
+            "leave ledger and archive out",
+        ),
+        ("{always: true}", "    to: cloud\n    dead_letter: cloud/dead", 2, "write workers: 1"),
+    ],
+)
+def test_what_is_not_there_yet_is_refused_by_name(
+    store: str, more: str, workers: int, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(store, more, workers=workers)
+    assert problem in str(caught.value)

@@ -1,0 +1,232 @@
+"""A route with ``store`` through running routers: senders go on while the target is away."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from router.model.delivery import ReceivedDelivery
+from router.model.outcome import DeliveryState, Rejected
+from tests.support.chaos import Books, number_of, numbered, receiving, sending
+from tests.support.ports import free_port
+from tests.support.running import RunningRouter, running_router
+
+PATIENCE_SECONDS = 240
+
+NEAR = """
+router: {{id: near, workers: 1, admin: off, state: {folder}/near-state, log_format: json}}
+listeners: [{{bind: "127.0.0.1:{near}"}}]
+containers: {{cloud: {{url: "amqp://127.0.0.1:{far}", retry_limit_seconds: 1s}}}}
+routes:
+  - address: telemetry.#
+    to: cloud
+    store: {{always: true{store}}}
+    dead_letter: cloud/dead
+"""
+
+FAR = """
+router: {{id: far, workers: 1, admin: off, state: {folder}/far-state, log_format: json}}
+listeners: [{{bind: "127.0.0.1:{far}"}}]
+routes:
+  - address: telemetry.#
+  - address: dead
+"""
+
+
+@attrs.define
+class Places:
+    """Two routers, of which either may be away."""
+
+    folder: Path
+    store: str = ""
+    near: int = attrs.field(factory=free_port)
+    far: int = attrs.field(factory=free_port)
+
+    def filled(self, text: str) -> str:
+        """Returns a file for these places."""
+        return text.format(folder=self.folder, near=self.near, far=self.far, store=self.store)
+
+    @asynccontextmanager
+    async def running(self, name: str, text: str) -> AsyncIterator[RunningRouter]:
+        """Runs one of them."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        manager = running_router(self.filled(text), folder)
+        router = await trio.to_thread.run_sync(manager.__enter__)
+        try:
+            yield router
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(manager.__exit__, None, None, None)
+
+    def store_runs(self) -> AbstractAsyncContextManager[RunningRouter]:
+        return self.running("near", NEAR)
+
+    def target_runs(self) -> AbstractAsyncContextManager[RunningRouter]:
+        return self.running("far", FAR)
+
+    async def send(self, address: str, first: int, count: int, books: Books) -> None:
+        """Returns when the store has accepted so many messages."""
+        supply = numbered(books.count(iter(range(first, first + count))), 100)
+        await sending(f"sender-{address}-{first}", address, self.near, supply).run()
+
+
+def books_grew(books: Books, known: int) -> bool:
+    """Returns whether more messages were taken."""
+    return len(books.taken) > known
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Waits until something is so."""
+    while not is_so():
+        await trio.sleep(0.02)
+
+
+async def test_messages_are_accepted_while_the_target_is_away_and_arrive_in_order_later(
+    tmp_path: Path,
+) -> None:
+    places, books, order = Places(tmp_path), Books(), []
+
+    def take(delivery: ReceivedDelivery) -> DeliveryState:
+        order.append(number_of(delivery))
+        return books.take(delivery)
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs():
+            await places.send("telemetry.a", 0, 1000, books)
+            async with places.target_runs(), trio.open_nursery() as nursery:
+                receiver = receiving("receiver", "telemetry.a", places.far, take)
+                nursery.start_soon(receiver.run)
+                await until(lambda: len(order) >= 1000)
+                await places.send("telemetry.a", 1000, 500, books)
+                await until(lambda: len(order) >= 1500)
+                nursery.cancel_scope.cancel()
+    assert order == [*range(1500)]
+
+
+async def test_whatever_is_killed_nothing_that_was_accepted_is_lost(tmp_path: Path) -> None:
+    """At least once: what was under way when something was killed may arrive twice."""
+    places, books, sent = Places(tmp_path), Books(), 0
+    with trio.fail_after(PATIENCE_SECONDS):
+        for victim in ("store", "router", "target", "router", "store"):
+            async with places.store_runs() as near, trio.open_nursery() as nursery:
+                await places.send("telemetry.a", sent, 300, books)
+                sent += 300
+                async with places.target_runs() as far:
+                    receiver = receiving(f"{victim}-{sent}", "telemetry.a", places.far, books.take)
+                    nursery.start_soon(receiver.run)
+                    known = len(books.taken)
+                    await until(partial(books_grew, books, known))
+                    if victim == "store":
+                        started = near.wait_for("messages.started")
+                        os.kill(json.loads(started)["process"], signal.SIGKILL)
+                        await places.send("telemetry.a", sent, 300, books)
+                        sent += 300
+                        await until(lambda: not books.lost)
+                    elif victim == "router":
+                        near.kill()
+                    else:
+                        far.kill()
+                    nursery.cancel_scope.cancel()
+        async with places.store_runs(), places.target_runs(), trio.open_nursery() as nursery:
+            receiver = receiving("last", "telemetry.a", places.far, books.take)
+            nursery.start_soon(receiver.run)
+            await until(lambda: not books.lost)
+            nursery.cancel_scope.cancel()
+    assert len(books.taken) == sent
+
+
+async def test_what_is_rejected_and_what_is_too_old_goes_to_the_dead_letters(
+    tmp_path: Path,
+) -> None:
+    places, books, dead = Places(tmp_path, store=", age: 3s"), Books(), Books()
+
+    def reject_odd(delivery: ReceivedDelivery) -> DeliveryState:
+        accepted = books.take(delivery)
+        return Rejected() if number_of(delivery) % 2 else accepted
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs(), places.target_runs(), trio.open_nursery() as nursery:
+            nursery.start_soon(receiving("good", "telemetry.a", places.far, reject_odd).run)
+            nursery.start_soon(receiving("dead", "dead", places.far, dead.take).run)
+            await places.send("telemetry.a", 0, 100, books)
+            await until(lambda: len(dead.taken) == 50)
+            assert set(dead.taken) == set(range(1, 100, 2))
+            await places.send("telemetry.b", 100, 20, books)  # nobody receives them
+            await until(lambda: len(dead.taken) == 70)
+            nursery.cancel_scope.cancel()
+    assert not dead.duplicated
+
+
+async def test_a_full_route_lets_its_senders_wait_and_another_goes_on(tmp_path: Path) -> None:
+    places, books, other = Places(tmp_path, store=", messages: 40"), Books(), Books()
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs(), trio.open_nursery() as nursery:
+            done = trio.Event()
+
+            async def send() -> None:
+                await places.send("telemetry.a", 0, 200, books)
+                done.set()
+
+            nursery.start_soon(send)
+            with trio.move_on_after(3):
+                await done.wait()
+            assert not done.is_set()
+            async with places.target_runs():
+                nursery.start_soon(receiving("receiver", "telemetry.a", places.far, other.take).run)
+                await done.wait()
+                await until(lambda: len(other.taken) == 200)
+                nursery.cancel_scope.cancel()
+
+
+async def test_the_oldest_messages_are_dropped_to_the_dead_letters(tmp_path: Path) -> None:
+    store = ", messages: 40, full: drop-oldest"
+    places, books, dead, late = Places(tmp_path, store=store), Books(), Books(), Books()
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs(), places.target_runs(), trio.open_nursery() as nursery:
+            nursery.start_soon(receiving("dead", "dead", places.far, dead.take).run)
+            await places.send("telemetry.a", 0, 200, books)
+            await until(lambda: len(dead.taken) == 160)
+            nursery.start_soon(receiving("late", "telemetry.a", places.far, late.take).run)
+            await until(lambda: len(late.taken) == 40)
+            nursery.cancel_scope.cancel()
+    assert (set(dead.taken), set(late.taken)) == (set(range(160)), set(range(160, 200)))
+
+
+async def test_a_successor_takes_the_store_over(tmp_path: Path) -> None:
+    places, books, taken = Places(tmp_path), Books(), Books()
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs() as before:
+            await places.send("telemetry.a", 0, 100, books)
+            async with places.store_runs(), places.target_runs(), trio.open_nursery() as nursery:
+                await until(lambda: before.process.poll() is not None)
+                await places.send("telemetry.a", 100, 100, books)
+                nursery.start_soon(receiving("receiver", "telemetry.a", places.far, taken.take).run)
+                await until(lambda: len(taken.taken) == 200)
+                nursery.cancel_scope.cancel()
+    assert not taken.duplicated
+
+
+async def test_what_is_stored_is_forwarded_though_its_route_stores_no_more(tmp_path: Path) -> None:
+    places, books, taken = Places(tmp_path), Books(), Books()
+    plain = NEAR.replace("    store: {{always: true{store}}}\n", "").replace(
+        "    dead_letter: cloud/dead\n", ""
+    )
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs() as near:
+            await places.send("telemetry.a", 0, 100, books)
+            (tmp_path / "near" / "router.yaml").write_text(places.filled(plain))
+            near.process.send_signal(signal.SIGHUP)
+            near.wait_for("config.reloaded")
+            async with places.target_runs(), trio.open_nursery() as nursery:
+                nursery.start_soon(receiving("receiver", "telemetry.a", places.far, taken.take).run)
+                await until(lambda: len(taken.taken) == 100)
+                await places.send("telemetry.a", 100, 10, books)
+                nursery.cancel_scope.cancel()
+    assert not taken.duplicated
