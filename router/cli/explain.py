@@ -51,6 +51,9 @@ def _rows(config: RouterConfig, explanation: Explanation, match: Match) -> list[
     rows += (("goes to", _there(match, each)) for each in route.to)
     if not route.to:
         rows.append(("goes to", "receivers attached here"))
+    if route.fallback is not None:
+        there = _there(match, route.fallback)
+        rows.append(("fallback", f"{there}, while nobody receives; pulled back afterwards"))
     rows.append(("distribution", route.distribution))
     rows.append(("unroutable", route.unroutable))
     promised = config.promises[config.routes.index(route)]

@@ -163,6 +163,7 @@ def _attach_receiver(
 ) -> AttachLink:
     route = uplink.node.route
     settled = route.guarantee is Guarantee.AT_MOST_ONCE
+    is_spread = route.pulls_many or uplink.scatters
     return AttachLink(
         link=link,
         name=uplink.name,
@@ -173,7 +174,7 @@ def _attach_receiver(
             filters=_filters(uplink) if capabilities.filters else None,
             capabilities=uplink.terms.capabilities,
         ),
-        target=Target(address=None if route.pulls_many else uplink.node.key.address),
+        target=Target(address=None if is_spread else uplink.node.key.address),
         # asked for plainly: some brokers take "mixed" as leave to settle everything
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),

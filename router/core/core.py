@@ -118,6 +118,7 @@ class Core:
         self._attacher = parts.attacher
         self._detacher = parts.detacher
         self._filtering = parts.filtering
+        self._fallbacks = parts.fallbacks
         self._forwarder = parts.forwarder
         self._governor = parts.governor
         self._granter = parts.granter
@@ -302,6 +303,7 @@ class Core:
         self._turn.begin(now)
         self._parts.reloader.configure(table)
         self._filtering.review()
+        self._fallbacks.configure()
         self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
         return self._end_turn()
 
@@ -331,6 +333,7 @@ class Core:
         """Records which containers this worker dials from now on; the others are others'."""
         self._turn.begin(now)
         self._network.own(containers)
+        self._fallbacks.configure()
         return self._end_turn()
 
     def drain(self, now: float) -> list[Order]:
@@ -405,11 +408,13 @@ class Core:
         self._postponer.take()
         self._polls.take_newcomers()
         self._ways.review()  # before anything goes back for that nobody receives here
+        self._fallbacks.look()
         while touched := turn.take_touched():
             self._resumer.pump()
             self._lanes.review(touched)
             for node in touched:
                 self._turner.review(node)
+                self._fallbacks.review(node)
                 self._forwarder.pump(node)
                 self._strander.review(node)
                 self._postponer.review(node)
@@ -426,6 +431,7 @@ class Core:
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
+        self._fallbacks.pull()
         self._ways.review()
         self._loads.review()
         self._network.review()

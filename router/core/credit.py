@@ -136,7 +136,7 @@ class Granter:
             return None
         if self._is_over_budget(incoming, connection):
             return None
-        if incoming.postponed >= POSTPONED_MOST:
+        if incoming.is_closing or incoming.postponed >= POSTPONED_MOST:
             credit = None
         elif incoming.is_relayed:
             credit = grant(

@@ -259,6 +259,11 @@ class Detacher:
         self._streams.sender_lost(link)
         for pairing in self._ledger.abandoned(link):
             self._abandon(link, pairing)
+        if link.takes_back:  # the fallback has what it was not settled, and will bring it again
+            for pairing in (*link.unsettled.values(), *link.adrift.values()):
+                is_here = pairing.outgoing is None and pairing.fan is None
+                if is_here and (pairing.parts is None or pairing.parts.is_complete):
+                    self._abandon(link, pairing)
         for pairing in (*link.unsettled.values(), *link.adrift.values()):
             if pairing.parts is not None and not pairing.parts.is_complete:
                 self._streams.drop(pairing)

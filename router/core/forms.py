@@ -3,6 +3,7 @@
 from struct import Struct
 
 from router.core.node import Node, feed_of
+from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
@@ -10,6 +11,8 @@ from router.links.tags import derived_tag
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.ways import Stop
+from router.routes.vhost import outside
+from router.wire.original import with_address
 
 pack_tag = Struct(">I").pack
 SERIAL_MASK = 0xFFFF_FFFF
@@ -51,6 +54,10 @@ class Forms:
         )
         if link.carries_tags and pairing.parts is None:
             self._ledger.give_id(pairing, outgoing)
+        if link.is_fallback and not (is_sibling(link.connection) or delivery.message_format):
+            address = outside(feed_of(pairing).node.key.address)
+            made = with_address(delivery.protocol, delivery.payload, address)
+            outgoing.protocol, outgoing.payload = made
         if link.names is not None:
             outgoing.address = link.names.find(delivery.address)
         if link.is_traced:

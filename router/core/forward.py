@@ -12,6 +12,7 @@ Everything here handles runs; the branches for single deliveries are for unusual
 """
 
 import heapq
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -188,6 +189,8 @@ class Forwarder:
         if node.is_paused:
             return
         rotation = node.rotation
+        if node.standby:
+            _put_older_first(rotation)
         stuck = 0  # feeds in a row that could send nothing
         while rotation and stuck < len(rotation):
             feed = rotation[0]
@@ -202,7 +205,8 @@ class Forwarder:
             else:
                 credit = sum(link.credit for link in able)
             before = len(feed.waiting)
-            self._send_from(node, feed, able, min(credit, share(credit, len(rotation))))
+            fair = credit if feed.incoming.takes_back else share(credit, len(rotation))
+            self._send_from(node, feed, able, min(credit, fair))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             node.count_sent(feed, before - len(feed.waiting))
             self._turn.review_credit(feed.incoming)
@@ -231,7 +235,8 @@ class Forwarder:
         hopeless: dict[Feed, list[Pairing]] = {}
         for pairing in given_back:
             is_held = holds and not comes_far(pairing.incoming)
-            if not (_stays(pairing) or is_held or self._has_hope(node, pairing)):
+            stays = (_stays(pairing) or is_held) and not _may_divert(node, pairing)
+            if not (stays or self._has_hope(node, pairing)):
                 hopeless.setdefault(feed_of(pairing), []).append(pairing)
             elif node.pending or (pairing.parts is not None and not pairing.parts.is_complete):
                 node.given_back[pairing] = None
@@ -301,7 +306,8 @@ class Forwarder:
                 self._settler.expire(pairing)
                 continue
             fit = self._fit(node, pairing, able)
-            if not fit and _stays(pairing) and not self._has_hope(node, pairing):
+            stays = not fit and _stays(pairing) and not _may_divert(node, pairing)
+            if stays and not self._has_hope(node, pairing):
                 life.try_again_from_first(pairing)
                 fit = self._fit(node, pairing, able)
             if fit and node.is_multicast:
@@ -333,12 +339,33 @@ class Forwarder:
         return fit if parts is None else [link for link in fit if takes_parts(link)]
 
     def _give_up(self, node: Node, pairing: Pairing) -> None:
-        """Answers a delivery that every receiver has returned, or that is too large for them."""
+        """Answers a delivery that every receiver has returned, or that is too large for them.
+
+        If its route has a fallback it goes there first. One that was pulled from there is put off.
+        """
+        if pairing.incoming.takes_back:
+            self._settler.postpone(pairing)
+            return
+        if self._divert(node, pairing):
+            return
         receivers = receivers_for(node, pairing.incoming)
         small = [link for link in receivers if is_small(link, pairing)]
         if small and pairing.failure is None:
             life.set_failure(pairing, Rejected(too_large(small[0])))
         self._settler.give_up(pairing)
+
+    def _divert(self, node: Node, pairing: Pairing) -> bool:
+        """Sends a delivery that all others have returned to the fallback; False: it cannot go."""
+        if not _may_divert(node, pairing):
+            return False
+        if pairing.parts is not None:
+            pairing.delivery.payload, pairing.parts = pairing.parts.joined(), None
+        link = next((link for link in node.standby if _may_go(link, pairing)), None)
+        if link is None:
+            self._settler.postpone(pairing)  # it waits for credit there
+        else:
+            self._send_alone(link, pairing)
+        return True
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
         """Returns whether some receiver may accept a queued delivery, now or later.
@@ -430,6 +457,7 @@ class Forwarder:
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.settled = settled
         self._turn.send(link, outgoing)
+        link.tally.fallback += link.is_fallback
         if settled:
             link.tally.settled += 1
             if link.is_recorded:
@@ -492,6 +520,27 @@ def _misses_some(
 def _stays(pairing: Pairing) -> bool:
     """Returns whether a delivery that every receiver has returned is offered to them again."""
     return in_custody(pairing) and not life.is_refused(pairing)
+
+
+def _put_older_first(rotation: deque[Feed]) -> None:
+    """Lets what was pulled from a fallback go before what has come since."""
+    for feed in tuple(rotation):
+        if feed.incoming.takes_back:
+            rotation.remove(feed)
+            rotation.appendleft(feed)
+
+
+def _may_divert(node: Node, pairing: Pairing) -> bool:
+    """Returns whether a delivery may go to the fallback of its route, apart from credit."""
+    if not node.standby or pairing.incoming.takes_back or node.is_multicast:
+        return False
+    if pairing.parts is not None and not pairing.parts.is_complete:
+        return False
+    return any(may_take(link, pairing) for link in node.standby)
+
+
+def _may_go(link: OutgoingLink, pairing: Pairing) -> bool:
+    return is_able(link) and may_take(link, pairing)
 
 
 def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:

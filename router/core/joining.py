@@ -5,6 +5,7 @@ import attrs
 from router.core.attach_requests import AttachRequests
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.node import Direction
 from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.settings import container_of
@@ -98,6 +99,7 @@ class Joiner:
             settles_second=event.receiver_settle_mode is ReceiverSettleMode.SECOND,
             max_message_octets=event.max_message_octets,
             names=uplink.names,
+            is_fallback=uplink.is_fallback,
         )
         link.keeps = is_store(connection)
         meet(link, connection, event.properties)
@@ -116,6 +118,7 @@ class Joiner:
     ) -> IncomingLink:
         node = uplink.node
         second = self._attach_requests.wants_second(uplink, connection)
+        takes_back = node.key.direction is Direction.FALLBACK
         key = LinkKey(connection.user, connection.container, event.name, Role.RECEIVER)
         link = IncomingLink(
             key=key,
@@ -130,9 +133,10 @@ class Joiner:
             link_credit=node.route.link_credit
             or self._attach_requests.of(uplink).link_credit
             or self._settings.link_credit,
-            names=SourceNames(node.route) if node.route.pulls_many else None,
+            names=SourceNames(node.route) if node.route.pulls_many or takes_back else None,
             scatters=uplink.scatters,
             is_pulled=_is_pulled(uplink, connection),
+            takes_back=takes_back,
         )
         meet(link, connection, event.properties)
         self._registry.attach(connection, link)

@@ -232,6 +232,7 @@ class Lanes:
         return (
             self._knows(link)
             and link.names is None
+            and not link.is_fallback
             and not (link.adrift or link.resuming)
             and link.unconfirmed is None
             and not (link.is_draining or link.carries_tags or (link.traces and link.is_traced))

@@ -487,7 +487,7 @@ class Network:
         """Advertises how many receivers an address has here, if more than one."""
         key = (COUNT, node.key.address)
         is_here = (RECEIVERS, node.key.address) in self._here
-        count = sum(not is_sibling(each.connection) for each in node.outgoing) if is_here else 0
+        count = sum(map(_is_receiver, node.outgoing)) if is_here else 0
         entry = Entry(*key, count) if count > 1 else None
         if self._here.get(key) != entry:
             self._change(key, entry)
@@ -618,6 +618,7 @@ class Network:
             elif kind == PATTERN:
                 self._reconsider_pattern(name)
             else:
+                self._registry.heard[name] = None
                 self._reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
 
@@ -694,9 +695,15 @@ def _next_of(pending: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
 
 def _has_receivers(node: Node) -> bool:
     """Returns whether a node has receivers that are attached to this worker, or suspended."""
-    if any(not is_sibling(link.connection) for link in node.outgoing):
+    if any(map(_is_receiver, node.outgoing)):
         return True
-    return any(isinstance(each, OutgoingLink) for each in node.returning)
+    links = (each for each in node.returning if isinstance(each, OutgoingLink))
+    return any(not link.is_fallback for link in links)
+
+
+def _is_receiver(link: OutgoingLink) -> bool:
+    """Returns whether a link is one that siblings are told of."""
+    return not (link.is_fallback or is_sibling(link.connection))
 
 
 def _from_afar(maker: Maker | None) -> Maker | None:

@@ -28,6 +28,7 @@ class Direction(enum.Enum):
     TOWARDS = "towards"  # from local senders to containers
     PULL = "pull"  # from containers to local receivers
     STORED = "stored"  # from the message store to containers
+    FALLBACK = "fallback"  # from a fallback's queue to the nodes of its messages
 
 
 @attrs.frozen
@@ -125,6 +126,8 @@ class Node:
         maker: the peer that made a dynamic node.
         stop: its name towards other routers.
         gains: how many receivers have attached that are no routers, and no siblings.
+        standby: attached links to the route's fallback; they are in ``outgoing``, too, while nobody
+            else receives (``fallback``).
         twin: of a node towards containers, the node that pulls from them; and vice versa.
         has_ways: a receiver is a router, or a sibling that has reported ways.
         is_peopled: besides, there are receivers here or behind one of them.
@@ -167,6 +170,7 @@ class Node:
     has_ways: bool = attrs.field(default=False, init=False)
     is_peopled: bool = attrs.field(default=False, init=False)
     twin: "Node | None" = attrs.field(default=None, init=False)
+    standby: tuple[OutgoingLink, ...] = attrs.field(default=(), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.route)
@@ -181,7 +185,7 @@ class Node:
         self.is_unrestricted = not (
             self.is_multicast or self.is_paused or route.ttl_seconds is not None
         )
-        for link in self.outgoing:
+        for link in {*self.outgoing, *self.standby}:
             self.look_at(link)
         self.look_again()
 
@@ -245,6 +249,12 @@ class Node:
         self.measure()
         self.look_again()
 
+    def stand_by(self, link: OutgoingLink) -> None:
+        """Adds a link to the route's fallback."""
+        if link not in self.standby:
+            self.standby += (link,)
+        self.look_at(link)
+
     def look_at(self, link: OutgoingLink) -> None:
         """Finds out whether deliveries must be looked at before they go out on a link."""
         route = self.route
@@ -256,6 +266,7 @@ class Node:
             or link.names is not None
             or link.keeps
             or self.key.direction is Direction.STORED
+            or link.is_fallback
             or link.is_traced
             or (link.is_router and self.is_recorded)
             or route.ttl_seconds is not None
@@ -264,6 +275,12 @@ class Node:
 
     def remove_outgoing(self, link: OutgoingLink) -> None:
         """Removes a receiver."""
+        if link in self.standby:
+            self.standby = tuple(each for each in self.standby if each is not link)
+        self.leave_out(link)
+
+    def leave_out(self, link: OutgoingLink) -> None:
+        """Sends no more new deliveries on a link."""
         if link in self.outgoing:
             self.outgoing.remove(link)
             self.measure()

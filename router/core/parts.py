@@ -18,6 +18,7 @@ from router.core.dial_in import DialIns
 from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
 from router.core.events import Events
+from router.core.fallback import Fallbacks
 from router.core.filtering import Filtering
 from router.core.forms import Forms
 from router.core.forward import Forwarder
@@ -130,7 +131,20 @@ class Parts:
     @cached_property
     def pulls(self) -> Pulls:
         """Forwards deliveries that are pulled by pattern."""
-        return Pulls(self.forwarder, self.relay, self.postponer)
+        return Pulls(self.forwarder, self.relay, self.postponer, self.fallbacks)
+
+    @cached_property
+    def fallbacks(self) -> Fallbacks:
+        """Uses the fallbacks of routes, and pulls back from them."""
+        return Fallbacks(
+            self.state,
+            self.settler,
+            self.granter,
+            self.uplinks,
+            lanes=self.lanes,
+            postponer=self.postponer,
+            reach=self.reach,
+        )
 
     @cached_property
     def relay(self) -> Relay:

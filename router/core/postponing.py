@@ -115,13 +115,20 @@ class Postponer:
         """Frees what a link that is gone has left here; what is in custody waits in its queue."""
         if not incoming.postponed:
             return
-        feeds = [incoming.queue, *incoming.queues.values()]
-        for feed in (each for each in feeds if isinstance(each, Feed)):
+        for feed in _feeds_of(incoming):
             for key, shelf in tuple(self._shelves.get(feed, {}).items()):
                 for pairing in tuple(shelf.waiting):
                     self._remove(feed, shelf, pairing)
                     if not self._is_over(pairing):
                         self._settler.try_anew(pairing, key[1])
+                self._forget(feed, key, shelf)
+
+    def free(self, incoming: IncomingLink) -> None:
+        """Takes a link's deliveries from their shelves; their sender is to be sent an outcome."""
+        for feed in _feeds_of(incoming):
+            for key, shelf in tuple(self._shelves.get(feed, {}).items()):
+                for pairing in tuple(shelf.waiting):
+                    self._remove(feed, shelf, pairing)
                 self._forget(feed, key, shelf)
 
     def _put(self, pairing: Pairing, link: OutgoingLink | None) -> _Shelf:
@@ -200,6 +207,11 @@ class Postponer:
             return False
         self._settler.expire(pairing)
         return True
+
+
+def _feeds_of(incoming: IncomingLink) -> list[Feed]:
+    feeds = [incoming.queue, *incoming.queues.values()]
+    return [each for each in feeds if isinstance(each, Feed)]
 
 
 def _has_ended(pairing: Pairing) -> bool:

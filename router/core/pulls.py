@@ -17,8 +17,9 @@ ones are put off behind it.
 import itertools
 from collections.abc import Sequence
 
+from router.core.fallback import Fallbacks
 from router.core.forward import Forwarder
-from router.core.node import feed_of_link
+from router.core.node import Feed, feed_of_link
 from router.core.postponing import Postponer
 from router.core.relay import Relay
 from router.links.link import IncomingLink
@@ -28,13 +29,23 @@ from router.model.delivery import ReceivedDelivery
 class Pulls:
     """Forwards the deliveries of links that pull by a pattern."""
 
-    def __init__(self, forwarder: Forwarder, relay: Relay, postponer: Postponer) -> None:
+    def __init__(
+        self, forwarder: Forwarder, relay: Relay, postponer: Postponer, fallbacks: Fallbacks
+    ) -> None:
+        self._fallbacks = fallbacks
         self._forwarder = forwarder
         self._relay = relay
         self._postponer = postponer
 
     def received(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Handles a run of deliveries of a link that gives each its address."""
+        if incoming.takes_back:
+            for delivery in deliveries:
+                self._fallbacks.restore(incoming, delivery)
+            self._relay.received(incoming, deliveries)
+            queues = (incoming.queues.get(each.address or "") for each in deliveries)
+            self._fallbacks.fed(queue for queue in queues if isinstance(queue, Feed))
+            return
         assert incoming.names is not None
         for delivery in deliveries:
             delivery.address = incoming.names.find(delivery.address)

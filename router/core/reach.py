@@ -107,12 +107,15 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     are all behind it. Routers without receivers are left out where some other link has receivers,
     and by a multicast always.
     """
+    links = node.outgoing
+    if incoming.takes_back:
+        links = [link for link in links if not link.is_fallback]
     if not (is_sibling(incoming.connection) or node.has_ways):
-        return node.outgoing
+        return links
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     return [
         link
-        for link in node.outgoing
+        for link in links
         if not is_out_of_reach(node, link, incoming, is_far) and _leads_on(node, link, sender)
     ]
 
@@ -325,6 +328,11 @@ class Reach:
             self.makers.pop(address, None)
         else:
             self.makers[address] = maker
+
+    def is_receiving(self, node: Node, sibling: str) -> bool:
+        """Returns whether a sibling has receivers of a node's address."""
+        known = self.receivers.get(node.key.address, ())
+        return sibling in known or sibling in self._watching(node)
 
     def connections_of(self, identity: str) -> int:
         """Returns how many connections an identity has at other workers, if that is limited."""

@@ -37,6 +37,7 @@ class Registry:
         hosted: the permissions of guests that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
         sought: nodes with a waiting receiver, whose uplinks have changed; ``filtering`` takes them.
+        heard: addresses whose receivers at siblings have come or gone; ``fallback`` takes them.
         fed: nodes whose senders, or last deliveries, have come or gone; ``watch`` takes them.
         named: keys of links that have been attached or detached; ``network`` takes them.
     """
@@ -60,6 +61,7 @@ class Registry:
         self.hosted: dict[Connection, Permissions] = {}
         self.moved: dict[Node, None] = {}
         self.sought: dict[Node, None] = {}
+        self.heard: dict[str, None] = {}
         self.fed: dict[Node, None] = {}
         self.named: dict[LinkKey, None] = {}
 
@@ -187,6 +189,10 @@ class Registry:
     def join(self, node: Node, link: OutgoingLink) -> None:
         """Adds an outgoing link to a node."""
         link.group = node
+        if link.is_fallback:
+            node.stand_by(link)
+            self.moved[node] = None
+            return
         node.add_outgoing(link)
         node.gains += is_end(link)
         self.moved[node] = None

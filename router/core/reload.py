@@ -55,6 +55,8 @@ class Reloader:
         self._registry.table = table
         self._routeless.kept = {}
         for node in list(self._registry.nodes.values()):
+            if node.key.direction is Direction.FALLBACK:
+                continue  # ``fallback`` knows what it serves
             if node.key.container is not None:
                 self._follow_dead_letters(node, table)
             elif node.match is not None:

@@ -130,6 +130,7 @@ def add(total: Tally, tally: Tally) -> None:
     total.redelivered += tally.redelivered
     total.dropped += tally.dropped
     total.unroutable += tally.unroutable
+    total.fallback += tally.fallback
 
 
 def subtract(total: Tally, tally: Tally) -> None:
@@ -152,4 +153,5 @@ def as_totals(tally: Tally) -> Totals:
         redelivered=tally.redelivered,
         dropped=tally.dropped,
         unroutable=tally.unroutable,
+        fallback=tally.fallback,
     )

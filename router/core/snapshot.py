@@ -41,6 +41,7 @@ class Totals:
         redelivered: forwarded again after a failed attempt.
         dropped: received settled, and no receiver could take them.
         unroutable: refused by a target without a binding, or without a receiver.
+        fallback: sent to the route's fallback, or pulled from it.
     """
 
     deliveries: int = 0
@@ -54,6 +55,7 @@ class Totals:
     redelivered: int = 0
     dropped: int = 0
     unroutable: int = 0
+    fallback: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -121,7 +123,7 @@ class RouteRecord:
 
     Attributes:
         address: its pattern.
-        from_, to: endpoints as the configuration writes them.
+        from_, to, fallback: endpoints as the configuration writes them.
         addresses: how many of its addresses are in use.
         senders, receivers: links attached on which we receive, or send.
         suspended: links whose peer is away and whose terminus is kept.
@@ -146,6 +148,7 @@ class RouteRecord:
     address: str
     from_: str | None = None
     to: tuple[str, ...] = ()
+    fallback: str | None = None
     distribution: str = ""
     guarantee: str = ""
     is_paused: bool = False

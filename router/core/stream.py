@@ -388,8 +388,11 @@ def streaming(node: Node) -> bool:
 
 
 def takes_parts(link: OutgoingLink) -> bool:
-    """Returns whether a receiver accepts a delivery part by part."""
-    if link.connection is None:
+    """Returns whether a receiver accepts a delivery part by part.
+
+    To a fallback only whole messages go: their addresses are put into them.
+    """
+    if link.connection is None or link.is_fallback:
         return False
     return link.takes_parts or link.connection.capabilities.streams
 

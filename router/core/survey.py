@@ -384,7 +384,7 @@ def _look_at_outgoing(link: OutgoingLink, peer: _PeerSum, found: NodeSum) -> Non
 
 
 def _add_outgoing(link: OutgoingLink, route: _RouteSum) -> None:
-    route.receivers += 1
+    route.receivers += not link.is_fallback
     route.outgoing_credit += link.credit
     route.outgoing_unsettled += len(link.unsettled) + link.lane_unsettled
 
@@ -397,6 +397,7 @@ def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:
         address=route.address,
         from_=None if route.from_ is None else str(route.from_),
         to=tuple(map(str, route.to)),
+        fallback=None if route.fallback is None else str(route.fallback),
         distribution=route.distribution.value,
         guarantee=route.guarantee.value,
         is_paused=is_paused,

@@ -20,7 +20,7 @@ from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
-from router.model.outcome import ACCEPTED, Rejected
+from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.routes.route import Unroutable
 
 DELIVERY_TAG: Final = "delivery-tag"
@@ -82,6 +82,10 @@ class Strander:
             return
         node.withdraw_all(feed, stranded)
         self._turn.review_credit(feed.incoming)
+        if feed.incoming.takes_back:
+            for pairing in stranded:
+                self._hand_back(pairing)
+            return
         if feed.incoming.scatters:
             for pairing in stranded:
                 self._refusals.strand(pairing, _NOBODY)
@@ -92,6 +96,13 @@ class Strander:
             self._answer(node, pairing)
         if node.route.vacant is Unroutable.REJECT and feed.incoming.address is None:
             self._end(feed.incoming, stranded)
+
+    def _hand_back(self, pairing: Pairing) -> None:
+        """Handles a delivery that was pulled from a fallback when its receivers had left."""
+        if pairing.incoming.is_closing:
+            self._settler.answer(pairing, RELEASED)
+        else:
+            self._settler.postpone(pairing)
 
     def _end(self, incoming: IncomingLink, stranded: list[Pairing]) -> None:
         """Detaches a sender that has settled some of the rejected deliveries."""

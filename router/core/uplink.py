@@ -89,6 +89,7 @@ class Uplink:
         scatters: its deliveries go to the nodes of many addresses (``pulls``).
         subscription: name of the queue that feeds it, if it pulls from an exchange (``follow``).
         names: gives each delivery its address at the container; None: that of the link.
+        is_fallback: it leads to the route's fallback, or to the worker that dials its container.
         is_subscribed: the container has bound that queue.
         terms: what its attach asks for beside the address.
         is_finishing: no longer needed, and only kept for outstanding outcomes.
@@ -115,6 +116,7 @@ class Uplink:
     subscription: str | None = None
     names: Names | None = None
     terms: LinkTerms = PLAIN
+    is_fallback: bool = False
     step: Step = attrs.field(default=Step.AWAY, init=False)
     is_wanted: bool = attrs.field(default=False, init=False)
     is_subscribed: bool = attrs.field(default=False, init=False)

@@ -147,20 +147,47 @@ class Uplinks:
         self._of_node[node] = kept
         node.has_uplinks = bool(kept)
         for uplink in kept:
+            self._review_fallback(uplink)
             uplink.is_eager = self._is_eager(node, uplink.container)
             if self._is_needed(uplink):
                 self._want(uplink)
 
+    def _review_fallback(self, uplink: Uplink) -> None:
+        """Finds out whether a link leads to the route's fallback, or to receivers, from now on."""
+        is_fallback = self._is_fallback(uplink.node, uplink.container, uplink.role)
+        if is_fallback is uplink.is_fallback or uplink.is_finishing:
+            return
+        node, link = uplink.node, uplink.link
+        uplink.is_fallback = is_fallback
+        if isinstance(link, OutgoingLink):
+            node.remove_outgoing(link)
+            link.is_fallback = is_fallback
+            self._registry.join(node, link)
+            self._granter.receivers_changed(node)
+            self._turn.touch(node)
+
+    def _is_fallback(self, node: Node, container: str, role: Role) -> bool:
+        """Returns whether a node's link to a container, or a sibling, is for its fallback."""
+        if node.route.fallback is None or node.key.direction is not Direction.MEETING:
+            return False
+        if role is Role.RECEIVER:
+            return False
+        return not (is_sibling_name(container) and self._reach.is_receiving(node, container))
+
     def _is_finishing(self, uplink: Uplink) -> bool:
-        """Returns whether an unneeded link to a sibling still waits for outcomes.
+        """Returns whether an unneeded link to a sibling, or a fallback, still waits for outcomes.
 
         If so, it is checked again later. The sibling grants it no more credit meanwhile. A link on
         the lane is checked at least twice: the sibling may still be sending outcomes that the lane
         counts no longer.
         """
         link = uplink.link
-        if link is None or not is_sibling(link.connection):
+        if link is None or not (uplink.is_fallback or is_sibling(link.connection)):
             return False
+        if isinstance(link, OutgoingLink) and uplink.is_fallback:
+            uplink.node.remove_outgoing(link)
+            self._granter.receivers_changed(uplink.node)
+            self._turn.touch(uplink.node)
         if link.is_express:
             self._lanes.refresh((uplink.node,))
         is_first, uplink.is_finishing = not uplink.is_finishing, True
@@ -282,15 +309,19 @@ class Uplinks:
     def _make(self, node: Node, endpoint: Endpoint, role: Role) -> Uplink:
         is_to_sibling = is_sibling_name(endpoint.container)
         is_dead_letters = node.key.container is not None
+        takes_back = node.key.direction is Direction.FALLBACK
         address = node.key.address
         if is_dead_letters or not is_to_sibling:
             assert node.match is not None, "nodes with containers behind them come from the table"
             address = node.match.address if is_to_sibling else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
+        is_fallback = self._is_fallback(node, endpoint.container, role)
         if is_dead_letters:
             arrow = "!>"  # dead letters and messages may lead to the same address
         elif node.key.direction is Direction.STORED:
             arrow = "$>"  # so may what is stored, after a reload
+        elif (is_fallback and not is_to_sibling) or takes_back:
+            arrow = f"~{arrow}"
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
         owner = f"{settings.router_id}/{settings.worker}" if is_to_sibling else settings.router_id
@@ -304,7 +335,9 @@ class Uplinks:
             role=role,
             name=LinkName(name if node.key.reader else endpoint.terms.link_name or name),
             is_eager=self._is_eager(node, endpoint.container),
-            scatters=role is Role.RECEIVER and scatters(node.route, self._registry.terms),
+            scatters=takes_back
+            or (role is Role.RECEIVER and scatters(node.route, self._registry.terms)),
+            is_fallback=is_fallback,
             subscription=self._subscription(node, role) if is_exchange(address) else None,
             terms=endpoint.terms,
         )
@@ -463,7 +496,8 @@ class Uplinks:
         self._end_detached(uplink, connection)
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
-        if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
+        is_to_receivers = uplink.role is Role.SENDER and not uplink.is_fallback
+        if is_sibling_name(uplink.container) and is_to_receivers:
             uplink.node.pending.add(uplink)
         command = self._attach_requests.attach(uplink, uplink.id, connection)
         self._order(uplink, command)
@@ -677,7 +711,11 @@ def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]
             return [(endpoint, Role.SENDER) for endpoint in targets_of(node)]
         case Direction.PULL:
             return [(endpoint, Role.RECEIVER) for endpoint in route.to]
+        case Direction.FALLBACK:
+            return [] if route.from_ is None else [(route.from_, Role.RECEIVER)]
         case Direction.MEETING:
+            if route.fallback is not None:
+                return [(route.fallback, Role.SENDER)]
             sources = []
             if route.from_ is not None and pulls_here(node):
                 sources = [(route.from_, Role.RECEIVER)]

@@ -149,6 +149,7 @@ class Tally:
         redelivered: sent again after an attempt elsewhere had failed.
         dropped: settled by their sender, and then without a receiver, or rejected by one.
         unroutable: refused by a target without a binding, or without a receiver.
+        fallback: sent to the route's fallback, or pulled from it.
     """
 
     deliveries: int = 0
@@ -162,6 +163,7 @@ class Tally:
     redelivered: int = 0
     dropped: int = 0
     unroutable: int = 0
+    fallback: int = 0
 
 
 class Names(Interface):
@@ -209,6 +211,8 @@ class IncomingLink:
             router; this stays true when the container is away, or when the route changes.
         is_delayed: its deliveries have waited before they came, and perhaps failed: the header must
             be rewritten.
+        takes_back: it pulls from a route's fallback (``core.fallback``).
+        is_closing: meanwhile nobody receives; it ends when receivers have settled what they have.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         is_ours: we attached it, as an uplink.
         session: names the session that it is attached on; None: numbers end with attachments.
@@ -261,6 +265,8 @@ class IncomingLink:
     scatters: bool = False
     is_pulled: bool = False
     is_delayed: bool = attrs.field(default=False, init=False)
+    takes_back: bool = False
+    is_closing: bool = attrs.field(default=False, init=False)
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
@@ -358,6 +364,7 @@ class OutgoingLink:
         max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unconfirmed: as with ``IncomingLink``.
         names: gives each delivery its address at the peer (``routes.pulling``); None: the link's.
+        is_fallback: it leads to the route's fallback, and is used while nobody else receives.
         is_ours, session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
@@ -397,6 +404,7 @@ class OutgoingLink:
     number: "AttachNumber | None" = None
     names: Names | None = None
     is_ours: bool = False
+    is_fallback: bool = False
     unconfirmed: Unconfirmed | None = attrs.field(default=None, init=False)
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)

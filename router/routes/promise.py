@@ -139,7 +139,7 @@ def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
     refusals = [*_contradictions(route), *_refusals(route, peers)]
     senders, receivers = _senders(route), _receivers(route)
     if route.is_direct:
-        flows = [_flow("senders -> receivers", senders, receivers)]
+        flows = [_flow("senders -> receivers", senders, receivers), *_over_fallback(route, peers)]
     elif route.from_ is None:
         flows = [_flow(f"senders -> {_at(route, e)}", senders, end) for e, end in targets]
         for endpoint in route.to:
@@ -152,6 +152,21 @@ def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
         if not targets:
             flows = [_flow(f"{start} -> receivers", source, receivers)]
     return Promise(route.guarantee, tuple(flows), tuple(refusals))
+
+
+def _over_fallback(route: Route, peers: Mapping[str, Peer]) -> list[Flow]:
+    """Judges the way over a route's fallback, which is taken while nobody receives."""
+    endpoint = route.fallback
+    if endpoint is None:
+        return []
+    place, peer = f"{_at(route, endpoint)} (fallback)", peers[endpoint.container]
+    source = _from(route, peer, ())
+    if route.guarantee is Guarantee.AT_MOST_ONCE:
+        source = End(Guarantee.AT_MOST_ONCE, f"from {peer.name}: settled when it has been sent")
+    return [
+        _flow(f"senders -> {place}", _senders(route), _towards(route, peer)),
+        _flow(f"{place} -> receivers", source, _receivers(route)),
+    ]
 
 
 def _flow(path: str, *ends: End) -> Flow:

@@ -203,6 +203,7 @@ class Route:
         ttl_seconds: longest life of a message, whatever its own ttl says; None: its own ttl only.
         store: its messages are stored before they are forwarded; None: they are not.
         dead_letter: given exactly if ``unroutable`` is DEAD_LETTER or ``store`` is given.
+        fallback: a container's queue for what no receiver takes, pulled back while there is one.
         stall_seconds: deliveries waiting that long without any progress are reported.
         link_credit: largest credit on the route's links; None: that of the limits.
         is_unavailable: its addresses do not exist here, whatever less specific route they match.
@@ -226,6 +227,7 @@ class Route:
     unroutable: Unroutable = Unroutable.RELEASE
     store: Storing | None = None
     dead_letter: Endpoint | None = None
+    fallback: Endpoint | None = None
     stall_seconds: float = 60.0
     link_credit: int | None = None
     is_unavailable: bool = False
@@ -271,7 +273,7 @@ class Route:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Every endpoint that it names, in the order of the file's keys."""
-        named = (self.from_, *self.to, self.dead_letter)
+        named = (self.from_, *self.to, self.dead_letter, self.fallback)
         return tuple(endpoint for endpoint in named if endpoint is not None)
 
     def __str__(self) -> str:

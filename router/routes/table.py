@@ -172,7 +172,7 @@ class RoutingTable:
         """The routes that pull from, or push to, a container, computed at the first call."""
         found: dict[str, dict[Route, None]] = {}
         for route in self.routes:
-            for endpoint in (*route.to, *filter(None, (route.from_,))):
+            for endpoint in (*route.to, *filter(None, (route.from_, route.fallback))):
                 found.setdefault(endpoint.container, {})[route] = None
         return {name: tuple(routes) for name, routes in found.items()}
 

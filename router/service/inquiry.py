@@ -149,6 +149,8 @@ def _ends(route: Route, config: RouterConfig) -> Iterator[_End]:
     named += [(end, Role.SENDER) for end in route.to]
     if route.dead_letter is not None:
         named.append((route.dead_letter, Role.SENDER))
+    if route.fallback is not None:
+        named += [(route.fallback, Role.SENDER), (route.fallback, Role.RECEIVER)]
     for end, role in named:
         address = _address_at(route, end, config)
         sought = None if address is None else Sought(address, role, end.terms.capabilities)

@@ -492,6 +492,12 @@ def _of_totals(
         [(names, received.unroutable) for names, received, _ in rows],
     )
     yield _counter(
+        f"{prefix}_fallback_deliveries",
+        "Deliveries pulled back from the route's fallback (incoming) or sent there (outgoing).",
+        both,
+        [(names, totals.fallback) for names, totals in flows],
+    )
+    yield _counter(
         f"{prefix}_redeliveries",
         "Deliveries forwarded again after a failed attempt.",
         labels,

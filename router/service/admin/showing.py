@@ -59,7 +59,8 @@ def route_state(record: RouteRecord, rates: Rates | None, away: Collection[str] 
         return RouteState.FLOWING
     if record.blocked_senders or record.queued or record.postponed:
         return RouteState.WAITING
-    if away and any(_container(each) in away for each in (record.from_, *record.to)):
+    ends = (record.from_, *record.to, record.fallback)
+    if away and any(_container(each) in away for each in ends):
         return RouteState.AWAY
     return RouteState.IDLE
 

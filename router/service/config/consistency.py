@@ -29,6 +29,11 @@ from router.service.config.dial_in import (
     dial_in_route_problems,
     same_identity_problems,
 )
+from router.service.config.fallbacks import (
+    fallback_problems,
+    resolve_fallbacks,
+    shared_problems,
+)
 from router.service.config.file import ConfigFile
 from router.service.config.hints import nearest, unknown_container
 from router.service.config.link_terms import link_name_problems, terms_problems
@@ -78,9 +83,13 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         *link_name_problems(file.routes),
     ]
     sound: list[RouteEntry] = []
-    for entry in _without_equals(file.routes, problems):
+    entries = _without_equals(file.routes, problems)
+    entries = resolve_fallbacks(entries, container_names)
+    problems += shared_problems(entries)
+    for entry in entries:
         found = [
             *_route_problems(entry, container_names),
+            *fallback_problems(entry, file.containers, container_names),
             *_declare_problems(entry, file.containers),
             *_pull_problems(entry, file.containers),
             *terms_problems(entry, file.containers),

@@ -178,6 +178,13 @@ class RouteEntry(Placed):
         default=None,
         help="target of dead letters, for store and for unroutable: dead-letter",
     )
+    fallback: Endpoint | None = option(
+        EndpointKind(),
+        default=None,
+        help="queue for what no receiver takes, pulled back while there is one: container,"
+        " container/address, or an address whose route leads 'to' a container. Goes before"
+        " unroutable; for routes without 'from' and 'to'",
+    )
     stall_seconds: float = option(
         Seconds(0.1),
         default=60.0,
@@ -223,6 +230,7 @@ class RouteEntry(Placed):
             unroutable=self.unroutable,
             store=None if self.store is None else self.store.as_storing(),
             dead_letter=self.dead_letter,
+            fallback=self.fallback,
             stall_seconds=self.stall_seconds,
             link_credit=self.link_credit,
             is_unavailable=self.unavailable,

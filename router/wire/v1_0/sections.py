@@ -559,6 +559,28 @@ def _changed_header(
     return encode_composite(_HEADER, changed)
 
 
+def replace_annotations(payload: Octets, annotations: Annotations) -> bytes:
+    """Replaces the message annotations; every other octet stays (§3.2.3).
+
+    Args:
+        payload: a message, or a first part of it that contains its head completely.
+        annotations: the new section's content; empty removes the section.
+
+    Raises:
+        DecodeError: if a section up to the message annotations is invalid.
+        MisuseError: if a value cannot be encoded.
+    """
+    at, end, previous = 0, len(payload), 0
+    start = 0
+    while at < end and _descriptor(payload, at, end)[0] <= MESSAGE_ANNOTATIONS:
+        section = _section(payload, at, end)
+        _check_order(previous, section)
+        previous, at = section.code, section.end
+        start = section.start if previous == MESSAGE_ANNOTATIONS else at
+    made = b"\x00\x53\x72" + encode_fields(annotations) if annotations else b""
+    return b"".join((payload[:start], made, payload[at:]))
+
+
 # --- whole messages -------------------------------------------------------------------------------
 
 _ATTRIBUTES: Final[Mapping[int, str]] = {

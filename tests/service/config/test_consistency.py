@@ -199,6 +199,28 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         CONTAINERS + "routes:\n  - {address: a, dead_letter: east}\n",
         ["6:31: dead_letter: means nothing without unroutable: dead-letter"],
     ),
+    "fallback to nowhere": (
+        CONTAINERS + "routes:\n  - {address: a, fallback: over}\n",
+        ["6:28: fallback: 'over' is neither a container's queue nor an address whose route leads"],
+    ),
+    "fallback of a route to a container": (
+        CONTAINERS + "routes:\n  - {address: a, to: west, fallback: east/q}\n",
+        ["6:38: fallback: is for routes without 'from' and 'to'"],
+    ),
+    "fallback with exactly-once": (
+        CONTAINERS + "routes:\n  - {address: a, guarantee: exactly-once, fallback: east/q}\n",
+        ["6:53: fallback: exactly-once ends at 'east'"],
+    ),
+    "fallback with more wildcards": (
+        CONTAINERS + "routes:\n  - {address: a, fallback: east/q.*}\n",
+        ["6:28: fallback: pattern 'q.*' has 1 '*', but 'a' captures only 0"],
+    ),
+    "fallback of two virtual hosts": (
+        CONTAINERS
+        + "routes:\n  - {address: a, fallback: east/q}\n"
+        + "  - {address: a, name: other, vhost: v, fallback: east/q}\n",
+        ["7:51: fallback: 'east/q' serves another virtual host in line 6"],
+    ),
     "exactly-once": (
         CONTAINERS + "routes:\n  - {address: a, to: west, guarantee: exactly-once}\n",
         ["6:39: exactly-once towards west: it neither resumes links nor drops duplicates; say"],
