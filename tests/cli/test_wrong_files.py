@@ -183,8 +183,8 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "url of the management": (
         "containers:\n  east: {url: 'http://h:15672'}\n",
         (
-            "2:15: containers.east.url: does not begin with amqp:// or amqps://; HTTP is a broker's"
-            " management: write amqp:// and the port of AMQP, usually 5672",
+            "2:15: containers.east.url: does not begin with amqp:// or amqps://, ws:// or wss://;"
+            " HTTP is a broker's management: write amqp:// and the port of AMQP, usually 5672",
         ),
     ),
     "no scheme": (
@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tls without amqps": (
         "containers:\n  east: {url: amqp://h, tls: {verify: false}}\n",
-        ("2:30: containers.east: tls is given, but no url begins with amqps://; write that, or",),
+        ("2:30: containers.east: tls is given, but no url begins with amqps:// or wss://; write",),
     ),
     # listeners
     "port alone": (
