@@ -134,8 +134,7 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
     """Turns hops into rows of ``STATE``, one each.
 
     Args:
-        hops: with the columns ``last_hop`` and ``next_hop``: the routers at the other ends of the
-            links; null: no router.
+        hops: with the routers at the other ends of the links, see ``links.with_ends``.
         routers: see ``router_table``.
         pairs: see ``pair_table``.
         grace_ns: see ``audit``.
@@ -317,6 +316,7 @@ def _has_gap(c: Mapping[str, Any], grace_ns: int, ended: list[str]) -> Any:
         meets(c["next_holes"], handed_ns + c["went_least"], last_ns + c["went_most"] + grace_ns)
         | (handed_ns + c["went_least"] <= c["next_begins"])
         | (c["next_ended"] & (last_ns + c["went_most"] > c["next_reach"]))
+        | (c["next_reach"].isNotNull() & c["is_next_met"].isNull())
     )
     is_declared = c["next_hop"].isin(*ended) if ended else F.lit(False)
     is_missing_there = F.coalesce(is_missing_there, is_declared & c["next_reach"].isNull())

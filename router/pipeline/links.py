@@ -50,7 +50,9 @@ def no_links(spark: Any) -> Any:
 def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[str]) -> Any:
     """Adds ``last_hop`` and ``next_hop``, the routers at the other ends of the links of hops.
 
-    ``trusts_last`` and ``trusts_next`` say whether the link's record calls the peer a router.
+    ``trusts_last`` and ``trusts_next`` say whether the link's record calls the peer a router;
+    ``is_last_met`` and ``is_next_met``, whether the peer has a record of the link, too: a router
+    has none of a link whose route it does not record.
     Records of earlier versions do not, so there a router is known by its name; elsewhere a peer
     with such a name (``last_name``, ``next_name``) is a router that is not trusted, or a client.
 
@@ -77,8 +79,16 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[
         .join(F.broadcast(says), "router", "left")
         .where(F.col("is_router") | F.col("is_known"))
         .withColumn("hop", F.when(F.col("is_router") | is_named, F.col("peer")))
-        .select("link", "router", "peer", "hop", "is_router")
+        .select("link", "router", "peer", "hop", "is_router", "name")
     )
+
+    other_ends = inner.select(
+        F.col("peer").alias("router"),
+        F.col("router").alias("peer"),
+        "name",
+        F.lit(True).alias("is_met"),
+    ).distinct()
+    inner = inner.join(F.broadcast(other_ends), ["router", "peer", "name"], "left")
 
     def ends(link: str, side: str) -> Any:
         return F.broadcast(
@@ -88,6 +98,7 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[
                 F.col("peer").alias(f"{side}_name"),
                 F.col("hop").alias(f"{side}_hop"),
                 F.col("is_router").alias(f"trusts_{side}"),
+                F.col("is_met").alias(f"is_{side}_met"),
             )
         )
 

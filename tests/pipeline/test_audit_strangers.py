@@ -62,6 +62,24 @@ def test_a_router_that_is_trusted_and_does_not_trust_has_deliveries_of_its_own(
     assert {found[key + OWN_KEYS] for key in handed_on} == {"delivered-once"}
 
 
+def test_what_a_router_accepts_on_a_link_that_it_does_not_record_is_not_lost(
+    spark: Any, tmp_path: Path
+) -> None:
+    case = case_of_two()
+    case.files = [untrusting(file, case) for file in case.files]
+    for file in case.files:
+        for row in file.rows:
+            if case.names[1] in file.path and row.get("container") == case.names[0]:
+                row |= {"container": "someone", "link_name": "else"}
+    found = verdicts(spark, case, tmp_path)
+    handed_on = [key for key, each in case.deliveries.items() if each.fate in HANDED_ON]
+    judged = {found[key] for key in handed_on}
+    assert judged == {"ledger-gap", "open"}, (
+        "open: clocks that were not compared may be an hour apart"
+    )
+    assert {found[key + OWN_KEYS] for key in handed_on} == {"delivered-once"}
+
+
 @pytest.mark.parametrize("own", [0, 1])
 def test_a_client_with_the_name_of_a_router_is_a_client(
     spark: Any, tmp_path: Path, own: int

@@ -269,7 +269,7 @@ class Case:
                 "incoming": self.link(hop, name) if name == "in" else 0,
                 "outgoing": 0 if name == "in" else self.link(hop, name),
                 "container": self.names[beyond] if is_router else self.clients[name],
-                "link_name": name,
+                "link_name": f"across-{min(hop, beyond)}" if is_router else name,
                 "address": "orders",
             }
 

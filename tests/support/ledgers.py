@@ -42,6 +42,7 @@ IN, TO_A, TO_B, TO_C, TO_WEST, FROM_EAST = 101, 201, 202, 203, 301, 302
 
 START_NS = 1_763_000_000 * 1_000_000_000
 HOUR_NS = 3600 * 1_000_000_000
+DAY_NS = 24 * HOUR_NS
 MS = 1_000_000
 
 Step = tuple[float, str, int, int, int, int, int, int]
@@ -318,7 +319,7 @@ def tally(planted: Iterable[Planted]) -> dict[str, int]:
 
 
 def plant(
-    out: Path, events: int, *, seed: int = 1, has_gap: bool = True, files: int = 4
+    out: Path, events: int, *, seed: int = 1, has_gap: bool = True, files: int = 4, day: int = 0
 ) -> list[Planted]:
     """Writes a ledger of about so many events; gives what is in it.
 
@@ -328,19 +329,21 @@ def plant(
         seed: of the order of things.
         has_gap: records of one moment are missing.
         files: per router.
+        day: how many days later; its deliveries, and lives of workers, are others.
     """
+    start = START_NS + day * DAY_NS
     chance = np.random.default_rng(seed)
     mean = sum(story.share * len(story.steps) for story in STORIES.values())
     total = events / mean
     planted: list[Planted] = []
     parts: list[dict[str, Any]] = []
-    first = 0
-    moment = START_NS + HOUR_NS // 2
+    first = day << 40
+    moment = start + HOUR_NS // 2
     stories = {**STORIES, **({HOLE: GAP} if has_gap else {})}
     for name, story in stories.items():
         count = max(1, round(story.share * total))
         planted.append(Planted(name, story.verdict, first, count))
-        begins = START_NS + chance.integers(0, HOUR_NS, count)
+        begins = start + chance.integers(0, HOUR_NS, count)
         is_near = abs(begins - moment) < HOUR_NS // 100
         begins[is_near] += HOUR_NS // 50
         if story is GAP:
@@ -350,7 +353,8 @@ def plant(
     columns = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
     for index, router in enumerate((EAST, WEST)):
         mine = columns["router"] == index
-        _write(out, router, {name: column[mine] for name, column in columns.items()}, files)
+        mine_columns = {name: column[mine] for name, column in columns.items()}
+        _write(out, router, mine_columns, files, day)
     return planted
 
 
@@ -380,20 +384,22 @@ def _records(story: Story, begins: Any, moment: int, first: int) -> list[dict[st
     return parts
 
 
-def _write(out: Path, router: str, columns: dict[str, Any], files: int) -> None:
+def _write(out: Path, router: str, columns: dict[str, Any], files: int, day: int) -> None:
     """Numbers the records of a router in the order of their times, and writes them."""
     order = np.argsort(columns["time_ns"], kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
     columns["sequence"] = np.arange(1, len(order) + 1)
+    start = START_NS + day * DAY_NS
+    columns["incarnation"] = np.full(len(order), start - HOUR_NS if day else 0)
     kept = ~columns.pop("is_missing")
     columns = {name: column[kept] for name, column in columns.items()}
     edges = np.linspace(0, len(columns["sequence"]), files + 1).astype(int)
-    for number, (begin, end) in enumerate(itertools.pairwise(edges), 1):
+    for number, (begin, end) in enumerate(itertools.pairwise(edges), 1 + day * files):
         table = _table({name: column[begin:end] for name, column in columns.items()})
-        day = datetime.datetime.fromtimestamp(START_NS // 10**9, datetime.UTC).date()
-        folder = out / f"date={day}" / f"router={router}"
+        date = datetime.datetime.fromtimestamp(start // 10**9, datetime.UTC).date()
+        folder = out / f"date={date}" / f"router={router}"
         folder.mkdir(parents=True, exist_ok=True)
-        links = _links(router) if number == 1 else []
+        links = _links(router, start) if begin == 0 else []
         with pq.ParquetWriter(folder / f"{number:016d}-00000000.parquet", table.schema) as writer:
             if links:
                 writer.write_table(pa.Table.from_pylist(links, schema=table.schema))
@@ -421,7 +427,7 @@ def _table(columns: dict[str, Any]) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _links(router: str) -> list[dict[str, Any]]:
+def _links(router: str, start_ns: int) -> list[dict[str, Any]]:
     """Gives the links of a router as its segments repeat them."""
     named = {
         EAST: [(IN, 0, "shop", "orders"), (0, TO_A, "store-a", "orders"),
@@ -431,15 +437,15 @@ def _links(router: str) -> list[dict[str, Any]]:
     return [
         {
             **{field.name: None if field.nullable else 0 for field in arrow_schema(LEDGER)},
-            "time": START_NS // 1000,
-            "time_ns": START_NS,
+            "time": start_ns // 1000,
+            "time_ns": start_ns,
             "worker": 0xFFFF,
             "kind": int(RecordKind.LINK_ATTACHED),
             "flags": int(RecordFlag.COPY),
             "incoming": incoming,
             "outgoing": outgoing,
             "container": container,
-            "link_name": f"link-{incoming or outgoing}",
+            "link_name": "across" if container in (EAST, WEST) else f"link-{incoming or outgoing}",
             "local": router,
             "address": address,
         }
