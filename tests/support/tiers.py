@@ -95,6 +95,7 @@ TOGETHER: Final = {
     "tests/interop/test_rabbitmq_bridge.py": RABBITMQ,
     "tests/interop/test_rabbitmq_check.py": RABBITMQ,
     "tests/interop/test_rabbitmq_exchanges.py": RABBITMQ,
+    "tests/interop/test_rabbitmq_fallback.py": RABBITMQ,
     "tests/interop/test_basic_tools.py": RABBITMQ,
     "tests/interop/test_rabbitmq_0_9_1.py": RABBITMQ,
     "tests/interop/test_websocket.py": RABBITMQ,
