@@ -41,7 +41,7 @@ from router.service.config.listeners import Listener, ServerMechanism, VerifyCli
 from router.service.config.problems import Problem
 from router.service.config.process import Admin
 from router.service.config.routing import RouteEntry
-from router.service.config.storing import store_problems
+from router.service.config.store_rules import store_problems
 
 Problems = Iterator[Problem]
 
