@@ -79,7 +79,7 @@ async def connected(admin: int, is_connected: bool = True) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 async def test_a_service_behind_a_firewall_serves_through_reconnects(
     tmp_path: Path, workers: int
 ) -> None:
@@ -176,6 +176,7 @@ def router_command(*arguments: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_source", [False, True])
 async def test_exactly_once_holds_with_it_while_its_connection_is_cut(
     tmp_path: Path, is_source: bool

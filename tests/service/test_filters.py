@@ -58,6 +58,7 @@ def asking(name: str, session: object) -> Attach:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_sessions_of_a_route_and_of_clients_reach_a_broker_that_insists_on_them(
     tmp_path: Path, workers: int

@@ -70,8 +70,8 @@ async def transfer(port: int, address: str, count: int, books: Books) -> None:
     assert not books.duplicated
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("call", ["write", "make_directory"])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("call", ["write", pytest.param("make_directory", marks=pytest.mark.long)])
 async def test_a_router_started_on_a_full_disk_serves_what_needs_no_journal(
     tmp_path: Path, workers: int, call: str
 ) -> None:

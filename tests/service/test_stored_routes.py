@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 
 from router.model.delivery import ReceivedDelivery
@@ -110,6 +111,7 @@ async def test_messages_are_accepted_while_the_target_is_away_and_arrive_in_orde
     assert order == [*range(1500)]
 
 
+@pytest.mark.long
 async def test_whatever_is_killed_nothing_that_was_accepted_is_lost(tmp_path: Path) -> None:
     """At least once: what was under way when something was killed may arrive twice."""
     places, books, sent = Places(tmp_path), Books(), 0
