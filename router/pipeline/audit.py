@@ -289,7 +289,7 @@ class _Run:
     def judge(self, files: list[str]) -> None:
         """Reads new files and judges the deliveries of which they speak, and the open ones."""
         self._survey(files)
-        self.hops = self._keep(self._hops(reopens_all=self._knows_more_routers()))
+        self.hops = self._keep(self._hops(reopens_all=self._reopens_all()))
         shown = self._compare()
         if self.before.closed and self._has_other_strangers(shown):
             self.hops = self._keep(self._hops(reopens_all=True))
@@ -322,6 +322,24 @@ class _Run:
         self.beginnings = beginnings_of(self.lives.values(), self.before.beginnings)
         self.holes = holes_of(self.lives.values(), self.beginnings)
         self.reaches = reaches_of(self.lives.values(), self.beginnings, self.holes, self.ended)
+
+    def _reopens_all(self) -> bool:
+        return self._knows_more_routers() or self._misses_more()
+
+    def _misses_more(self) -> bool:
+        """Returns whether records are missing of which earlier runs did not know.
+
+        What these say may concern any delivery of that time. Files that are only late fill holes.
+        """
+        beginnings = {each.router: each for each in self.before.beginnings}
+        known = holes_of(merge_lives(self.before.lives).values(), beginnings)
+        by_router: dict[str, list[LedgerHole]] = {}
+        for each in known:
+            by_router.setdefault(each.router, []).append(each)
+        return any(
+            not any(hole.is_within(each) for each in by_router.get(hole.router, ()))
+            for hole in self.holes
+        )
 
     def _knows_more_routers(self) -> bool:
         is_same = flagging_in(self.before.lives) == flagging_in(self.lives.values())

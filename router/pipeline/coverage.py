@@ -82,6 +82,20 @@ class LedgerHole:
         """Whether segments are missing."""
         return (self.worker, self.incarnation) == JOURNAL
 
+    def is_within(self, other: "LedgerHole") -> bool:
+        """Returns whether another hole misses all that this one does, and lasts as long."""
+        name = (self.router, self.worker, self.incarnation)
+        outlasts = other.before_ns is None or (
+            self.before_ns is not None and self.before_ns <= other.before_ns
+        )
+        return (
+            name == (other.router, other.worker, other.incarnation)
+            and other.first <= self.first
+            and self.last <= other.last
+            and other.after_ns <= self.after_ns
+            and outlasts
+        )
+
 
 @attrs.frozen(kw_only=True)
 class Life:

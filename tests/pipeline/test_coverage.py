@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from router.pipeline.coverage import (
     JOURNAL,
     Island,
+    LedgerHole,
     Life,
     beginnings_of,
     holes_of,
@@ -85,6 +86,21 @@ def holes(*lives: Life) -> list[tuple[int, int, int, int | None]]:
 
 def test_a_hole_lies_between_the_times_of_the_records_around_it() -> None:
     assert holes(life((1, 4), (9, 12))) == [(5, 8, BORN + 4 * SECOND, BORN + 9 * SECOND)]
+
+
+def test_what_files_have_left_of_a_hole_lies_within_it_and_no_other_hole_does() -> None:
+    def found(*islands: tuple[int, int], worker: int = 1) -> list[LedgerHole]:
+        merged = merge_lives([life(*islands, worker=worker)])
+        return holes_of(merged.values(), beginnings_of(merged.values()))
+
+    (known,) = found((1, 4), (9, 12))
+    left = found((1, 4), (6, 6), (9, 12))
+    assert len(left) == 2
+    assert all(each.is_within(known) for each in (known, *left))
+    assert not any(known.is_within(each) for each in left)
+    assert not any(each.is_within(known) for each in found((1, 3), (9, 12)))
+    assert not any(each.is_within(known) for each in found((1, 4), (9, 12), worker=2))
+    assert not any(each.is_within(known) for each in found((1, 4), (9, 12), (15, 15))[1:])
 
 
 def test_the_oldest_life_of_a_worker_may_begin_anywhere_and_later_ones_with_1() -> None:
