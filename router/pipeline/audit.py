@@ -289,10 +289,10 @@ class _Run:
     def judge(self, files: list[str]) -> None:
         """Reads new files and judges the deliveries of which they speak, and the open ones."""
         self._survey(files)
-        self.hops = self._keep(self._hops(reopens_all=self._reopens_all()))
+        self.hops = self._keep(self._hops(self._reopened_since()))
         shown = self._compare()
         if self.before.closed and self._has_other_strangers(shown):
-            self.hops = self._keep(self._hops(reopens_all=True))
+            self.hops = self._keep(self._hops(0))
             shown = self._compare()
         self.handovers = merge_handovers(self.before.handovers, shown)
         self.clocks = clocks_of(self.reaches, self.handovers)
@@ -323,23 +323,25 @@ class _Run:
         self.holes = holes_of(self.lives.values(), self.beginnings)
         self.reaches = reaches_of(self.lives.values(), self.beginnings, self.holes, self.ended)
 
-    def _reopens_all(self) -> bool:
-        return self._knows_more_routers() or self._misses_more()
+    def _reopened_since(self) -> int | None:
+        """Returns the time after which every closed delivery is judged again; None: none is.
 
-    def _misses_more(self) -> bool:
-        """Returns whether records are missing of which earlier runs did not know.
-
-        What these say may concern any delivery of that time. Files that are only late fill holes.
+        If more routers are known now, that is all of them. If records are missing of which earlier
+        runs did not know, they may concern whatever was under way then, or came later; by the
+        clock of one router, so a day is added. Files that are only late fill holes.
         """
+        if self._knows_more_routers():
+            return 0
         beginnings = {each.router: each for each in self.before.beginnings}
-        known = holes_of(merge_lives(self.before.lives).values(), beginnings)
-        by_router: dict[str, list[LedgerHole]] = {}
-        for each in known:
-            by_router.setdefault(each.router, []).append(each)
-        return any(
-            not any(hole.is_within(each) for each in by_router.get(hole.router, ()))
+        known: dict[str, list[LedgerHole]] = {}
+        for each in holes_of(merge_lives(self.before.lives).values(), beginnings):
+            known.setdefault(each.router, []).append(each)
+        times = [
+            hole.after_ns
             for hole in self.holes
-        )
+            if not any(hole.is_within(each) for each in known.get(hole.router, ()))
+        ]
+        return max(0, min(times) - DAY_NS) if times else None
 
     def _knows_more_routers(self) -> bool:
         is_same = flagging_in(self.before.lives) == flagging_in(self.lives.values())
@@ -359,16 +361,20 @@ class _Run:
         merged = merge_handovers(self.before.handovers, shown)
         return any(each.are_strangers != before.get(pair, False) for pair, each in merged.items())
 
-    def _hops(self, *, reopens_all: bool) -> Any:
-        """Merges new hops with those of open deliveries, and of closed ones that they speak of."""
+    def _hops(self, since_ns: int | None) -> Any:
+        """Merges new hops with those of open deliveries, and of closed ones that they speak of.
+
+        Args:
+            since_ns: closed deliveries with a record of that time or later are judged again, too.
+        """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
         nothing = small_table(self.spark, [], "key_high bigint, key_low bigint, was string")
         parts = [] if self.records is None else [to_hops(self.records)]
         opened = [self.spark.read.parquet(self.before.open)] if self.before.open else []
         self.was = nothing
-        spoken_of = parts[0].select(*KEY).distinct() if parts else nothing
-        closed = self._closed(None if reopens_all else spoken_of)
+        spoken_of = parts[0].select(*KEY) if parts else nothing.select(*KEY)
+        closed = self._closed(spoken_of, since_ns)
         if closed is not None:
             for each in opened:
                 closed = closed.join(each.select(*KEY).distinct(), list(KEY), "left_anti")
@@ -380,13 +386,14 @@ class _Run:
             hops = hops.unionByName(each)
         return merge_hops(hops)
 
-    def _closed(self, keys: Any) -> Any:
+    def _closed(self, keys: Any, since_ns: int | None) -> Any:
         """Returns hops of closed deliveries as the latest run left them that judged them.
 
         Most runs read no more of the closed deliveries than their keys, and reopen none.
 
         Args:
-            keys: of the deliveries; None: all.
+            keys: of the deliveries.
+            since_ns: and of those that have a record of that time or later; None: of no others.
 
         Returns:
             The hops, with ``was``; None: there are none.
@@ -397,14 +404,16 @@ class _Run:
         if not self.before.closed:
             return None
         closed = self.spark.read.parquet(*(each.path for each in self.before.closed))
-        if keys is not None:
-            met = self._keep(closed.select(*KEY).join(keys, list(KEY), "left_semi").distinct())
-            count = met.count()
-            if count == 0:
-                return None
-            closed = closed.join(
-                F.broadcast(met) if count <= _BROADCAST_MOST else met, list(KEY), "left_semi"
-            )
+        if since_ns is not None:
+            later = closed.where(F.col("last_ns") >= since_ns)
+            keys = keys.unionByName(later.select(*KEY))
+        keys = keys.distinct()
+        met = self._keep(closed.select(*KEY).join(keys, list(KEY), "left_semi").distinct())
+        count = met.count()
+        if count == 0:
+            return None
+        met = F.broadcast(met) if count <= _BROADCAST_MOST else met
+        closed = closed.join(met, list(KEY), "left_semi")
         latest = F.max("run").over(Window.partitionBy(*KEY))
         return closed.withColumn("latest", latest).where("run = latest").drop("run", "latest")
 
