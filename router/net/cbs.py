@@ -29,7 +29,6 @@ from router.errors import DecodeError
 from router.model.commands import (
     AttachLink,
     CloseConnection,
-    Command,
     GrantCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -49,7 +48,7 @@ from router.model.events import (
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Source, Target
-from router.wire.engine import Engine
+from router.net.around import EngineAround
 from router.wire.v1_0.sections import (
     AnnotatedMessage,
     Properties,
@@ -118,17 +117,15 @@ class Stage(enum.Enum):
 
 
 @attrs.define(eq=False)
-class CbsEngine:
+class CbsEngine(EngineAround):
     """Shows the face of an engine; puts tokens before and beside what it is used for.
 
     Attributes:
-        inner: the engine, of AMQP 1.0.
         claims: the claims to put.
         new_link: returns link ids that are not in use.
         wall: the time in seconds since 1970, for tokens.
     """
 
-    inner: Engine
     claims: Claims
     new_link: Callable[[], LinkId]
     wall: Callable[[], float] = time.time
@@ -148,30 +145,6 @@ class CbsEngine:
         both = [each for each in (self.inner.deadline, self._due) if each is not None]
         return min(both, default=None)
 
-    @property
-    def finished(self) -> bool:
-        """The inner engine's."""
-        return self.inner.finished
-
-    @property
-    def output_octets(self) -> int:
-        """The inner engine's."""
-        return self.inner.output_octets
-
-    @property
-    def waiting_octets(self) -> int:
-        """The inner engine's."""
-        return self.inner.waiting_octets
-
-    @property
-    def input_waits(self) -> bool:
-        """The inner engine's."""
-        return self.inner.input_waits
-
-    @property
-    def carried(self) -> None:
-        """Nothing: what the inner engine tells is sifted here."""
-
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Passes octets to the inner engine; events about tokens are handled here."""
         return self._sift(self.inner.receive_data(octets, now), now)
@@ -179,10 +152,6 @@ class CbsEngine:
     def receive_eof(self, now: float) -> list[Event]:
         """Ends the inner stream."""
         return self._sift(self.inner.receive_eof(now), now)
-
-    def execute(self, command: Command) -> None:
-        """Hands the command in."""
-        self.inner.execute(command)
 
     def data_to_send(self) -> memoryview:
         """Shows the inner engine's output."""

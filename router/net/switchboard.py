@@ -34,12 +34,10 @@ from router.model.events import (
 )
 from router.model.identity import ConnectionId
 from router.model.log_values import reason_of
-from router.net.cbs import CbsEngine
+from router.net.around import innermost
 from router.net.connection import Connection
 from router.net.tls_stream import explained
-from router.net.websocket import WebSocketEngine
 from router.wire.carrier import Carrier
-from router.wire.engine import Engine
 
 CORE_REST_SECONDS: Final = 1.0
 """After a defect in what the core does by time, so that it does not fill the log."""
@@ -121,7 +119,7 @@ class Switchboard:
     def add(self, connection: Connection) -> None:
         """Adds a connection; a dialed one is announced to the core."""
         self.connections[connection.id] = connection
-        self._by_engine[_innermost(connection.engine)] = connection
+        self._by_engine[innermost(connection.engine)] = connection
         if connection.container is not None:
             self.core.dialed(connection.id, connection.container)
         self.touch(connection)
@@ -221,7 +219,7 @@ class Switchboard:
         """Removes a connection and informs the core; its engine is not called again."""
         if self.connections.pop(connection.id, None) is None:
             return
-        del self._by_engine[_innermost(connection.engine)]
+        del self._by_engine[innermost(connection.engine)]
         try:
             orders = self.core.connection_lost(connection.id, now)
         except Exception:  # noqa: BLE001  nothing is left to end: say so and go on
@@ -311,10 +309,3 @@ def _count_moved(events: list[Event]) -> int:
             case _:
                 pass
     return count
-
-
-def _innermost(engine: Engine) -> object:
-    """Returns the engine that speaks the protocol, without what is around it."""
-    while isinstance(engine, WebSocketEngine | CbsEngine):
-        engine = engine.inner
-    return engine

@@ -22,11 +22,10 @@ from typing import Final
 import attrs
 from wsproto.frame_protocol import CloseReason, Frame, FrameProtocol, Opcode, ParseFailed
 
-from router.model.commands import Command
 from router.model.condition import CONNECTION_FORCED, FRAMING_ERROR, Condition
 from router.model.events import ConnectionClosed, Event
 from router.model.text import shown
-from router.wire.engine import Engine
+from router.net.around import EngineAround
 
 MESSAGE_OCTETS: Final = 32 * 1024
 """Payload of one message, at most: some brokers refuse more than 64 KiB."""
@@ -166,15 +165,13 @@ def _answer_to(ending: Ending) -> int:
 
 
 @attrs.define(eq=False)
-class WebSocketEngine:
+class WebSocketEngine(EngineAround):
     """Has the interface of an engine; speaks WebSocket outside, and ``inner`` speaks its protocol.
 
     Attributes:
-        inner: the protocol's engine.
         frames: the connection has been upgraded.
     """
 
-    inner: Engine
     frames: Frames
     _waiting: memoryview = attrs.field(default=_NOTHING, init=False)
     _is_over: bool = attrs.field(default=False, init=False)
@@ -194,20 +191,6 @@ class WebSocketEngine:
         """Frames that wait, and what the inner engine has to send."""
         return len(self._waiting) + self.inner.output_octets + self.frames.has_answers
 
-    @property
-    def waiting_octets(self) -> int:
-        """The inner engine's."""
-        return self.inner.waiting_octets
-
-    @property
-    def input_waits(self) -> bool:
-        """The inner engine's."""
-        return self.inner.input_waits
-
-    @property
-    def carried(self) -> None:
-        """Nothing: what the inner engine shows is not what goes over the socket."""
-
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Reads frames and passes their payload to the inner engine."""
         payload = self.frames.receive(octets)
@@ -219,10 +202,6 @@ class WebSocketEngine:
     def receive_eof(self, now: float) -> list[Event]:
         """Ends the inner stream, with or without the peer's close frame."""
         return self._end(now)
-
-    def execute(self, command: Command) -> None:
-        """Hands the command in."""
-        self.inner.execute(command)
 
     def data_to_send(self) -> memoryview:
         """Shows frames, made of what the inner engine has to send."""
