@@ -1,6 +1,7 @@
 """TLS streams: what comes and goes, in whatever pieces, and how they end."""
 
 import _decimal
+import os
 import random
 import socket
 import ssl
@@ -43,6 +44,12 @@ needs_openssl = pytest.mark.skipif(
 needs_functions = pytest.mark.skipif(
     not is_unusual_possible(), reason="this Python's OpenSSL cannot be called"
 )
+
+
+@pytest.mark.skipif(os.environ.get("CI") != "true", reason="this Python may have another OpenSSL")
+def test_the_compiled_stream_is_tried_in_ci() -> None:
+    """Else its tests would leave themselves out, and nobody would see."""
+    assert why_slower() is None
 
 
 @pytest.fixture(scope="module")
