@@ -1,7 +1,6 @@
 """Recipes for brokers that are not here: scripted peers refuse what these brokers refuse."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.examples.test_recipes import CONFIGURATIONS
 from tests.support.container import Container, body, filter_named
 from tests.support.framed import Framed
 from tests.support.ports import free_port
-from tests.support.running import RunningRouter, running_router
+from tests.support.running import router_beside
 
 SESSION, SELECTOR = "com.microsoft:session-filter", "apache.org:selector-filter:string"
 Answer = LinkAttached | Condition
@@ -103,17 +102,6 @@ def here(config: dict[str, Any], port: int, broker: int) -> tuple[str, list[dict
     return yaml.safe_dump(made), routes
 
 
-@asynccontextmanager
-async def running(config: str, folder: Path) -> AsyncIterator[RunningRouter]:
-    block = running_router(config, folder)
-    router = await trio.to_thread.run_sync(block.__enter__)
-    try:
-        yield router
-    finally:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(block.__exit__, None, None, None)
-
-
 async def attach(port: int, role: Role, address: str) -> Framed:
     """Attaches to the router."""
     client = await Framed.dial(port, f"{role.value} {address}")
@@ -135,7 +123,7 @@ async def attach(port: int, role: Role, address: str) -> Framed:
 async def test_a_recipe_asks_its_broker_for_what_it_insists_on(name: str, tmp_path: Path) -> None:
     broker, port = Container(judge=JUDGES[name]), free_port()
     text, routes = here(recipe(name), port, broker.port)
-    async with broker.listening(), running(text, tmp_path) as router:
+    async with broker.listening(), router_beside(text, tmp_path) as router:
         for route in routes:
             address = route["address"].replace("#", "eu")
             if "from" in route:
@@ -167,5 +155,5 @@ async def test_without_it_the_broker_refuses_the_link(name: str, tmp_path: Path)
             plain = route["from"]["address"].partition("://")
             route["from"] = f"{route['from']['container']}/{plain[2] or plain[0]}"
     text, _ = here(config, port, broker.port)
-    async with broker.listening(), running(text, tmp_path) as router:
+    async with broker.listening(), router_beside(text, tmp_path) as router:
         await trio.to_thread.run_sync(router.wait_for, "link.failed")

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.support.container import Container, body
 from tests.support.cuttable import cuttable
 from tests.support.framed import Framed
 from tests.support.ports import free_port
-from tests.support.running import RunningRouter, running_router
+from tests.support.running import router_beside
 
 CONFIG = """\
 router: {{admin: "127.0.0.1:{admin}", workers: {workers}}}
@@ -44,18 +43,6 @@ routes: [{{address: "plant7/#", guarantee: exactly-once{to}}}]
 
 CUTS = 4
 CUT_SECONDS = 0.7
-
-
-@asynccontextmanager
-async def running(config: str, folder: Path) -> AsyncIterator[RunningRouter]:
-    """Runs a router while the tasks of the test, its containers among them, go on."""
-    running = running_router(config, folder)
-    router = await trio.to_thread.run_sync(running.__enter__)
-    try:
-        yield router
-    finally:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(running.__exit__, None, None, None)
 
 
 async def ask(admin: int, path: str) -> Any:
@@ -86,7 +73,7 @@ async def test_a_service_behind_a_firewall_serves_through_reconnects(
     port, plants, admin = free_port(), free_port(), free_port()
     config = CONFIG.format(workers=workers, port=port, plants=plants, admin=admin, several="refuse")
     plant = Container(name="gateway")
-    async with running(config, tmp_path) as router:
+    async with router_beside(config, tmp_path) as router:
         found = await state_of(admin)
         assert (found["is_connected"], found["urls"]) == (False, [])
         clients = [await Framed.dial(port, f"client{n}") for n in range(2 * workers)]
@@ -133,7 +120,7 @@ async def test_several_of_one_identity_share_the_work(tmp_path: Path, workers: i
         workers=workers, port=port, plants=plants, admin=admin, several="balance"
     )
     shared = [Container(name=f"instance{n}") for n in range(4)]
-    async with running(config, tmp_path), AsyncExitStack() as stack:
+    async with router_beside(config, tmp_path), AsyncExitStack() as stack:
         for each in shared:
             await stack.enter_async_context(each.dialed_in(plants, "plant7"))
         clients = [await Framed.dial(port, f"client{n}") for n in range(2)]
@@ -192,7 +179,7 @@ async def test_exactly_once_holds_with_it_while_its_connection_is_cut(
         ):
             config = EXACT.format(name=name, port=port, sasl=accepts, containers=containers, to=to)
             (tmp_path / name).mkdir()
-            router = await stack.enter_async_context(running(config, tmp_path / name))
+            router = await stack.enter_async_context(router_beside(config, tmp_path / name))
         del router
         near, far = (plant, hub) if is_source else (hub, plant)
         options = ("plant7/q", "--count", str(count), "--settle", "exactly-once", "--timeout", "90")

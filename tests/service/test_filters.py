@@ -1,7 +1,5 @@
 """Filters through a running router: a broker that insists on a session, and streams of RabbitMQ."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -16,7 +14,7 @@ from router.wire.v1_0.types import Described, Symbol
 from tests.support.container import Container, filter_named
 from tests.support.framed import Framed
 from tests.support.ports import free_port
-from tests.support.running import RunningRouter, running_router
+from tests.support.running import router_beside
 
 SESSION = "com.microsoft:session-filter"
 
@@ -102,18 +100,6 @@ async def test_sessions_of_a_route_and_of_clients_reach_a_broker_that_insists_on
         router.process.send_signal(1)
         assert b"three" in (await plain.expect_transfer())[1]
         await plain.lose()
-
-
-@asynccontextmanager
-async def router_beside(config: str, folder: Path) -> AsyncIterator[RunningRouter]:
-    """Runs a router while the tasks of the test, its broker among them, go on."""
-    running = running_router(config, folder)
-    router = await trio.to_thread.run_sync(running.__enter__)
-    try:
-        yield router
-    finally:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(running.__exit__, None, None, None)
 
 
 def filter_named_in(attach: Attach) -> object:

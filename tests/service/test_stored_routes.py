@@ -16,7 +16,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.outcome import DeliveryState, Rejected
 from tests.support.chaos import Books, number_of, numbered, receiving, sending
 from tests.support.ports import free_port
-from tests.support.running import RunningRouter, running_router
+from tests.support.running import RunningRouter, router_beside
 
 PATIENCE_SECONDS = 240
 
@@ -58,13 +58,8 @@ class Places:
         """Runs one of them."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        manager = running_router(self.filled(text), folder)
-        router = await trio.to_thread.run_sync(manager.__enter__)
-        try:
+        async with router_beside(self.filled(text), folder) as router:
             yield router
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(manager.__exit__, None, None, None)
 
     def store_runs(self) -> AbstractAsyncContextManager[RunningRouter]:
         return self.running("near", NEAR)

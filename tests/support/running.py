@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import attrs
+import trio
 
 READY_SECONDS = 90.0
 
@@ -116,6 +117,18 @@ def running_router(
             except subprocess.TimeoutExpired:
                 router.kill()
         reader.join(5)
+
+
+@asynccontextmanager
+async def router_beside(config: str | Path, folder: Path) -> AsyncIterator[RunningRouter]:
+    """Runs a router as ``running_router`` does, while the tasks of the test go on."""
+    running = running_router(config, folder)
+    router = await trio.to_thread.run_sync(running.__enter__)
+    try:
+        yield router
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(running.__exit__, None, None, None)
 
 
 def _read_log(router: RunningRouter) -> None:
