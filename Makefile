@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= auto
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/*/*.pxi router/wire/*/kernel/*.pxi)
 
@@ -24,6 +24,10 @@ demo: setup  ## the main job on this machine: traffic, a cut in the middle, an a
 pipeline-demo: setup  ## two routers under faults, their ledgers audited on Spark; needs Java
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-spark.lock
 	$(BIN)/python -m router.pipeline.demo
+
+# Tests of processes wait a lot, so two share a core; in the whole suite some start a JVM each.
+test: WORKERS ?= $(shell expr 2 '*' $(CORES))
+quick test-all: WORKERS ?= $(CORES)
 
 quick: setup  ## tests, a minute: the lower floors without a process; after every edit. TESTS=... names folders
 	$(PYTEST) --tier quick $(TESTS)

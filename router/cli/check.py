@@ -99,6 +99,10 @@ def exit_with(error: ConfigError) -> NoReturn:
     raise SystemExit(BAD_CONFIGURATION)
 
 
+SURVIVES: Final = (
+    "the journal is on PostgreSQL: what it promises survives this process and this machine; whether"
+    " it survives the database's host, `router check --connect` says"
+)
 UNAVAILABLE: Final = "unavailable: whoever attaches to one of its addresses is refused"
 
 
@@ -121,6 +125,8 @@ def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
         lines = [UNAVAILABLE] if route.is_unavailable else describe_promise(promised)
         for line in lines:
             click.echo(f"  {line}")
+    if config.router.journal.store is not None:
+        print_lines("", SURVIVES)
     for note in (*config.notes, *state_notes(config), *found):
         print_lines("", f"note: {note}")
 

@@ -51,6 +51,12 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         " deliveries of several links do",
         2: BAD_USAGE,
     },
+    "store": {
+        0: "what is stored is listed, dropped or tried",
+        1: f"{NO_ANSWER}; there is no such route, or it stores nothing; with --state: the store"
+        " cannot be read; `drop`: not confirmed",
+        2: BAD_USAGE,
+    },
     "trace": {0: "the trace has ended, with or without deliveries", 1: NO_ANSWER, 2: BAD_USAGE},
     "pause": {0: "the route is paused", 1: f"{NO_ANSWER}; there is no such route", 2: BAD_USAGE},
     "resume": {0: "the route is resumed", 1: f"{NO_ANSWER}; there is no such route", 2: BAD_USAGE},
@@ -66,6 +72,12 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "ledger": {0: "done", 1: "failed", 2: NO_EXTRA},
     "audit": {0: "nothing was lost or duplicated", 1: "something was, or it failed", 2: NO_EXTRA},
     "traffic": {0: "done", 1: "failed", 2: NO_EXTRA},
+    "otel": {
+        0: "what was there is exported; with --follow: ended by SIGTERM or Ctrl-C",
+        1: "the collector does not take spans, the state directory cannot be used, or another"
+        " process exports them",
+        2: "an option is wrong, or the extra router[otel] is not installed",
+    },
     "replay": {0: "all that was selected is sent", 1: "failed", 2: NO_EXTRA},
 }
 """By command and code: what it means."""

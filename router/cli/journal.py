@@ -9,8 +9,10 @@ from typing import Final
 import attrs
 import click
 
+from router.cli.journal_store import init, move, storage_of
 from router.cli.output import json_text
 from router.journal.block import BlockFlag
+from router.journal.files import FileStorage
 from router.journal.keys import LinkKey
 from router.journal.record import (
     OutcomeCode,
@@ -27,11 +29,11 @@ from router.journal.segment import (
     SegmentScan,
     Tail,
     numbered,
-    read_newest,
     segment_name,
     snapshot_name,
 )
 from router.journal.sequence import SequenceFollower
+from router.journal.storage import Storage
 from router.model.text import shown
 from router.service.journal import Store
 
@@ -93,12 +95,19 @@ class Selection:
 
 @click.group("journal")
 def command() -> None:
-    """Inspect the journal and the ledger."""
+    """Inspect the journal and the ledger; prepare and move a journal on PostgreSQL."""
+
+
+command.add_command(init)
+command.add_command(move)
 
 
 @command.command("inspect")
-@click.argument(
-    "paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH…"
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH…]")
+@click.option(
+    "--config",
+    metavar="CONFIG",
+    help="Also the journal of the router of CONFIG, on PostgreSQL; default: none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 @click.option("--key", default="", help="Only deliveries whose key begins with these hex digits.")
@@ -110,8 +119,13 @@ def command() -> None:
     help="Only records of this kind; may be repeated. Default: all.",
 )
 @click.option("--own", is_flag=True, help="Also the journal's own records: marks, fences, ends.")
-def inspect(
-    paths: tuple[Path, ...], as_json: bool, key: str, kinds: tuple[str, ...], own: bool
+def inspect(  # noqa: PLR0917 - click passes them by name
+    paths: tuple[Path, ...],
+    config: str | None,
+    as_json: bool,
+    key: str,
+    kinds: tuple[str, ...],
+    own: bool,
 ) -> None:
     """Print the records of segments, or of all segments in a directory.
 
@@ -126,10 +140,15 @@ def inspect(
     selection = Selection(key=key.lower(), kinds=frozenset(kinds), own=own)
     findings = Findings()
     places = [_place(path) for path in paths]
+    if config is not None:
+        storage = storage_of(config)
+        places.append(Place(storage=storage, title=str(storage)))
+    if not places:
+        raise click.UsageError("name a PATH, or a router's file with --config")
     if not as_json:
         click.echo(_HEADINGS)
-    for path in places:
-        for line in _inspect(path, selection, findings, as_json=as_json):
+    for place in places:
+        for line in _inspect(place, selection, findings, as_json=as_json):
             click.echo(line)
     if not as_json:
         if findings.missing:
@@ -143,38 +162,71 @@ def inspect(
         sys.exit(FAILED)
 
 
-def _place(path: Path) -> Path:
+@attrs.frozen(kw_only=True)
+class Place:
+    """Segments to inspect.
+
+    Attributes:
+        storage: where they are.
+        title: of the place, for people.
+        name: of the only one to read; None: all of them.
+        may_lack_oldest: the oldest may be gone, though no snapshot stands for them.
+    """
+
+    storage: Storage
+    title: str
+    name: str | None = None
+    may_lack_oldest: bool = False
+
+    def newest(self) -> int:
+        """Returns the number of the newest segment with durable records; 0: it is not recorded."""
+        return 0 if self.name is not None else self.storage.newest()
+
+    def names(self) -> list[str]:
+        """Returns what to read, in order: the newest snapshot and the segments."""
+        if self.name is not None:
+            return [self.name]
+        names = self.storage.names()
+        snapshots = [snapshot_name(number) for number in numbered(names, "snapshot")]
+        return [*snapshots[-1:], *map(segment_name, numbered(names, "segment"))]
+
+
+def _place(path: Path) -> Place:
     """Finds the segments of a path.
 
     Raises:
         click.UsageError: it has no segments.
     """
     if not path.is_dir():
-        return path
+        return Place(storage=FileStorage(path.parent), title=path.name, name=path.name)
     for directory in (path, path / Store.JOURNAL):
         names = [file.name for file in directory.iterdir()] if directory.is_dir() else []
         if numbered(names, "segment") or NEWEST_NAME in names:
-            return directory
+            return Place(
+                storage=FileStorage(directory),
+                title=str(directory),
+                may_lack_oldest=directory.name == Store.ARCHIVE,
+            )
     raise click.UsageError(f"there is no segment in {path}")
 
 
 def _inspect(
-    path: Path, selection: Selection, findings: Findings, *, as_json: bool
+    place: Place, selection: Selection, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
-    """Yields the lines about one segment, or about one directory of segments in their order."""
-    newest, chain = _newest(path), Chain()  # before listing the files: more may appear meanwhile
-    is_chained = bool(newest) and path.name != Store.ARCHIVE  # otherwise the oldest may be gone
+    """Yields the lines about one segment, or about all segments of a store in their order."""
+    newest, chain = place.newest(), Chain()  # before listing the names: more may appear meanwhile
+    is_chained = bool(newest) and not place.may_lack_oldest
     follower, links = SequenceFollower(), dict[LinkKey, str]()
-    for file in _files(path):
-        scan = SegmentScan(file.read_bytes())
-        is_snapshot = file.suffix == ".snapshot"
-        number = _number(file)
+    for name in place.names():
+        scan, file = SegmentScan(place.storage.read(name)), place.storage.title(name)
+        is_snapshot = name.endswith(".snapshot")
+        number = _number(name)
         if is_snapshot or not (is_chained or chain.last):
             chain.last = number
         for _, block in scan.blocks():
             is_own = bool(block.flags & BlockFlag.OWN)
             if not is_snapshot and chain.follow(number, block):
-                yield _missing_line(chain, path, findings, as_json=as_json)
+                yield _missing_line(chain, place.title, findings, as_json=as_json)
             known_holes = len(follower.holes)
             if is_own or not is_snapshot:
                 is_new = follower.is_new(block)
@@ -192,41 +244,23 @@ def _inspect(
         yield from _end_lines(scan, file, findings, as_json=as_json)
         chain.last = max(chain.last, number)
     if chain.end(newest):
-        yield _missing_line(chain, path, findings, as_json=as_json)
+        yield _missing_line(chain, place.title, findings, as_json=as_json)
 
 
-def _files(path: Path) -> list[Path]:
-    """Returns the files to read, in order: the newest snapshot and the segments."""
-    if not path.is_dir():
-        return [path]
-    names = [file.name for file in path.iterdir()]
-    snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
-    segments = [path / segment_name(number) for number in numbered(names, "segment")]
-    return [*snapshots[-1:], *segments]
-
-
-def _newest(path: Path) -> int:
-    """Returns the number of the newest segment with durable records; 0: it is not recorded."""
-    try:
-        return read_newest((path / NEWEST_NAME).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-
-
-def _number(file: Path) -> int:
+def _number(name: str) -> int:
     """Returns the number of a segment or snapshot; 0: the file has another name."""
-    found = [*numbered([file.name], "segment"), *numbered([file.name], "snapshot")]
+    found = [*numbered([name], "segment"), *numbered([name], "snapshot")]
     return found[0] if found else 0
 
 
-def _missing_line(chain: Chain, path: Path, findings: Findings, *, as_json: bool) -> str:
+def _missing_line(chain: Chain, title: str, findings: Findings, *, as_json: bool) -> str:
     findings.missing += 1
     facts = {"segment": chain.missing[-1]}
-    return _note(path, "missing", facts, as_json=as_json)
+    return _note(title, "missing", facts, as_json=as_json)
 
 
 def _hole_lines(
-    follower: SequenceFollower, known: int, file: Path, findings: Findings, *, as_json: bool
+    follower: SequenceFollower, known: int, file: str, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
     for hole in follower.holes[known:]:
         findings.holes += hole.last - hole.first + 1
@@ -239,9 +273,7 @@ def _hole_lines(
         yield _note(file, "hole", facts, as_json=as_json)
 
 
-def _end_lines(
-    scan: SegmentScan, file: Path, findings: Findings, *, as_json: bool
-) -> Iterator[str]:
+def _end_lines(scan: SegmentScan, file: str, findings: Findings, *, as_json: bool) -> Iterator[str]:
     for damage in scan.damage:
         findings.damaged_octets += damage.octets
         facts = {"offset": damage.offset, "octets": damage.octets}
@@ -252,11 +284,11 @@ def _end_lines(
         yield _note(file, "torn", facts, as_json=as_json)
 
 
-def _note(file: Path, finding: str, facts: Mapping[str, int | str], *, as_json: bool) -> str:
+def _note(file: str, finding: str, facts: Mapping[str, int | str], *, as_json: bool) -> str:
     if as_json:
-        return json_text({"type": finding, "file": str(file), **facts})
+        return json_text({"type": finding, "file": file, **facts})
     listed = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return f"*** {finding}: {shown(listed)} ({file.name})"
+    return f"*** {finding}: {shown(listed)} ({Path(file).name})"
 
 
 def _learn_link(record: Record, links: dict[LinkKey, str]) -> None:
@@ -292,10 +324,10 @@ def _suffix(record: Record) -> str:
     return f"  ({', '.join(notes)})" if notes else ""
 
 
-def _json_line(record: Record, file: Path) -> str:
+def _json_line(record: Record, file: str) -> str:
     facts: dict[str, object] = {
         "type": "record",
-        "file": str(file),
+        "file": file,
         "kind": _kind_name(record.kind),
         "worker": record.worker,
         "incarnation": record.incarnation,

@@ -19,16 +19,21 @@ VERBS: Final = {
     "status": ("status.command", "The state of a running router, its problems first."),
     "top": ("top.command", "Watch a running router."),
     "deliveries": ("deliveries.command", "List unsettled deliveries; resolve those in doubt."),
+    "store": ("store.command", "What stored routes hold; drop it, or try it now."),
     "trace": ("trace.command", "Trace the next deliveries of an address."),
     "pause": ("pause.pause", "Pause a route."),
     "resume": ("pause.resume", "Resume a paused route."),
     "drain": ("drain.command", "Drain a running router: finish open deliveries, then end."),
     "reload": ("reload.command", "Let a running router read its file again."),
     "user": ("user.command", "Keep a file of users with hashed passwords."),
-    "journal": ("journal.command", "Inspect the journal and the ledger."),
+    "journal": (
+        "journal.command",
+        "Inspect the journal and the ledger; move the journal.",
+    ),
     "ledger": ("ledger.command", "Make and describe the ledger for audits."),
     "audit": ("audit.command", "Check for every delivery whether it was delivered once."),
     "traffic": ("traffic.command", "Traffic between senders and receivers, from ledgers."),
+    "otel": ("otel.command", "Export spans of traced deliveries to OpenTelemetry."),
     "replay": ("replay.command", "Send messages of an archive again, each exactly once."),
 }
 """By command name: its place in ``router.cli``, and its line in the list of commands."""

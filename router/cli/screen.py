@@ -290,11 +290,19 @@ def containers(shown: list[Any], hidden: int, width: int) -> RenderableType:
             str(each["opened"]),
             str(each["failed"]),
             escaped(
-                each["address"] if is_connected else each["error"] or _place_of(each),
+                _reached(each) if is_connected else each["error"] or _place_of(each),
                 most=_SENTENCE_MOST,
             ),
         )
     return Group(table, note) if hidden else table
+
+
+def _reached(container: Any) -> str:
+    """Says where a connection leads, and who has named that place."""
+    source = container.get("redirected_from")
+    way = f", redirected from {source}" if source else ""
+    others = ", ".join(container.get("others") or ())
+    return f"{container['address']}{way}{f'; else {others}' if others else ''}"
 
 
 def _place_of(container: Any) -> str:

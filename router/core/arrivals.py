@@ -12,7 +12,7 @@ from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redeliv
 from router.core.node import Feed, Node, in_custody
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
-from router.journal.keys import LinkKey
+from router.journal.keys import LinkKey, hop_identity
 from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, RecordFlag
 from router.links.link import IncomingLink
 from router.links.pairing import Pairing
@@ -21,6 +21,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.events import DeliveriesUpdated, DeliveryContinued
 from router.model.identity import DeliveryKey, DeliveryNumber
 from router.model.outcome import is_outcome
+from router.model.trace import Sampling
 from router.routes.vhost import inside
 
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
@@ -53,7 +54,38 @@ class Arrivals:
         if feed.node.is_exact and redelivers(feed.incoming):
             fresh, unnamed = self._repeats.screen(feed, deliveries)
         self._name(feed.incoming, unnamed)
+        if feed.node.route.tracing is not None:
+            self._join_traces(feed, fresh, is_always=feed.node.route.tracing is Sampling.ALWAYS)
         return fresh
+
+    def _join_traces(
+        self, feed: Feed, deliveries: Sequence[ReceivedDelivery], *, is_always: bool
+    ) -> None:
+        """Joins the traces that are recorded; messages leave with the context of this hop."""
+        source = self._ledgers.incoming_ledger(feed.incoming).key
+        now_ns, guarantee = self._ledgers.now_ns(), GUARANTEE_CODES[feed.node.route.guarantee]
+        for delivery in deliveries:
+            key, payload, protocol = delivery.key, delivery.payload, delivery.protocol
+            if key is None or delivery.resume or delivery.message_format:
+                continue
+            identity = hop_identity(source, key)
+            joined = self._ledgers.join_trace(
+                protocol, payload, identity, is_always, not delivery.more
+            )
+            if joined is None:
+                continue
+            delivery.protocol, delivery.payload = joined.protocol, joined.payload
+            self._ledgers.records.traced(
+                now_ns,
+                key,
+                source,
+                joined.hop,
+                guarantee=guarantee,
+                protocol=PROTOCOL_CODES[protocol],
+                flags=_SETTLED_FLAG if delivery.settled else 0,
+                address=_own_address(feed.incoming, delivery),
+                message_octets=len(payload),
+            )
 
     def _name(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         count = len(deliveries)

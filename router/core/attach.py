@@ -26,7 +26,7 @@ from router.core.reach import Reach, introduction, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
 from router.core.state import State
-from router.core.stored import find_stored, is_store
+from router.core.stored import FORWARDED, find_stored, is_store
 from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
 from router.links.attaches import AttachNumber, is_late, read_number
@@ -277,12 +277,15 @@ class Attacher:
             return None
         place = None
         if asked.dynamic or asked.address is not None:
-            if is_store(connection):
+            if is_store(connection) or (is_sibling(connection) and FORWARDED in event.properties):
                 found = self._enter_stored(asked.address, is_dead=DEAD_LETTERS in event.properties)
             elif is_sibling(connection) and DEAD_LETTERS in event.properties:
                 found = self._enter_dead_letters(asked.address)
             else:
-                found = self.enter(connection, asked.address, Operation.SEND, dynamic=asked.dynamic)
+                chosen, _ = self.chosen.get(event.link, (None, None))
+                found = chosen or self.enter(
+                    connection, asked.address, Operation.SEND, dynamic=asked.dynamic
+                )
             if isinstance(found, Condition):
                 return found
             place = found
@@ -678,18 +681,22 @@ class Attacher:
         """
         connection = link.connection
         assert connection is not None
-        node.owner, node.lifetime = link, lifetime
-        node.maker = Maker(
-            mark_of(connection),
-            is_open=OPEN in event.properties or isinstance(link, IncomingLink),
-            is_lone=not connection.capabilities.names_itself,
-        )
+        node.owner, node.lifetime, node.maker = link, lifetime, maker_of(connection, event)
         self._registry.moved[node] = None
 
     def _make_place(self, vhost: str) -> Place:
         """Makes a node for a peer that asks for a dynamic one (§3.5.10)."""
         address = self._bounds.dynamic_address(vhost, self._make_token())
         return Place(NodeKey(address), Route(address=address), None)
+
+
+def maker_of(connection: Connection, event: LinkAttached) -> Maker:
+    """Returns the maker of the dynamic node that an attach asks for."""
+    return Maker(
+        mark_of(connection),
+        is_open=OPEN in event.properties or event.role is Role.RECEIVER,
+        is_lone=not connection.capabilities.names_itself,
+    )
 
 
 def _no_route(address: str) -> Condition:

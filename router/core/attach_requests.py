@@ -3,11 +3,12 @@
 import attrs
 
 from router.core.dead_letters import DEAD_LETTERS
+from router.core.node import Direction
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
 from router.core.settings import ContainerTerms, container_of
 from router.core.state import State
-from router.core.stored import STORED, is_store
+from router.core.stored import FORWARDED, STORED, is_store
 from router.core.uplink import Uplink
 from router.links.attaches import AttachNumber, properties_of
 from router.links.link import Connection, OutgoingLink
@@ -198,8 +199,11 @@ def _subscribing(uplink: Uplink, capabilities: Capabilities) -> dict[object, obj
 
 def _announcing(uplink: Uplink) -> dict[object, object]:
     """Returns the link properties that tell a sibling what a link brings."""
-    is_dead_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
-    return {DEAD_LETTERS: True} if is_dead_letters else {}
+    if not is_sibling_name(uplink.container):
+        return {}
+    if uplink.node.key.direction is Direction.STORED:
+        return {FORWARDED: True}
+    return {} if uplink.node.key.container is None else {DEAD_LETTERS: True}
 
 
 def _filters(uplink: Uplink) -> dict[object, object] | None:

@@ -21,10 +21,12 @@ from types import MappingProxyType
 from router.core.archive import ArchiveRecords, ToSections
 from router.core.dial_in import DialedIn
 from router.core.lanes import Express
+from router.core.link_ledgers import is_exact
 from router.core.orphans import Orphans
 from router.core.parts import Parts
 from router.core.policy import OPEN, Policy
-from router.core.records import EncodeState, GiveId, Identify, Records
+from router.core.reach import is_sibling
+from router.core.records import EncodeState, GiveId, Identify, JoinTrace, Records, no_trace
 from router.core.registry import Registry
 from router.core.resolve import Decision
 from router.core.restore import DecodeState, Restored
@@ -36,6 +38,7 @@ from router.core.unroutable import naming
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
+from router.links.link import Link
 from router.model.condition import NOT_ALLOWED, Condition
 from router.model.events import Event
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
@@ -130,6 +133,7 @@ class Core:
         self._postponer = parts.postponer
         self._resumer = parts.resumer
         self._settler = parts.settler
+        self._storer = parts.storer
         self._strander = parts.strander
         self._streams = parts.streams
         self._turner = parts.turner
@@ -212,6 +216,7 @@ class Core:
         identify: Identify,
         give_id: GiveId,
         encode: EncodeState,
+        join_trace: JoinTrace = no_trace,
         restores: bool = False,
     ) -> None:
         """Records deliveries from now on, for exactly-once routes and for the ledger.
@@ -222,10 +227,18 @@ class Core:
             identify: returns the id in a payload.
             give_id: adds an id to a payload that has none.
             encode: returns delivery states in AMQP 1.0's encoding.
+            join_trace: joins the trace of a message.
             restores: ``restore`` follows; links of exactly-once routes wait for it.
         """
         self._ledger.is_restoring = restores
-        self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
+        self._ledger.open(
+            records,
+            epoch_ns,
+            identify=identify,
+            give_id=give_id,
+            encode=encode,
+            join_trace=join_trace,
+        )
         self._turn.watched_by(self._ledger)
         self._lanes.stop("ledger")  # recorded nodes leave the lane; the others continue
         self._lanes.go_on("ledger")
@@ -283,6 +296,15 @@ class Core:
         for tracer in self._tracers:
             tracer.released(orders, now)
         return orders
+
+    def exact_connections(self) -> list[ConnectionId]:
+        """Returns the peers' connections that carry links of exactly-once routes."""
+        found = self._parts.passages.peers()
+        for connection in self._registry.connections.values():
+            links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
+            if not is_sibling(connection) and any(map(is_exact, links)):
+                found.add(connection.id)
+        return list(found)
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
         """Grants no credit for journaled deliveries while the journal is stuck."""
@@ -409,12 +431,14 @@ class Core:
         self._polls.take_newcomers()
         self._ways.review()  # before anything goes back for that nobody receives here
         self._fallbacks.look()
+        self._storer.look()
         while touched := turn.take_touched():
             self._resumer.pump()
             self._lanes.review(touched)
             for node in touched:
                 self._turner.review(node)
                 self._fallbacks.review(node)
+                self._storer.review(node)
                 self._forwarder.pump(node)
                 self._strander.review(node)
                 self._postponer.review(node)

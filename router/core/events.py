@@ -23,11 +23,12 @@ from router.core.dial_in import DialIns
 from router.core.filtering import Filtering
 from router.core.forward import Forwarder
 from router.core.govern import Governor
+from router.core.guests import UNSENT, Guests
 from router.core.lanes import Lanes
 from router.core.memories import Memories
 from router.core.network import Network
 from router.core.node import Feed
-from router.core.passage import Guests, Passages
+from router.core.passage import Passages
 from router.core.pulls import Pulls
 from router.core.reach import is_sibling
 from router.core.refusals import Refusals
@@ -381,6 +382,9 @@ class Events:
         self._state.turn.mention(detached)
 
     def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
+        if event.state == UNSENT and link.connection is not None and link.connection.guest:
+            self._settler.was_not_sent(link, event.numbers)
+            return
         for each in self._refusals.read(link, event):
             self._state.ledger.receiver_updated(link, each)
             self._settler.receiver_updated(link, each)

@@ -273,7 +273,10 @@ class Fallbacks:
     def restore(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
         """Gives a delivery that was pulled its address, and the form in which it was sent."""
         node = feed_of_link(incoming).node
-        queue = next((each for each in self._queues.values() if each.node is node), None)
+        place = self._place(node)
+        queue = None if place is None else self._queues.get(place)
+        if queue is not None and queue.node is not node:
+            queue = None  # what an earlier link to the same queue has left
         incoming.tally.fallback += 1
         carried = None
         if not delivery.message_format:
@@ -285,7 +288,7 @@ class Fallbacks:
         for vhost in queue.vhosts if named is not None else ():
             address = inside(vhost, named or "")
             match = self._registry.table.lookup(address)
-            if match is not None and self._place_of(match) == self._place(node):
+            if match is not None and self._place_of(match) == place:
                 delivery.address = address
         if delivery.address is None:
             delivery.address = queue.only

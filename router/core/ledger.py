@@ -4,7 +4,8 @@ Theory of operation. The ledger watches a recorded node from both ends: deliveri
 updates of receivers and senders, before the core acts upon them; and the orders for its links, at
 the moment at which they would be carried out. From these it writes the life of each delivery:
 
-    a delivery is received      RECEIVED, with its payload
+    a delivery is received      TRACED, if it is part of a trace that its route records;
+                                RECEIVED, with its payload
     SendDeliveries              SENT; the run waits for it                 DurableBeforeSend
     a receiver sends an outcome OUTCOME
     UpdateDeliveries to sender  OUTCOME if the core decided it by itself; waits for it
@@ -36,7 +37,7 @@ from router.core.gate import Gate
 from router.core.link_ledgers import LinkLedgers, redelivers
 from router.core.node import Node
 from router.core.numbers import Count
-from router.core.records import EncodeState, GiveId, Identify, Records
+from router.core.records import EncodeState, GiveId, Identify, JoinTrace, Records, no_trace
 from router.core.repeats import Repeats
 from router.core.turn import Turn
 from router.journal.record import Resolution
@@ -127,6 +128,7 @@ class Ledger:
         identify: Identify,
         give_id: GiveId,
         encode: EncodeState,
+        join_trace: JoinTrace = no_trace,
     ) -> None:
         """Begins to write.
 
@@ -136,8 +138,16 @@ class Ledger:
             identify: finds ids in payloads.
             give_id: puts ids into payloads.
             encode: encodes states.
+            join_trace: joins the traces of messages.
         """
-        self._ledgers.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
+        self._ledgers.open(
+            records,
+            epoch_ns,
+            identify=identify,
+            give_id=give_id,
+            encode=encode,
+            join_trace=join_trace,
+        )
 
     def attached(self, link: Link) -> None:
         """Records that a link is attached; its answer waits for a number to be durable."""

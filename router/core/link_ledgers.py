@@ -22,10 +22,12 @@ from router.core.records import (
     EncodeState,
     GiveId,
     Identify,
+    JoinTrace,
     Records,
     no_change,
     no_id,
     no_state,
+    no_trace,
     outcome_fields,
 )
 from router.core.terms import encode_terms
@@ -158,6 +160,7 @@ class LinkLedgers:
         records: of the journal.
         identify: finds ids in payloads.
         give_id: puts ids into payloads.
+        join_trace: joins the traces of messages.
         incoming: by the link's key in the journal; ``outgoing`` likewise.
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
@@ -184,6 +187,7 @@ class LinkLedgers:
         self.alone: dict[DeliveryKey, Entry] = {}
         self._turn = turn
         self._local = local
+        self.join_trace: JoinTrace = no_trace
         self._encode: EncodeState = no_state
         self._epoch_ns = 0
         self._arrivals = 0
@@ -200,12 +204,14 @@ class LinkLedgers:
         identify: Identify,
         give_id: GiveId,
         encode: EncodeState,
+        join_trace: JoinTrace,
     ) -> None:
         """Begins to write; see ``Ledger.open``."""
         self.records = records
         self.identify = identify
         self.give_id = give_id
         self._encode = encode
+        self.join_trace = join_trace
         self._epoch_ns = epoch_ns
         self.is_on = True
 
@@ -286,7 +292,7 @@ class LinkLedgers:
             known = self.of_incoming.get(link)
         else:
             known = self.of_outgoing.get(link)
-        if known is None and (link.number is None or not _is_exact(link)):
+        if known is None and (link.number is None or not is_exact(link)):
             return 0
         if link.unconfirmed is not None and link.unconfirmed.older is not None:
             return 0  # what is on record is still that of the link it may take the place of
@@ -533,7 +539,7 @@ def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
     )
 
 
-def _is_exact(link: Link) -> bool:
+def is_exact(link: Link) -> bool:
     """Returns whether a link belongs to a route that promises exactly-once."""
     node = link.group if isinstance(link, OutgoingLink) else getattr(link.queue, "node", None)
     return isinstance(node, Node) and node.is_exact

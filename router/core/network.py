@@ -64,6 +64,7 @@ from router.core.lanes import Lanes
 from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
+from router.core.stored import STORE
 from router.core.suspend import agreed
 from router.core.uplinks import Uplinks
 from router.errors import DecodeError
@@ -429,6 +430,21 @@ class Network:
             del self._claims[key]
         self._review(key)
 
+    def claim_made(self, address: str, maker: Maker) -> None:
+        """Advertises a dynamic node here that is about to be made, and its receivers."""
+        key = (MADE, address)
+        self._change(key, Entry(*key, maker=_from_afar(maker)))
+        self.claim((RECEIVERS, address))
+
+    def unclaim_made(self, address: str) -> None:
+        """Withdraws that; from now on only an actual node counts."""
+        self.unclaim((RECEIVERS, address))
+        node = self._registry.find(address)
+        if node is not None:
+            self._review_made(node)
+        elif (MADE, address) in self._here:
+            self._change((MADE, address), None)
+
     def _review(self, key: Key) -> None:
         kind, name = key
         node = self._registry.find(name) if kind == RECEIVERS else None
@@ -659,7 +675,8 @@ class Network:
         if not names:
             return
         for node in list(self._registry.nodes.values()):
-            if any(endpoint.container in names for endpoint in node.route.endpoints):
+            ends = (endpoint.container for endpoint in node.route.endpoints)
+            if any(end in names for end in ends) or (STORE in names and node.route.store):
                 self._uplinks.reconsider(node)
 
 

@@ -31,6 +31,14 @@ class Direction(enum.Enum):
     FALLBACK = "fallback"  # from a fallback's queue to the nodes of its messages
 
 
+class Taker(enum.Enum):
+    """Who is sent the messages of a stored route; see ``storing``."""
+
+    TARGETS = "targets"
+    STORE = "store"
+    NOBODY = "nobody"
+
+
 @attrs.frozen
 class NodeKey:
     """Names a node.
@@ -128,6 +136,8 @@ class Node:
         gains: how many receivers have attached that are no routers, and no siblings.
         standby: attached links to the route's fallback; they are in ``outgoing``, too, while nobody
             else receives (``fallback``).
+        taker: who is sent the messages of a stored route; None: it has no choice (``storing``).
+        aside: attached links that are not in ``outgoing`` because another one is the taker.
         twin: of a node towards containers, the node that pulls from them; and vice versa.
         has_ways: a receiver is a router, or a sibling that has reported ways.
         is_peopled: besides, there are receivers here or behind one of them.
@@ -171,6 +181,8 @@ class Node:
     is_peopled: bool = attrs.field(default=False, init=False)
     twin: "Node | None" = attrs.field(default=None, init=False)
     standby: tuple[OutgoingLink, ...] = attrs.field(default=(), init=False)
+    taker: "Taker | None" = attrs.field(default=None, init=False)
+    aside: tuple[OutgoingLink, ...] = attrs.field(default=(), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.route)
@@ -185,7 +197,7 @@ class Node:
         self.is_unrestricted = not (
             self.is_multicast or self.is_paused or route.ttl_seconds is not None
         )
-        for link in {*self.outgoing, *self.standby}:
+        for link in {*self.outgoing, *self.standby, *self.aside}:
             self.look_at(link)
         self.look_again()
 
@@ -277,7 +289,21 @@ class Node:
         """Removes a receiver."""
         if link in self.standby:
             self.standby = tuple(each for each in self.standby if each is not link)
+        if link in self.aside:
+            self.aside = tuple(each for each in self.aside if each is not link)
         self.leave_out(link)
+
+    def put_aside(self, link: OutgoingLink) -> None:
+        """Keeps a link for later, on which nothing new is sent now."""
+        self.leave_out(link)
+        if link not in self.aside:
+            self.aside += (link,)
+        self.look_at(link)
+
+    def take_up(self, link: OutgoingLink) -> None:
+        """Sends on a link that was put aside."""
+        self.aside = tuple(each for each in self.aside if each is not link)
+        self.add_outgoing(link)
 
     def leave_out(self, link: OutgoingLink) -> None:
         """Sends no more new deliveries on a link."""

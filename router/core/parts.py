@@ -23,12 +23,13 @@ from router.core.filtering import Filtering
 from router.core.forms import Forms
 from router.core.forward import Forwarder
 from router.core.govern import Governor
+from router.core.guests import Guests
 from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
 from router.core.network import Network
-from router.core.passage import Guests, Passages
+from router.core.passage import Passages
 from router.core.pausing import Pauser
 from router.core.polls import Polls
 from router.core.postponing import Postponer
@@ -44,6 +45,7 @@ from router.core.resume import Resumer
 from router.core.routeless import Routeless
 from router.core.settle import Settler
 from router.core.state import State
+from router.core.storing import Storer
 from router.core.stream import Streams
 from router.core.survey import Surveyor
 from router.core.suspend import Suspender
@@ -145,6 +147,11 @@ class Parts:
             postponer=self.postponer,
             reach=self.reach,
         )
+
+    @cached_property
+    def storer(self) -> Storer:
+        """Chooses who is sent the messages of stored routes."""
+        return Storer(self.state, self.granter, self.uplinks, lanes=self.lanes, reach=self.reach)
 
     @cached_property
     def relay(self) -> Relay:

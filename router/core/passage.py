@@ -12,7 +12,7 @@ detach. This worker keeps nothing, so nothing is lost with it, with one exceptio
 publishers without confirms have sent ahead of credit are queued here. If the home accepts them
 ahead of credit (``core.credit``), they are forwarded at once, and the peer is not read while many
 are queued; otherwise they are forwarded as credit is granted, and when the publisher leaves. At
-home the peer is a *guest* (``Guests``): its link is identified by the peer's container, identity
+home the peer is a *guest* (``guests``): its link is identified by the peer's container, identity
 and link name, so the home finds it again whichever worker it is led through.
 
 A peer whose protocol keeps its sessions inside the engine (0-10) may reconnect to another worker
@@ -23,6 +23,11 @@ by the same rules. Links of other routes have their home at their peer's worker.
 When a peer detaches its link and may still send dispositions for its deliveries (§2.7.6), the far
 link stays attached without credit until no such delivery is left, or the peer's session or terminus
 ends.
+
+Deliveries that are on their way from the home when a receiver leaves, or takes back its credit, are
+given back, and others may have them. When it leaves, the far link is detached once the home has
+read that there is no credit (``_give_back_all``): what the home does not know to be unsent would be
+in doubt, though nobody has had it.
 
 When a peer's connection is lost, its far links are detached, which suspends them at home. When the
 home is lost, its peers' connections are closed: the peers reconnect, and their attaches wait until
@@ -40,7 +45,7 @@ it uses the numbers of the receiving engine.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, cast
 
@@ -48,12 +53,12 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE, Attacher, Place
-from router.core.govern import Governor
+from router.core.guests import GUEST, UNSENT, Introduction
 from router.core.policy import Operation
 from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.attaches import ATTACH
-from router.links.link import Connection, Octets
+from router.links.link import Connection
 from router.model.commands import (
     AbortDelivery,
     AdvertiseWays,
@@ -86,7 +91,7 @@ from router.model.events import (
     SessionEnded,
     WaysAdvertised,
 )
-from router.model.identity import ContainerId, LinkId, LinkName
+from router.model.identity import ConnectionId, LinkId, LinkName
 from router.model.outcome import RELEASED
 from router.model.terminus import (
     PRIORITY,
@@ -100,9 +105,6 @@ from router.model.ways import NODE
 from router.routes.route import Guarantee
 from router.routes.table import RoutingTable
 
-GUEST: Final = "router:guest"
-"""Property of the attach of a far link: whose link it is, see ``_Introduction``."""
-
 SURPLUS_OCTETS: Final = 1 << 18
 """Queued payload in octets, sent ahead of the home's credit, at which a peer is not read."""
 
@@ -111,49 +113,6 @@ HOME_WAIT_SECONDS: Final = 20.0
 
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
 _UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not connected")
-
-
-@attrs.frozen
-class _Introduction:
-    """The description of a guest that is sent to its home.
-
-    Attributes:
-        user: its authenticated identity; None: anonymous.
-        vhost: its virtual host, if that has routes of its own.
-        is_volatile: its engine keeps unsettled state, and loses it when its worker dies.
-        streams: it accepts deliveries part by part.
-        keeps_maps: its engine provides its link's unsettled map, which is therefore never outdated.
-        hostname: that it asked for, as the policy sees it; None: we dialed it.
-        name: of its link.
-        is_router: it is this program, and trusted: keys are carried.
-        frame_octets: as in ``Capabilities``: the home cuts unsettled maps for the peer's frames.
-        is_neighbor: it is this program: hops are carried, and ways are reported to it.
-        sends_ahead: its protocol has no credit: its settled deliveries are accepted ahead of it.
-    """
-
-    container: str
-    user: str | None
-    vhost: str
-    hostname: str | None
-    name: str
-    is_router: bool
-    is_volatile: bool
-    streams: bool
-    keeps_maps: bool
-    frame_octets: int
-    is_neighbor: bool
-    sends_ahead: bool
-
-    def property(self) -> list[object]:
-        """Returns it as the value of a property of attach."""
-        who = [self.container, self.user, self.vhost, self.hostname, self.name]
-        what = [self.is_router, self.is_volatile, self.streams, self.keeps_maps, self.frame_octets]
-        return [*who, *what, self.is_neighbor, self.sends_ahead]
-
-    @classmethod
-    def read(cls, value: object) -> "_Introduction":
-        """Reads the value that ``property`` returned."""
-        return cls(*cast("list[object]", value))  # type: ignore[arg-type]  # a sibling wrote it
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -177,6 +136,8 @@ class _Passage:
         is_full: the home accepts no more beyond the credit, and the peer knows it.
         surplus: deliveries of the peer beyond both, queued until there is credit.
         surplus_octets: their payload.
+        has_brought: a delivery has come since the home was last asked to drain.
+        is_revoked: a peer that receives has taken back its credit.
     """
 
     peer: Connection
@@ -195,6 +156,8 @@ class _Passage:
     is_full: bool = False
     surplus_octets: int = 0
     surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
+    has_brought: bool = False
+    is_revoked: bool = False
 
 
 class Passages:
@@ -230,6 +193,10 @@ class Passages:
         self._detached: dict[LinkId, _Passage] = {}
         self._table: RoutingTable | None = None
         self._has_exact = False
+
+    def peers(self) -> set[ConnectionId]:
+        """Returns the connections of peers whose links lead through to their home."""
+        return {passage.peer.id for passage in self._near.values()}
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Forwards an event; returns False if it does not concern a link that leads through."""
@@ -323,7 +290,7 @@ class Passages:
                 self._end(before)
         self._near[passage.attach.link] = passage
         home = self._joined.get(name)
-        if home is not None:
+        if home is not None and not any(_follows(passage, each) for each in self._parting):
             self._lead(passage, home)
             return
         at = self._turn.now + HOME_WAIT_SECONDS
@@ -335,8 +302,8 @@ class Passages:
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
         permissions = self._registry.permissions_by_id.get(peer.id)
-        is_volatile = asked.unsettled is not None and not peer.capabilities.resumes_links
-        guest = _Introduction(
+        is_volatile = _is_volatile(passage)
+        guest = Introduction(
             container=peer.container,
             user=peer.user,
             vhost=peer.vhost,
@@ -395,10 +362,13 @@ class Passages:
     def _session_ended(self, peer: Connection, session: int) -> None:
         for passage in self._detached_by(peer):
             if passage.attach.session == session:
-                self._end(passage)
+                self._leave(passage, LinkDetached(passage.attach.link, closed=False))
 
     def _end(self, passage: _Passage, *, closed: bool = False) -> None:
-        self._part(passage, closed=closed, condition=None)
+        self._end_as(passage, LinkDetached(passage.attach.link, closed))
+
+    def _end_as(self, passage: _Passage, end: LinkDetached) -> None:
+        self._part(passage, closed=end.closed, condition=end.condition)
         self._forget(passage)
 
     def _left(self, passage: _Passage, event: LinkDetached) -> None:
@@ -420,14 +390,24 @@ class Passages:
             passage.alarm = self._alarms.set(at, partial(self._end, passage, closed=True))
 
     def _give_back(self, passage: _Passage, event: DeliveriesReceived) -> None:
-        """Releases deliveries on their way to a receiver that has detached its link."""
+        """Gives deliveries back that are on their way to a receiver that has left its link."""
         if any(delivery.resume for delivery in event.deliveries):
-            self._end(passage)  # these are in doubt until the peer resumes the link
+            end = LinkDetached(passage.attach.link, closed=False)
+            self._end_as(passage, self._parting.get(passage, end))  # these are in doubt
             return
-        numbers = [delivery.number for delivery in event.deliveries if not delivery.settled]
-        if numbers and passage.home is not None and passage.far is not None:
-            back = UpdateDeliveries(passage.far, numbers, RELEASED, settled=True)
-            self._turn.order_connection(passage.home, back)
+        self._tell_unsent(passage, event.deliveries)
+
+    def _tell_unsent(self, passage: _Passage, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Returns deliveries to the home; one in parts is released, as no other can be."""
+        assert passage.home is not None
+        assert passage.far is not None
+        for state, is_in_parts in ((UNSENT, False), (RELEASED, True)):
+            numbers = [
+                each.number for each in deliveries if not each.settled and each.more is is_in_parts
+            ]
+            if numbers:
+                back = UpdateDeliveries(passage.far, numbers, state, settled=True)
+                self._turn.order_connection(passage.home, back)
 
     # Forwarding
 
@@ -447,6 +427,8 @@ class Passages:
                     return
             elif isinstance(event, CreditReturned):
                 passage.credit = 0
+            elif isinstance(event, CreditGranted):
+                passage.is_revoked = not event.credit
             _watch_parts(passage, event)
             self._pass(event, passage.home, passage.far)
 
@@ -495,14 +477,35 @@ class Passages:
             self._turn.order_connection(passage.peer, command)
 
     def _leave(self, passage: _Passage, event: LinkDetached) -> None:
-        """Detaches the far link once the queued deliveries of its peer have been forwarded."""
+        """Detaches the far link, once nothing is on its way to the home or from it."""
+        home, far = passage.home, passage.far
         waiting = [each for each in passage.waiting if isinstance(each, DeliveriesReceived)]
-        if passage.far is None or not (passage.surplus or waiting):
-            self._part(passage, closed=event.closed, condition=event.condition)
-            self._forget(passage)
-        else:
-            self._near.pop(passage.attach.link, None)
-            self._parting[passage] = event
+        if home is None or far is None or not (passage.surplus or waiting or _may_bring(passage)):
+            self._end_as(passage, event)
+            return
+        self._alarms.cancel(passage.alarm)
+        self._near.pop(passage.attach.link, None)
+        self._detached.pop(passage.attach.link, None)
+        self._parting[passage] = event
+        if passage.attach.role is Role.SENDER:
+            self._turn.order_connection(home, GrantCredit(far, 0, drain=True))
+
+    def _give_back_all(self, passage: _Passage, event: Event) -> None:
+        """Gives back what is on its way, until the home has read that there is no credit.
+
+        A delivery ends a drain without credit, too. So only an answer with none before it counts.
+        """
+        if isinstance(event, DeliveriesReceived):
+            passage.has_brought = True
+            self._give_back(passage, event)
+        elif isinstance(event, CreditReturned) and passage.has_brought:
+            passage.has_brought = False
+            assert passage.home is not None
+            assert passage.far is not None
+            command = GrantCredit(passage.far, 0, drain=True)
+            self._turn.order_connection(passage.home, command)
+        elif isinstance(event, CreditReturned):
+            self._end_as(passage, self._parting[passage])
 
     def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
         """Uses credit for queued deliveries; returns the rest of it, for the peer."""
@@ -520,10 +523,18 @@ class Passages:
         return attrs.evolve(event, credit=passage.credit, ahead=ahead)
 
     def _from_home_to_nobody(self, passage: _Passage, event: Event) -> None:
-        """Forwards the deliveries that a lost peer has left behind."""
+        """Forwards what a lost peer has left behind, and gives back what can no longer reach it."""
         if isinstance(event, LinkDetached):
             self._forget(passage)
-            return
+        elif passage.attach.role is Role.SENDER:
+            self._give_back_all(passage, event)
+        else:
+            self._forward_all(passage, event)
+        if passage not in self._parting and passage.home is not None:
+            for after in [each for each in self._near.values() if _follows(each, passage)]:
+                self._lead(after, passage.home)
+
+    def _forward_all(self, passage: _Passage, event: Event) -> None:
         if isinstance(event, LinkAttached) and event.target is not None:
             passage.is_answered = True
             waiting, passage.waiting = passage.waiting, []
@@ -551,12 +562,25 @@ class Passages:
                 self._give_back(passage, event)
         elif isinstance(event, CreditGranted) and passage.attach.role is Role.RECEIVER:
             self._pass(self._go_on(passage, event), passage.peer, near)
-        elif passage.takes_parts or passage.peer.capabilities.streams:
-            self._pass(event, passage.peer, near)
         else:
-            for each in _gathered(passage, event):
+            if isinstance(event, DeliveriesReceived) and passage.is_revoked:
+                event = self._without_unsent(passage, event)
+                if not event.deliveries:
+                    return
+            streams = passage.takes_parts or passage.peer.capabilities.streams
+            for each in (event,) if streams else _gathered(passage, event):
                 self._pass(each, passage.peer, near)
         _watch_parts(passage, event)
+
+    def _without_unsent(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
+        """Gives back what crossed with the end of a receiver's credit; returns the rest.
+
+        The receiver may never grant credit again, and others may have some.
+        """
+        back = [each for each in event.deliveries if not (each.more or each.resume)]
+        self._tell_unsent(passage, back)
+        rest = [each for each in event.deliveries if each.more or each.resume or each.settled]
+        return DeliveriesReceived(event.link, rest)
 
     def _answer(self, passage: _Passage, event: LinkAttached) -> None:
         asked = passage.attach
@@ -593,6 +617,35 @@ class Passages:
 def _is_congested(passage: _Passage) -> bool:
     """Returns whether the home's connection is congested: nothing is sent ahead of credit then."""
     return passage.home is not None and passage.home.is_congested
+
+
+def _link_of(passage: _Passage) -> tuple[object, ...]:
+    peer, asked = passage.peer, passage.attach
+    return (peer.container, peer.user, peer.vhost, asked.name, asked.role)
+
+
+def _is_volatile(passage: _Passage) -> bool:
+    return passage.attach.unsettled is not None and not passage.peer.capabilities.resumes_links
+
+
+def _follows(passage: _Passage, before: _Passage) -> bool:
+    """Returns whether a receiver attaches its link again, of which deliveries are given back."""
+    same = passage.far is None and _link_of(passage) == _link_of(before)
+    return same and passage.attach.role is Role.SENDER
+
+
+def _may_bring(passage: _Passage) -> bool:
+    """Returns whether deliveries may be on their way that the peer can no longer receive.
+
+    They are given back, or they would be in doubt at home, though nobody has had them. The links
+    of an engine that keeps its state end at once: the engine's memory may be on its way to another
+    worker (``memories``).
+    """
+    return (
+        passage.attach.role is Role.SENDER
+        and passage.is_answered
+        and not (passage.is_amid or _is_volatile(passage))
+    )
 
 
 def _watch_parts(passage: _Passage, event: Event) -> None:
@@ -676,58 +729,3 @@ def _send_on(delivery: ReceivedDelivery) -> OutgoingDelivery:
         key=delivery.key,
         hops=delivery.hops or None,
     )
-
-
-class Guests:
-    """Peers whose links lead here through siblings, each as a connection of its own."""
-
-    def __init__(self, state: State, governor: Governor) -> None:
-        self._registry = state.registry
-        self._settings = state.settings
-        self._governor = governor
-
-    def find(self, joint: Connection, event: Event) -> Connection | None:
-        """Returns the guest that an event from a sibling is about; None: it is about none."""
-        link = getattr(event, "link", None)
-        guest = self._registry.guests.get(link)  # type: ignore[arg-type]  # no link, no guest
-        if guest is None and isinstance(event, LinkAttached) and GUEST in event.properties:
-            guest = self._welcome(joint, event)
-        return guest
-
-    def of(self, joint: Connection) -> list[Connection]:
-        """Returns the guests of a connection to a sibling."""
-        return [guest for guest in self._registry.guests.values() if guest.id == joint.id]
-
-    def left(self, guest: Connection, link: LinkId) -> None:
-        """Forgets a guest whose link was refused or has ended."""
-        if not guest.incoming and not guest.outgoing:
-            self._registry.guests.pop(link, None)
-            self._registry.hosted.pop(guest, None)
-
-    def _welcome(self, joint: Connection, event: LinkAttached) -> Connection:
-        read = _Introduction.read(event.properties[GUEST])
-        capabilities = attrs.evolve(
-            joint.capabilities,
-            is_router=read.is_router,
-            is_neighbor=read.is_neighbor,
-            sends_ahead=read.sends_ahead,
-            resumes_links=read.is_router,
-            streams=read.streams,
-            express=False,
-            frame_octets=read.frame_octets,
-        )
-        guest = self._registry.guests[event.link] = Connection(
-            id=joint.id,
-            container=ContainerId(read.container),
-            user=read.user,
-            capabilities=capabilities,
-            octets=Octets(self._settings.connection_octets),
-            vhost=read.vhost,
-            guest=LinkName(read.name),
-            is_volatile=read.is_volatile,
-            keeps_maps=read.keeps_maps,
-        )
-        guest.is_congested = joint.is_congested
-        if read.hostname is not None:
-            self._governor.host(guest, read.hostname)
-        return guest

@@ -20,8 +20,8 @@ def scatters(route: Route, terms: Mapping[str, ContainerTerms]) -> bool:
     """Returns whether each delivery that a route pulls goes to the node of its own address."""
     if not route.pulls_many:
         return False
-    if not route.is_bridge:
-        return True
+    if not route.is_bridge or route.store is not None:
+        return True  # the store keeps the order of each address, and knows its messages by that
     named = (each.container for each in route.to if names_each(each))
     return any(name not in terms or not terms[name].takes_addresses for name in named)
 

@@ -16,6 +16,7 @@ from router.journal.record import (
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
+from router.model.trace import Hop, Joined
 from router.routes.route import Guarantee
 
 Identify = Callable[[Protocol, bytes, str], bytes | None]
@@ -23,6 +24,10 @@ Identify = Callable[[Protocol, bytes, str], bytes | None]
 
 GiveId = Callable[[Protocol, bytes, str, bytes], "tuple[Protocol, bytes] | None"]
 """Adds an id under a name to a payload without one; returns encoding and payload, or None."""
+
+JoinTrace = Callable[[Protocol, bytes, bytes, bool, bool], Joined | None]
+"""Has the hop with this identity join a message's trace: encoding, payload, identity, whether it is
+traced whatever its sender says, whether it is whole."""
 
 EncodeState = Callable[[DeliveryState], bytes]
 """Returns a state in AMQP 1.0's encoding."""
@@ -74,6 +79,21 @@ class Records(Interface):
         is_held: bool = True,
     ) -> int:
         """Records complete received deliveries without optional fields."""
+
+    def traced(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        hop: Hop,
+        *,
+        guarantee: int = 0,
+        protocol: int = 0,
+        flags: int = 0,
+        address: str = "",
+        message_octets: int = 0,
+    ) -> int:
+        """Records that a delivery that comes now is part of a trace."""
 
     def part(
         self,
@@ -220,6 +240,13 @@ def no_change(
     protocol: Protocol, payload: bytes, name: str, key: bytes
 ) -> tuple[Protocol, bytes] | None:
     """Returns None: stands in where no ids are added."""
+    return None
+
+
+def no_trace(
+    protocol: Protocol, payload: bytes, identity: bytes, always: bool, is_whole: bool
+) -> Joined | None:
+    """Returns None: stands in where no trace is joined."""
     return None
 
 

@@ -193,7 +193,10 @@ class Registry:
             node.stand_by(link)
             self.moved[node] = None
             return
-        node.add_outgoing(link)
+        if node.taker is None:
+            node.add_outgoing(link)
+        else:
+            node.put_aside(link)
         node.gains += is_end(link)
         self.moved[node] = None
 

@@ -24,7 +24,7 @@ has dead letters, it goes there. If it is rejected, it goes there too, or is dro
 receiver of a multicast is sent again the deliveries that it returns itself.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from router.core import bulk
 from router.core.node import Feed, Node, feed_of, in_custody
@@ -236,6 +236,20 @@ class Settler:
             life.forget(link, pairing)
             self.send_again(pairing, has_failed=False)
         return len(back)
+
+    def was_not_sent(self, link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> None:
+        """Queues deliveries again that another worker has not passed on to their receiver."""
+        for number in numbers:
+            pairing = link.unsettled.get(number)
+            if pairing is None:
+                continue
+            self._ledger.sent_again(link, pairing, is_unsent=True)
+            if pairing.fan is not None:
+                life.send_again(link, pairing)
+                self._turn.resume(link)
+            else:
+                life.forget(link, pairing)
+                self.send_again(pairing, has_failed=False)
 
     def _leave(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool

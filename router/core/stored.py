@@ -22,6 +22,9 @@ from router.routes.table import Match
 STORE: Final = "$store"
 """Name of the message store among the containers; no configured one can have it."""
 
+FORWARDED: Final = "router:forwarded"
+"""Property of the attach of a link between workers: it brings what was stored."""
+
 STORED: Final = "router:stored"
 """Property of the attach of an uplink to the store: the name of the route whose messages it has."""
 
@@ -48,9 +51,17 @@ def find_stored(match: Match, *, is_dead: bool) -> tuple[NodeKey, Route] | None:
     return NodeKey(match.address, Direction.STORED), match.route
 
 
-def targets_of(node: Node) -> tuple[Endpoint, ...]:
-    """Returns where the messages that a node is sent go next."""
+def targets_of(node: Node, *, has_store: bool) -> tuple[Endpoint, ...]:
+    """Returns where the messages that a node is sent go next.
+
+    Args:
+        node: the node.
+        has_store: the message store is this worker's; the others reach it, and what is stored or
+            passed through, by that worker.
+    """
     route = node.route
     if route.store is None or node.key.direction is Direction.STORED:
         return route.to
+    if has_store and route.passes_through:
+        return (Endpoint(STORE), *route.to)
     return (Endpoint(STORE),)

@@ -4,7 +4,7 @@
 an answered link to its node.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from router.core.attach_requests import AttachRequests
@@ -17,7 +17,7 @@ from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_
 from router.core.reach import Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
 from router.core.state import State
-from router.core.stored import targets_of
+from router.core.stored import STORE, targets_of
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
@@ -135,7 +135,9 @@ class Uplinks:
             fresh = self._make(node, endpoint, role)
             same = [old for old in known if _is_same(old, fresh) and old not in kept]
             for old in same[:1]:
-                old.is_finishing = False
+                if old.is_finishing:
+                    old.is_finishing = False
+                    self._use_again(node, old.link)
             kept += same[:1] or [fresh]
         for uplink in known:
             if uplink in kept:
@@ -151,6 +153,14 @@ class Uplinks:
             uplink.is_eager = self._is_eager(node, uplink.container)
             if self._is_needed(uplink):
                 self._want(uplink)
+
+    def _use_again(self, node: Node, link: Link | None) -> None:
+        """Sends on a link again that was to end when its last outcome had come."""
+        known = (*node.outgoing, *node.aside, *node.standby)
+        if isinstance(link, OutgoingLink) and link not in known:
+            self._registry.join(node, link)
+            self._granter.receivers_changed(node)
+            self._turn.touch(node)
 
     def _review_fallback(self, uplink: Uplink) -> None:
         """Finds out whether a link leads to the route's fallback, or to receivers, from now on."""
@@ -175,16 +185,21 @@ class Uplinks:
         return not (is_sibling_name(container) and self._reach.is_receiving(node, container))
 
     def _is_finishing(self, uplink: Uplink) -> bool:
-        """Returns whether an unneeded link to a sibling, or a fallback, still waits for outcomes.
+        """Returns whether an unneeded link still waits for outcomes.
+
+        Such links lead to siblings, to a fallback, or to a taker of a stored route (``storing``).
 
         If so, it is checked again later. The sibling grants it no more credit meanwhile. A link on
         the lane is checked at least twice: the sibling may still be sending outcomes that the lane
         counts no longer.
         """
         link = uplink.link
-        if link is None or not (uplink.is_fallback or is_sibling(link.connection)):
+        is_taker = isinstance(link, OutgoingLink) and (
+            uplink.is_fallback or link.keeps or uplink.node.taker is not None
+        )
+        if link is None or not (is_taker or is_sibling(link.connection)):
             return False
-        if isinstance(link, OutgoingLink) and uplink.is_fallback:
+        if isinstance(link, OutgoingLink) and is_taker:
             uplink.node.remove_outgoing(link)
             self._granter.receivers_changed(uplink.node)
             self._turn.touch(uplink.node)
@@ -199,7 +214,9 @@ class Uplinks:
     def _uplink_ends(self, node: Node) -> list[tuple[Endpoint, Role]]:
         """Returns where a node's uplinks lead from this worker, and our role on them."""
         is_scattered = pulls_here(node) and scatters(node.route, self._registry.terms)
-        return self._reach.uplink_ends(node, _endpoints(node, is_scattered=is_scattered))
+        targets = targets_of(node, has_store=self._reach.owns(STORE))
+        ends = _endpoints(node, targets, is_scattered=is_scattered)
+        return self._reach.uplink_ends(node, ends)
 
     def _is_eager(self, node: Node, container: str) -> bool:
         """Returns whether a node's links to a container are attached while the route exists."""
@@ -283,6 +300,19 @@ class Uplinks:
     def _queue_left(self, container: str | None, queue: str, address: str) -> None:
         """Warns of a queue that is still bound and that nobody consumes."""
         self._notices.warn("queue.left", container=container, queue=queue, address=address)
+
+    def forsake(self, node: Node) -> bool:
+        """Takes back what absent targets have not settled, unless it is promised exactly once.
+
+        Returns:
+            whether there was any.
+        """
+        kept = [u for u in self.of(node) if isinstance(u.kept, OutgoingLink) and not node.is_exact]
+        for uplink in kept:
+            link, uplink.kept = uplink.kept, None
+            assert link is not None
+            self._detacher.expire(link)
+        return bool(kept)
 
     def settle_second(self, route: Route) -> bool:
         """Returns whether the containers behind a route can settle second, as far as is known."""
@@ -698,17 +728,20 @@ def _is_same(old: Uplink, fresh: Uplink) -> bool:
     )
 
 
-def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]:
+def _endpoints(
+    node: Node, targets: Iterable[Endpoint], *, is_scattered: bool
+) -> list[tuple[Endpoint, Role]]:
     """Returns where a node's uplinks lead, and our role on them.
 
     Args:
         node: the node.
+        targets: where messages that it is sent go next.
         is_scattered: deliveries that are pulled for it go to other nodes.
     """
     route = node.route
     match node.key.direction:
         case Direction.TOWARDS | Direction.STORED:
-            return [(endpoint, Role.SENDER) for endpoint in targets_of(node)]
+            return [(endpoint, Role.SENDER) for endpoint in targets]
         case Direction.PULL:
             return [(endpoint, Role.RECEIVER) for endpoint in route.to]
         case Direction.FALLBACK:
@@ -721,4 +754,4 @@ def _endpoints(node: Node, *, is_scattered: bool) -> list[tuple[Endpoint, Role]]
                 sources = [(route.from_, Role.RECEIVER)]
             if is_scattered:
                 return sources
-            return sources + [(endpoint, Role.SENDER) for endpoint in targets_of(node)]
+            return sources + [(endpoint, Role.SENDER) for endpoint in targets]

@@ -29,6 +29,10 @@ class Disk:
         with path.open("rb", buffering=0) as file:
             return os.pread(file.fileno(), octets, offset)
 
+    def octets(self, path: Path) -> int:
+        """Returns the size of a file."""
+        return path.stat().st_size
+
     def create(self, path: Path) -> int:
         """Creates ``path``, which must not exist, and opens it for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

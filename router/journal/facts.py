@@ -13,11 +13,13 @@ class LatestFacts:
 
     Attributes:
         marks: next sequence number of each origin.
+        durable: the same of what is durable; the log says when that is more.
         links: by incoming and outgoing link key, one of which is 0.
     """
 
     def __init__(self) -> None:
         self.marks: dict[Origin, int] = {}
+        self.durable: dict[Origin, int] = {}
         self.links: dict[tuple[int, int], LinkRow] = {}
 
     def admit(self, origin: Origin, first_sequence: int) -> None:
@@ -26,6 +28,22 @@ class LatestFacts:
             if other != origin:
                 del self.marks[other]
         self.marks[origin] = max(self.marks.get(origin, 1), first_sequence)
+        self.durable = {
+            known: sequence for known, sequence in self.durable.items() if known in self.marks
+        }
+        self.durable[origin] = self.marks[origin]
+
+    def flushed(self) -> None:
+        """Records that all blocks are durable."""
+        self.durable = dict(self.marks)
+
+    def has_pending(self, worker: int) -> bool:
+        """Returns whether records of a worker, of any of its lives, are not durable yet."""
+        return any(
+            self.durable.get(origin, 1) < following
+            for origin, following in self.marks.items()
+            if origin.worker == worker
+        )
 
     def learn(self, block: Block) -> None:
         """Records the changes of ``block``."""

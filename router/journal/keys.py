@@ -90,6 +90,22 @@ class DeliveryKeys:
         return DeliveryKey(digest.digest())
 
 
+def hop_identity(source: LinkKey, key: DeliveryKey) -> bytes:
+    """Names the hop of a delivery over an incoming link, the same in every life of the router.
+
+    Returns:
+        24 octets: its span-id, and the trace-id that it takes if it begins a trace.
+    """
+    digest = hashlib.blake2b(source.to_bytes(8, "little") + key, digest_size=24, person=b"hop")
+    return digest.digest()
+
+
+def send_identity(span: bytes, target: LinkKey, attempt: int) -> bytes:
+    """Names one attempt to send a delivery of a hop on an outgoing link, in 8 octets."""
+    octets = span + target.to_bytes(8, "little") + attempt.to_bytes(4, "little")
+    return hashlib.blake2b(octets, digest_size=8, person=b"send").digest()
+
+
 _pack_arrival: Final = Struct(">Q").pack
 _ARRIVAL_LENGTH: Final = (8).to_bytes(4, "little")
 

@@ -1,4 +1,4 @@
-"""The log: appends blocks to segments, and tracks which of them are durable.
+"""The log of the store of files: appends blocks to segments, and tracks which are durable.
 
 Nothing is lost while this process lives: blocks given to ``append`` stay in memory until a
 ``commit`` has made them durable, and ``commit`` may fail as often as the disk does.
@@ -25,11 +25,10 @@ While the log is blocked, or lacks its reserve, it tries again only when ``deadl
 
 import contextlib
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from typing import Protocol as Interface
-
-import attrs
 
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.disk import Disk
@@ -52,6 +51,7 @@ from router.journal.segment import (
     snapshot_name,
 )
 from router.journal.segment_file import SegmentFile, end_file, write_all
+from router.journal.storage import Opened
 
 SEGMENT_OCTETS: Final = 64 << 20
 ROTATE_SECONDS: Final = 300.0
@@ -65,24 +65,8 @@ RESERVE_OCTETS: Final = 1 << 20
 """Zeros kept ahead of what is written: some 10,000 records to settle with on a full disk."""
 
 _NANOSECONDS: Final = 1_000_000_000
+_NOTHING: Final[Mapping[int, int]] = {}
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-@attrs.frozen(kw_only=True)
-class Opened:
-    """The findings of ``Log.open``.
-
-    Attributes:
-        segments: how many there were.
-        cut_octets: length of the torn tail that was cut.
-        damage: unreadable parts of the segments that were checked: the last ones.
-        router: id of the router that wrote the last segment; None: there is none.
-    """
-
-    segments: int
-    cut_octets: int
-    damage: tuple[Damage, ...]
-    router: str | None = None
 
 
 class Contents(Interface):
@@ -99,14 +83,13 @@ class Contents(Interface):
 
 
 class Log:
-    """One directory of segments, written by this process alone.
+    """One directory of segments, written by this process alone: a ``storage.BlockLog``.
 
     All times are nanoseconds since 1970, handed in by the caller.
 
     Attributes:
         health: see the table of the module.
         errno: of the last failure, 0 in WRITING.
-        durable: the next sequence number that is not durable yet, by origin.
         pending_octets: octets appended and not durable.
         commits: flushes that made records durable.
         written_octets: octets made durable by these commits, fences included.
@@ -145,7 +128,6 @@ class Log:
         self.incarnation = incarnation
         self.health = Health.WRITING
         self.errno = 0
-        self.durable: dict[Origin, int] = {}
         self.pending_octets = 0
         self.commits = 0
         self.written_octets = 0
@@ -165,6 +147,11 @@ class Log:
         self._begun = 0
         self._noted = 0
         self._lock = -1
+
+    @property
+    def durable(self) -> dict[Origin, int]:
+        """Next sequence number of each origin, as far as durable."""
+        return self._facts.durable
 
     @property
     def appended(self) -> dict[Origin, int]:
@@ -209,7 +196,7 @@ class Log:
         for scan in reversed(begun):
             for _, block in SegmentScan(scan.octets).blocks():
                 self._facts.learn(block)
-        self.durable = dict(self.appended)
+        self._facts.flushed()
         self._restore_contents(now_ns)
         self._attempt(now_ns)
         return Opened(
@@ -247,20 +234,10 @@ class Log:
                 the records between are lost, and the gap in the sequence shows it.
         """
         self._facts.admit(origin, first_sequence)
-        self.durable = {
-            known: sequence
-            for known, sequence in self.durable.items()
-            if known in self._facts.marks
-        }
-        self.durable[origin] = self._facts.marks[origin]
 
     def has_pending(self, worker: int) -> bool:
         """Returns whether records of a worker, of any of its lives, are not durable yet."""
-        return any(
-            self.durable.get(origin, 1) < following
-            for origin, following in self.appended.items()
-            if origin.worker == worker
-        )
+        return self._facts.has_pending(worker)
 
     @property
     def deadline_ns(self) -> int | None:
@@ -272,6 +249,11 @@ class Log:
         if self._segment is None or not self._segment.has_records:
             return None
         return self._segment.begun_ns + self._rotate_ns
+
+    @property
+    def waits(self) -> Mapping[int, int]:
+        """Nothing: a commit ends when the flush does."""
+        return _NOTHING
 
     def commit(self, now_ns: int) -> bool:
         """Makes all appended blocks durable, and does what else is due.
@@ -363,7 +345,7 @@ class Log:
             self._contents.landed(self._begun, segment.durable_octets - len(group) + END_OCTETS)
         self._pending.clear()
         self.pending_octets = 0
-        self.durable = dict(self._facts.marks)
+        self._facts.flushed()
         self.commits += 1
         self.written_octets += len(group)
         if self._noted != self._begun:

@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -25,6 +26,7 @@ from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
+from router.journal.storage import BlockLog
 from router.journal.store.log import StoreLog
 from router.journal.store.server import StoreServer
 from router.journal.store.store import STORE_SEGMENT_OCTETS
@@ -68,8 +70,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     hold_standard_streams()
     _configure_log(options.log_level, options.log_format)
+    if options.holder is not None:
+        return _run_postgres(options)
     now_ns = time.time_ns()
     log = _log_of(options, now_ns)
+    return _run(options, log, partial(_server_of, options, log=log))
+
+
+def _run_postgres(options: argparse.Namespace) -> int:
+    """Runs the store on PostgreSQL, whose driver only then must be installed."""
+    from router.journal.postgres.running import FENCED, FencedError, log_of, server_of  # noqa: PLC0415
+
+    try:
+        log = log_of(options)
+        return _run(options, log, partial(server_of, options, log=log))
+    except FencedError as error:
+        _log.error("journal.fenced", reason=str(error))
+        return FENCED
+
+
+def _run(
+    options: argparse.Namespace,
+    log: BlockLog,
+    server_of: Callable[[socket.socket], JournalServer],
+) -> int:
+    """Opens the log, and serves it to its end."""
+    now_ns = log.incarnation
     try:
         opened = log.open(now_ns)
         listener = (
@@ -78,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else socket.socket(fileno=options.listen_fd)
         )
     except (OSError, ForeignFileError) as error:
-        reason = _describe(error, options.directory)
+        reason = _describe(error, None if options.holder else options.directory)
         if options.reason_fd is None:
             _log.error("journal.refused", error=reason, directory=str(options.directory))
         else:
@@ -94,16 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         health=log.health,
     )
     warn_of_another_name(opened.router, options.router)
-    is_durable = _server_of(options, listener, log).run()
+    is_durable = server_of(listener).run()
     _log.info(
         "journal.closed", octets=log.written_octets, commits=log.commits, is_durable=is_durable
     )
     return 0 if is_durable else 1
 
 
-def _describe(error: OSError | ForeignFileError, directory: Path) -> str:
+def _describe(error: OSError | ForeignFileError, directory: Path | None) -> str:
     """Returns why the journal cannot be opened; names the process that holds its lock."""
-    if not isinstance(error, BlockingIOError):
+    if not isinstance(error, BlockingIOError) or directory is None:
         return (error.strerror if isinstance(error, OSError) else None) or str(error)
     return f"it is locked by {find_holder(directory / LOCK_NAME) or 'another process'}"
 
@@ -181,6 +207,9 @@ def _parser() -> argparse.ArgumentParser:
     letting_go.add_argument(
         "--messages", action="store_true", help="keep messages, and give them to workers that ask"
     )
+    postgres = parser.add_argument_group("on PostgreSQL, whose URL is in ROUTER_JOURNAL_STORE")
+    postgres.add_argument("--holder", help="names this router among those of the same id")
+    postgres.add_argument("--lease", type=Path, help="file in which workers see the lease")
     parser.add_argument("--segment-octets", type=int, default=0, help="0: the usual size")
     parser.add_argument("--rotate-seconds", type=float, default=ROTATE_SECONDS)
     parser.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS)

@@ -31,6 +31,8 @@ class Health(enum.IntEnum):
     WRITING = 0
     DISK_FULL = 1
     IO_ERROR = 2
+    AWAY = 3
+    """The database does not answer, or the lease does not hold."""
 
 
 class Refusal(enum.IntEnum):

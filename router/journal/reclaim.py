@@ -1,7 +1,7 @@
 """Reclaim: writes a snapshot of all unsettled deliveries, and removes the segments before it.
 
     1  replay the newest snapshot and the segments up to ``through``
-    2  write the snapshot of that under another name, flush it, rename it, flush the directory
+    2  keep the snapshot of that, which is durable as soon as it is seen
     3  hand each segment that the snapshot covers to the pipeline, or delete it
     4  delete the older snapshots
 
@@ -16,8 +16,6 @@ Reclaim runs as a process of its own at low priority, so that the log never wait
 """
 
 import argparse
-import contextlib
-import errno
 import os
 import secrets
 import sys
@@ -30,27 +28,18 @@ import attrs
 
 from router.journal.block import OWN_WORKER, salted
 from router.journal.disk import Disk
+from router.journal.files import FileStorage
 from router.journal.record import RecordKind
-from router.journal.replay import Replayed, replay
-from router.journal.segment import (
-    append_marks,
-    numbered,
-    own_block,
-    segment_header,
-    segment_name,
-    snapshot_name,
-)
-from router.journal.segment_file import write_all
+from router.journal.replay import Replayed, replay_from
+from router.journal.segment import append_marks, numbered, own_block, segment_header
 from router.journal.snapshot import write_memory
+from router.journal.storage import Storage
 from router.journal.writer import RecordWriter
 from router.model.log_values import reason_of
 
 NICENESS: Final = 10
 WORTHWHILE_SEGMENTS: Final = 2
 """Closed segments of full size that are worth a snapshot, if the pipeline does not need them."""
-
-_LOCK_NAME: Final = "reclaim.lock"
-_UNFINISHED_NAME: Final = "snapshot.unfinished"
 
 
 @attrs.frozen(kw_only=True)
@@ -72,26 +61,24 @@ class Reclaimed:
     is_whole: bool = True
 
 
-def is_worthwhile(directory: Path, through: int, *, least_octets: int) -> bool:
+def is_worthwhile(storage: Storage, through: int, *, least_octets: int) -> bool:
     """Returns whether to reclaim now.
 
     A snapshot larger than the space it frees is not written repeatedly: deliveries held for days
     are copied only each time the log grows by half.
 
     Args:
-        directory: of the segments.
+        storage: the journal's store.
         through: number of the last segment that is no longer written.
         least_octets: closed segments that are not worth a run; 0: the pipeline or a full disk
             needs one as soon as possible.
     """
     closed_octets = snapshot_octets = 0
-    for name in os.listdir(directory):
-        with contextlib.suppress(FileNotFoundError):
-            octets = (directory / name).stat().st_size
-            if [n for n in numbered([name], "segment") if n <= through]:
-                closed_octets += octets
-            elif numbered([name], "snapshot"):
-                snapshot_octets = max(snapshot_octets, octets)
+    for name, octets in storage.sizes():
+        if [n for n in numbered([name], "segment") if n <= through]:
+            closed_octets += octets
+        elif numbered([name], "snapshot"):
+            snapshot_octets = max(snapshot_octets, octets)
     return closed_octets > max(least_octets, snapshot_octets // 2)
 
 
@@ -103,7 +90,7 @@ def reclaim(
     archive: Path | None = None,
     disk: Disk | None = None,
 ) -> Reclaimed:
-    """Removes all segments up to ``through``.
+    """Removes all segments up to ``through`` from the store of files in a directory.
 
     Args:
         directory: of the segments.
@@ -116,18 +103,30 @@ def reclaim(
         BlockingIOError: another run is under way.
         OSError: the disk failed; nothing is lost, run it again.
     """
-    disk = disk or Disk()
-    lock = disk.lock(directory / _LOCK_NAME)
-    try:
-        return _reclaim(directory, through, now_ns, archive, disk)
-    finally:
-        disk.close(lock)
+    return reclaim_from(FileStorage(directory, disk), through, now_ns=now_ns, archive=archive)
 
 
-def _reclaim(
-    directory: Path, through: int, now_ns: int, archive: Path | None, disk: Disk
+def reclaim_from(
+    storage: Storage, through: int, *, now_ns: int, archive: Path | None = None
 ) -> Reclaimed:
-    names = disk.names(directory)
+    """Removes all segments up to ``through`` from a store.
+
+    Args:
+        storage: the store.
+        through: number of a segment that is no longer written.
+        now_ns: nanoseconds since 1970.
+        archive: directory for removed segments; None: they are deleted.
+
+    Raises:
+        BlockingIOError: another run is under way.
+        OSError: the store failed; nothing is lost, run it again.
+    """
+    with storage.lock():
+        return _reclaim(storage, through, now_ns, archive)
+
+
+def _reclaim(storage: Storage, through: int, now_ns: int, archive: Path | None) -> Reclaimed:
+    names = storage.names()
     snapshots = [0, *numbered(names, "snapshot")]
     closed = [number for number in numbered(names, "segment") if number <= through]
     if not closed:
@@ -135,15 +134,15 @@ def _reclaim(
     number, replayed, octets = snapshots[-1], Replayed(), b""
     if closed[-1] > number:
         number = closed[-1]
-        replayed = replay(directory, through=number, disk=disk)
+        replayed = replay_from(storage, through=number)
         octets = snapshot_octets(replayed, number, now_ns)
-        _store_snapshot(directory, number, octets, disk)
+        storage.keep_snapshot(number, octets)
     for segment in closed:
-        _let_go(directory / segment_name(segment), archive, disk)
+        storage.let_go(segment, archive)
     for old in snapshots[1:]:
         if old < number:
-            disk.remove(directory / snapshot_name(old))
-    disk.sync_directory(directory)
+            storage.drop_snapshot(old)
+    storage.sync()
     return Reclaimed(
         snapshot=number,
         segments=tuple(closed),
@@ -170,55 +169,6 @@ def snapshot_octets(replayed: Replayed, number: int, now_ns: int) -> bytes:
     end = own_block(RecordKind.SEGMENT_END, now_ns, now_ns)
     salt = secrets.randbits(32)
     return segment_header(salt) + salted(b"".join((*blocks, end)), salt)
-
-
-def _store_snapshot(directory: Path, number: int, octets: bytes, disk: Disk) -> None:
-    unfinished = directory / _UNFINISHED_NAME
-    with contextlib.suppress(FileNotFoundError):
-        disk.remove(unfinished)
-    try:
-        _create(unfinished, octets, disk)
-        disk.rename(unfinished, directory / snapshot_name(number))
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.remove(unfinished)  # on a full disk the log needs the room
-        raise
-    disk.sync_directory(directory)
-
-
-def _create(path: Path, octets: bytes, disk: Disk) -> None:
-    """Creates a file with these octets, durable except for its name."""
-    file = disk.create(path)
-    try:
-        write_all(disk, file, octets, 0)
-        disk.flush(file)
-    finally:
-        disk.close(file)
-
-
-def _let_go(segment: Path, archive: Path | None, disk: Disk) -> None:
-    if archive is None:
-        disk.remove(segment)
-        return
-    disk.make_directory(archive)
-    try:
-        disk.rename(segment, archive / segment.name)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _carry_over(segment, archive, disk)
-    disk.sync_directory(archive)
-
-
-def _carry_over(segment: Path, archive: Path, disk: Disk) -> None:
-    """Moves a segment to another disk: the copy gets its name only when it is durable."""
-    unfinished = archive / f"_{segment.name}"
-    with contextlib.suppress(FileNotFoundError):
-        disk.remove(unfinished)
-    _create(unfinished, disk.read(segment), disk)
-    disk.rename(unfinished, archive / segment.name)
-    disk.sync_directory(archive)
-    disk.remove(segment)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from router.journal.files import FileStorage
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.reclaim import WORTHWHILE_SEGMENTS, is_worthwhile
 
@@ -86,7 +87,7 @@ class Reclaimer:
         self._retry_at = None
         try:
             least = 0 if is_disk_full else self._least_octets
-            if is_worthwhile(self._directory, through, least_octets=least):
+            if self._is_worthwhile(through, least):
                 self._start(through)
         except OSError as error:
             self._failed(error=error)
@@ -98,9 +99,15 @@ class Reclaimer:
             self._child.wait()
             self._child = None
 
-    def _start(self, through: int) -> None:
+    def _is_worthwhile(self, through: int, least_octets: int) -> bool:
+        return is_worthwhile(FileStorage(self._directory), through, least_octets=least_octets)
+
+    def _command(self, through: int) -> list[str]:
         command = [sys.executable, "-m", "router.journal.reclaim", str(self._directory)]
-        command += ["--through", str(through)]
+        return [*command, "--through", str(through)]
+
+    def _start(self, through: int) -> None:
+        command = self._command(through)
         if self._archive is not None:
             command += ["--archive", str(self._archive)]
         self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL)

@@ -38,6 +38,7 @@ The kind decides what ``body`` and the two link keys mean:
     LINK_SUSPENDED    the two, by its     -
     LINK_EXPIRED      role                -
     WORKER_ENDED      0         0         -
+    TRACED            source    0         span of this hop, see encode_hop; stands before RECEIVED
     GAP               0         0         - (message octets: deliveries that came and that no record
                                             speaks of; the journal could not take them)
     NUMBERS           0         0         epoch, u64 (message octets: attaches of ours may have had
@@ -78,6 +79,7 @@ from router.errors import RouterError
 from router.journal.keys import NO_LINK, LinkKey
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey
+from router.model.trace import SPAN_OCTETS, TRACE_OCTETS, Hop
 
 
 class RecordKind(enum.IntEnum):
@@ -99,6 +101,7 @@ class RecordKind(enum.IntEnum):
     NUMBERS = 27
     STORED = 28
     FORWARDED = 29
+    TRACED = 30
     SEGMENT = 32
     MARK = 33
     FENCE = 34
@@ -327,6 +330,46 @@ def epoch_from_body(body: bytes) -> int:
     except struct.error as error:
         raise RecordError("an epoch cannot be read") from error
     return int(epoch)
+
+
+_HOP: Final = struct.Struct("<16s8s8sB24s")
+_NO_SPAN: Final = bytes(SPAN_OCTETS)
+_NO_CREATOR: Final = bytes(TRACE_OCTETS + SPAN_OCTETS)
+
+
+def encode_hop(hop: Hop) -> bytes:
+    """Returns the body of TRACED.
+
+    trace-id, 16 octets; span-id and parent-id, 8 each; flags, 1; trace-id and span-id of the
+    creator, 24; tracestate in UTF-8. What there is not is zeros.
+    """
+    return (
+        _HOP.pack(
+            hop.trace, hop.span, hop.parent or _NO_SPAN, hop.flags, hop.creator or _NO_CREATOR
+        )
+        + hop.state.encode()
+    )
+
+
+def hop_from_body(body: bytes) -> Hop:
+    """Reads the body of TRACED.
+
+    Raises:
+        RecordError: it is not one.
+    """
+    try:
+        trace, span, parent, flags, creator = _HOP.unpack_from(body)
+        state = str(body[_HOP.size :], "utf-8")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RecordError("the span of a hop cannot be read") from error
+    return Hop(
+        trace=trace,
+        span=span,
+        parent=b"" if parent == _NO_SPAN else parent,
+        flags=flags,
+        creator=b"" if creator == _NO_CREATOR else creator,
+        state=state,
+    )
 
 
 _LINK_NAMES: Final = struct.Struct("<HHHHH")

@@ -1,4 +1,4 @@
-"""Replay: reads a journal's directory and returns the unsettled deliveries, as far as durable.
+"""Replay: reads a journal's store and returns the unsettled deliveries, as far as durable.
 
     newest snapshot, if there is one  ->  every later segment, oldest first  ->  Replayed
 
@@ -7,9 +7,9 @@ in an origin's sequence, a damaged part of a segment or a missing segment) are r
 the deliveries that they may have concerned: those of the origin's worker, or all of them if the
 origin is unknown.
 
-Other workers may write to the directory meanwhile, through the journal's process, and old segments
-may be removed. Segments are removed only after a newer snapshot exists, so if a snapshot has
-appeared or a file has vanished, the replay starts over.
+Other workers may write to the store meanwhile, through the journal's process, and old segments may
+be removed. Segments are removed only after a newer snapshot exists, so if a snapshot has appeared
+or a segment has vanished, the replay starts over.
 """
 
 import contextlib
@@ -22,26 +22,26 @@ import attrs
 from router.errors import RouterError
 from router.journal.block import Block, BlockFlag
 from router.journal.disk import Disk
+from router.journal.files import FileStorage
 from router.journal.memory import Memory
 from router.journal.segment import (
-    NEWEST_NAME,
     Chain,
     Damage,
     SegmentScan,
     Tail,
     numbered,
-    read_newest,
     segment_name,
     snapshot_name,
 )
 from router.journal.sequence import Hole, SequenceFollower
+from router.journal.storage import Readable
 from router.journal.unsettled import Unsettled
 
 _TRIES: Final = 10  # each one needs a reclaim to end just meanwhile: minutes of traffic apart
 
 
 class ReplayError(RouterError):
-    """The directory does not hold still: its files vanish faster than they can be read."""
+    """The store does not hold still: its segments vanish faster than they can be read."""
 
 
 @attrs.define(kw_only=True)
@@ -154,38 +154,43 @@ def replay(directory: Path, *, through: int | None = None, disk: Disk | None = N
         OSError: a file cannot be read; that the directory is missing is one.
         ReplayError: files vanish faster than they can be read.
     """
-    disk = disk or Disk()
+    return replay_from(FileStorage(directory, disk), through=through)
+
+
+def replay_from(storage: Readable, *, through: int | None = None) -> Replayed:
+    """Reads the journal in a store.
+
+    Args:
+        storage: the store.
+        through: number of the last segment to read; default: all.
+
+    Raises:
+        OSError: the store cannot be read.
+        ReplayError: segments vanish faster than they can be read.
+    """
     for _ in range(_TRIES):
-        newest = _read_newest(directory, disk) if through is None else 0  # before what is newer
-        names = disk.names(directory)
+        newest = storage.newest() if through is None else 0  # before what is newer
+        names = storage.names()
         with contextlib.suppress(FileNotFoundError):
-            replayed = _replay_once(directory, names, through, disk)
+            replayed = _replay_once(storage, names, through)
             replayed.take_newest(newest)
-            before, after = numbered(names, "snapshot"), disk.names(directory)
+            before, after = numbered(names, "snapshot"), storage.names()
             if numbered(after, "snapshot")[-1:] == before[-1:]:
                 return replayed
-    raise ReplayError(f"{directory} does not hold still")
+    raise ReplayError(f"{storage} does not hold still")
 
 
-def _read_newest(directory: Path, disk: Disk) -> int:
-    try:
-        return read_newest(disk.read(directory / NEWEST_NAME))
-    except FileNotFoundError:
-        return 0
-
-
-def _replay_once(directory: Path, names: list[str], through: int | None, disk: Disk) -> Replayed:
+def _replay_once(storage: Readable, names: list[str], through: int | None) -> Replayed:
     replayed = Replayed()
     snapshots = [n for n in numbered(names, "snapshot") if through is None or n <= through]
     if snapshots:
         replayed.last_segment = snapshots[-1]
         name = snapshot_name(replayed.last_segment)
-        replayed.take_snapshot(name, SegmentScan(disk.read(directory / name)))
+        replayed.take_snapshot(name, SegmentScan(storage.read(name)))
         replayed.chain.last = replayed.last_segment
     for number in numbered(names, "segment"):
         if number > replayed.last_segment and (through is None or number <= through):
-            octets = disk.read(directory / segment_name(number))
-            replayed.take_segment(number, SegmentScan(octets))
+            replayed.take_segment(number, SegmentScan(storage.read(segment_name(number))))
             replayed.last_segment = number
     replayed.memory.forget_links()
     return replayed

@@ -46,9 +46,9 @@ from router.journal.block import (
     Origin,
     open_block,
 )
-from router.journal.log import Log
 from router.journal.protocol import REFUSED, REPLY, Health, Refusal, is_hello
 from router.journal.reclaimer import Reclaimer
+from router.journal.storage import BlockLog
 
 RECEIVE_OCTETS: Final = 1 << 20
 """Octets read from one worker in one turn."""
@@ -60,6 +60,9 @@ GRACE_SECONDS: Final = 5.0
 """How long workers may still send records when the journal is about to end."""
 
 _ACCEPTED_AT_ONCE: Final = 64
+_LOG: Final = "log"
+"""Marks descriptors of the log among those of the selector."""
+
 NOBODY: Final = Origin(OWN_WORKER, 0)
 """Origin of a connection that has not said HELLO; no worker has this number."""
 
@@ -114,7 +117,7 @@ class JournalServer:
     def __init__(
         self,
         listener: socket.socket,
-        log: Log,
+        log: BlockLog,
         *,
         lifeline: int | None = None,
         reclaimer: Reclaimer | None = None,
@@ -144,6 +147,8 @@ class JournalServer:
         self._end_at: float | None = None
         self._health = Health.WRITING  # what is wrong from the beginning is news
         self._clock_ns = time.time_ns() - time.monotonic_ns()
+        self._log_waits: dict[int, int] = {}
+        self._is_log_ready = True
         self._seen = (-1, False)  # whatever was left by the last life may be worth a run
 
     def run(self) -> bool:
@@ -170,7 +175,9 @@ class JournalServer:
 
     def _turn(self, waker: socket.socket) -> None:
         for key, events in self._selector.select(self._timeout()):
-            if key.fileobj is self._listener:
+            if key.data is _LOG:
+                self._is_log_ready = True
+            elif key.fileobj is self._listener:
                 if self._end_at is None:  # else it was closed in this very turn
                     self._accept()
             elif key.fileobj is waker or key.fd == self._lifeline:
@@ -178,6 +185,8 @@ class JournalServer:
             else:
                 self._serve(self._connections[key.fd], events)
         self._commit()
+        if self._journal.waits or self._log_waits:
+            self._watch_log()
         self._welcome_waiting()
         for connection in list(self._connections.values()):
             if connection.stage is Stage.SERVING:
@@ -239,6 +248,15 @@ class JournalServer:
         elif is_known:
             self._selector.unregister(connection.socket)
 
+    def _watch_log(self) -> None:
+        """Registers what the log waits for with the selector; files wait for nothing."""
+        for descriptor in self._log_waits:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(descriptor)
+        self._log_waits = dict(self._journal.waits)  # one may be another socket of the same number
+        for descriptor, events in self._log_waits.items():
+            self._selector.register(descriptor, events, _LOG)
+
     def _close(self, connection: Connection) -> None:
         if connection.socket in self._selector.get_map():
             self._selector.unregister(connection.socket)
@@ -273,7 +291,7 @@ class JournalServer:
         position = 0
         view = memoryview(octets)
         if connection.stage is Stage.OPENING:
-            hello = _next_block(view, 0)
+            hello = next_block(view, 0)
             if hello is None:
                 connection.partial = octets
                 return
@@ -282,7 +300,7 @@ class JournalServer:
         accepted_from = position
         blocks: list[Block] = []
         expected = self._journal.appended.get(connection.origin, 1)
-        while (block := _next_block(view, position)) is not None:
+        while (block := next_block(view, position)) is not None:
             start, position = position, position + block.octets
             if connection.stage is not Stage.SERVING:
                 raise RefusalError(Refusal.NO_HELLO)
@@ -368,7 +386,9 @@ class JournalServer:
     def _commit(self) -> None:
         journal, now_ns = self._journal, self._now_ns()
         deadline_ns = journal.deadline_ns
-        if journal.pending_octets or (deadline_ns is not None and now_ns >= deadline_ns):
+        is_due = deadline_ns is not None and now_ns >= deadline_ns
+        if journal.pending_octets or is_due or self._is_log_ready:
+            self._is_log_ready = False
             journal.commit(now_ns)
         if journal.health is not self._health:
             self._health = journal.health
@@ -434,7 +454,7 @@ class JournalServer:
             self._reclaimer.step(self._journal.number - 1, is_disk_full=is_disk_full)
 
 
-def _next_block(octets: memoryview, position: int) -> Block | None:
+def next_block(octets: memoryview, position: int) -> Block | None:
     """Opens the block at ``position``; None if it is not whole yet.
 
     Raises:

@@ -29,8 +29,10 @@ from router.journal.record import (
     RecordKind,
     Resolution,
     encode_epoch,
+    encode_hop,
 )
 from router.model.identity import DeliveryKey
+from router.model.trace import Hop
 
 PART_OCTETS: Final = 1 << 20
 """A longer payload is split, so that no block comes near to its limit of four times this."""
@@ -38,6 +40,7 @@ PART_OCTETS: Final = 1 << 20
 _RECEIVED: Final = int(RecordKind.RECEIVED)
 _ARCHIVED: Final = int(RecordKind.ARCHIVED)
 _SENT: Final = int(RecordKind.SENT)
+_TRACED: Final = int(RecordKind.TRACED)
 _OUTCOME: Final = int(RecordKind.OUTCOME)
 _SETTLED: Final = int(RecordKind.SETTLED)
 _HELD: Final = int(RecordFlag.HELD)  # an enumeration's own "or" costs more than the row
@@ -109,6 +112,31 @@ class RecordWriter(BlockWriter):
         if parts is not None:
             return self._parts(time_ns, key, incoming, parts)
         return sequence
+
+    def traced(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        hop: Hop,
+        *,
+        guarantee: int = 0,
+        protocol: int = 0,
+        flags: int = 0,
+        address: str = "",
+        message_octets: int = 0,
+    ) -> int:
+        """A delivery that comes now is part of a trace; RECEIVED follows."""
+        heap, at = self._heap, self._rows_octets
+        heap_offset, encoded = len(heap), _encoded_address(address)
+        heap += encoded
+        heap += encode_hop(hop)
+        _pack_into(
+            self._rows, at, _TRACED, 0, guarantee, protocol, flags, len(encoded), time_ns, key,
+            incoming, 0, message_octets, 0, 0, NO_TTL, 0, heap_offset, len(heap) - heap_offset,
+        )  # fmt: skip
+        self._appended(at + ROW_OCTETS, 1)
+        return self.next_sequence - 1
 
     def archived(
         self,

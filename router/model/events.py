@@ -34,6 +34,8 @@ class ConnectionOpened:
         hostname: virtual host that the peer asked for.
         user: authenticated identity; None if anonymous.
         properties: of the peer's open, for people and for recognizing routers.
+        alternatives: where else the peer says that its container is found, as it says it
+            (``router.wire.alternatives``); None: it says nothing of that.
     """
 
     container: ContainerId
@@ -41,6 +43,7 @@ class ConnectionOpened:
     user: str | None = None
     capabilities: Capabilities
     properties: Mapping[object, object] = attrs.field(factory=dict)
+    alternatives: object = None
 
 
 @attrs.frozen

@@ -41,3 +41,27 @@ class UnixAddress:
 
 
 BindAddress = TcpAddress | UnixAddress
+
+
+@attrs.frozen(kw_only=True)
+class Alternative:
+    """Another place where a container can be dialed, in the terms of a redirect (§2.8.16).
+
+    Attributes:
+        host: DNS name or IP address (``network-host``).
+        port: None: the usual one of the scheme.
+        scheme: amqp, amqps, ws or wss; None: that of the connection on which it is named.
+        hostname: what to name in open, SASL and TLS there; None: ``host``.
+        path: of a WebSocket there.
+    """
+
+    host: str
+    port: int | None = None
+    scheme: str | None = None
+    hostname: str | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{f'{self.scheme}://' if self.scheme else ''}{host}{port}{self.path or ''}"

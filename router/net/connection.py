@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from router.model.condition import Condition
+from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId
 from router.net.allowance import Talk
 from router.net.tls_stream import TlsStream
@@ -48,8 +49,10 @@ class Connection:
         by_peer: the peer gave the condition.
         talk: what it has said that moved nothing.
         has_moved: it has moved payload since it last talked long.
+        slice_octets: of its input, handled before the next look at the clock.
         read_octets, written_octets: through the socket so far, but for TLS and what was carried.
         on_end: called once, after the core has been informed of the end.
+        on_open: called when its open is complete.
         on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
         answers_at: when it is; None: it could log in, or has not tried.
     """
@@ -63,6 +66,7 @@ class Connection:
     since: float
     on_end: Callable[["Connection"], None] | None
     on_failed_login: Callable[["Connection", float], float] | None = None
+    on_open: Callable[[ConnectionOpened], None] | None = None
     answers_at: float | None = None
     stage: Stage = Stage.OPEN
     opened_at: float | None = None
@@ -76,6 +80,7 @@ class Connection:
     carried: Carried | None = None
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
+    slice_octets: int = 4096
     read_octets: int = 0
     written_octets: int = 0
     condition: Condition | None = None

@@ -7,16 +7,23 @@ it pauses: jittered, and doubling from round to round up to a limit. A connectio
 for ``STABLE_SECONDS`` resets the pauses. The next round begins with the first endpoint again:
 the order is a preference.
 
+A peer may name other places of the same container in its open. Those that policy allows
+(``diversion``) are dialed after the configured ones, which always stay in the round; the list of
+the newest open counts, and an open without a list leaves the former. While there is such a list, a
+round begins behind the place whose connection was lost. A peer may also end the connection with a
+redirect: then the place that it names is dialed at once, as part of the same turn of the round.
+
 Engine and core see each connection as a new one; they resume links by themselves. TLS resumes its
 last session with the same endpoint if the context is still the same (its files are), which saves
 both sides most of the handshake. A ticket is used once (RFC 8446 §C.4).
 """
 
+import contextlib
 import os
 import random
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,18 +32,28 @@ import structlog
 import trio
 
 from router.links.backoff import pause_seconds
+from router.model.events import ConnectionOpened
+from router.model.place import Alternative
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.dialing import Line, become_websocket, connect_through
+from router.net.diversion import RefusedDiversionError, Trail, read_redirect
 from router.net.proxy import Proxy, ProxyError
 from router.net.sockets import choose_congestion_control, prepare, receive_some, send_all
 from router.net.tls import TlsError, TlsSession
 from router.net.tls_stream import TlsStream, open_stream
 from router.net.upgrade import UpgradeError
 from router.net.websocket import Frames, WebSocketEngine
+from router.wire.alternatives import read_list
 from router.wire.engine import Engine
 
 _RECEIVE_OCTETS: Final = 4096
+
+HERE: Final = "$here"
+"""Container as which a worker knows itself as a sender; it may send what a container may."""
+
+_Place = tuple[str, int, str | None]
+"""Where TLS sessions may be resumed: host, port and server name."""
 
 STABLE_SECONDS: Final = 60.0
 """A connection that was open this long was no failure: it resets the pauses."""
@@ -53,6 +70,10 @@ class Endpoint:
         server_name: sent as SNI and verified; the host, unless configured otherwise.
         path: where AMQP is served over WebSocket; None: no WebSocket.
         proxy: the HTTP proxy that is dialed instead, and asked to connect; None: none.
+        divert: returns the endpoint of another place that the peer names, with the same settings;
+            raises ``RefusedDiversionError``. None: other places are not dialed.
+        make_other_engine: makes the engine of the other end, which is this worker, too; None: the
+            host is dialed.
     """
 
     host: str
@@ -62,8 +83,12 @@ class Endpoint:
     server_name: str | None = None
     path: str | None = None
     proxy: Proxy | None = None
+    divert: "Callable[[Alternative], Endpoint] | None" = None
+    make_other_engine: Callable[[], Engine] | None = None
 
     def __str__(self) -> str:
+        if self.make_other_engine is not None:
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -77,6 +102,8 @@ class ConnectorStatus:
         opened: how often a connection has opened.
         failed: how often dialing, or opening a dialed connection, has failed.
         error: why it is not connected, or why it last was not; None: that never was.
+        redirected_from: the address that redirected to ``address``; None: none did.
+        others: places that the peer has named and that are dialed when the connection is lost.
     """
 
     is_connected: bool
@@ -85,6 +112,8 @@ class ConnectorStatus:
     opened: int
     failed: int
     error: str | None
+    redirected_from: str | None = None
+    others: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -117,9 +146,13 @@ class Connector:
     _away_since: float = attrs.field(init=False)
     _connection: Connection | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _former: dict[Endpoint, tuple[ssl.SSLContext, ssl.SSLSession]] = attrs.field(
+    _former: dict[_Place, tuple[ssl.SSLContext, ssl.SSLSession]] = attrs.field(
         factory=dict, init=False
     )
+    _listed: tuple[Alternative, ...] = attrs.field(default=(), init=False)
+    _lister: int = attrs.field(default=0, init=False)
+    _lost: str | None = attrs.field(default=None, init=False)
+    _redirected_from: str | None = attrs.field(default=None, init=False)
     _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -139,6 +172,8 @@ class Connector:
             opened=self._opened + (connection is not None),
             failed=self._failed,
             error=self.last_error,
+            redirected_from=None if connection is None else self._redirected_from,
+            others=tuple(map(str, self._others())),
         )
 
     @property
@@ -151,8 +186,8 @@ class Connector:
         try:
             with self._scope:
                 while True:
-                    for endpoint in self.endpoints:
-                        if await self._connect_and_wait(endpoint):
+                    for endpoint in self._round():
+                        if await self._follow(endpoint, Trail((str(endpoint),))):
                             break
                     await self._pause()
         finally:
@@ -162,6 +197,105 @@ class Connector:
     def stop(self) -> None:
         """Makes ``run`` return soon."""
         self._scope.cancel()
+
+    def _round(self) -> list[Endpoint]:
+        """Returns where to dial, in order."""
+        others = self._others()
+        places = [*self.endpoints, *others]
+        addresses = [str(each) for each in places]
+        if others and self._lost in addresses:
+            begin = addresses.index(self._lost) + 1
+            return places[begin:] + places[:begin]
+        return places
+
+    def _others(self) -> list[Endpoint]:
+        """Returns the places that the peer has named and that are not configured."""
+        divert = self.endpoints[min(self._lister, len(self.endpoints) - 1)].divert
+        if divert is None:
+            return []
+        known = {str(each) for each in self.endpoints}
+        found: dict[str, Endpoint] = {}
+        for each in self._listed:
+            with contextlib.suppress(RefusedDiversionError):  # it was told when it was listed
+                endpoint = divert(each)
+                found[str(endpoint)] = endpoint
+        return [each for address, each in found.items() if address not in known]
+
+    def _note_open(self, endpoint: Endpoint, opened: ConnectionOpened) -> None:
+        """Keeps the places that the newest open names, and tells which are not dialed."""
+        if opened.alternatives is None:
+            return
+        if endpoint in self.endpoints:
+            self._lister = self.endpoints.index(endpoint)
+        listed = read_list(opened.alternatives)
+        is_news = listed.alternatives != self._listed or listed.refused
+        self._listed = listed.alternatives
+        refused = [*listed.refused, *_refusals(endpoint.divert, listed.alternatives)]
+        if is_news:
+            self._log.info(
+                "container.failover_listed",
+                container=self.container,
+                address=str(endpoint),
+                places=[str(each) for each in self._others()],
+            )
+        for reason in refused if is_news else ():
+            self._log.warning(
+                "container.failover_refused",
+                container=self.container,
+                address=str(endpoint),
+                reason=reason,
+            )
+
+    async def _follow(self, endpoint: Endpoint, trail: Trail) -> bool:
+        """Dials a place, and where it redirects to; returns whether a connection had opened.
+
+        A connection that ends with a redirect does not count: the next place has its turn.
+        """
+        self._redirected_from = trail.visited[-2] if len(trail.visited) > 1 else None
+        connection = await self._connect_and_wait(endpoint)
+        listed = None if connection is None else read_redirect(connection.condition)
+        if connection is None or listed is None or not connection.by_peer:
+            return connection is not None and connection.opened_at is not None
+        if self._stood(connection):
+            trail = Trail(trail.visited[-1:])
+        for reason in listed.refused:
+            self._refuse_redirect(endpoint, "nowhere", reason)
+        for other in listed.alternatives:
+            try:
+                if endpoint.divert is None:
+                    raise RefusedDiversionError("other places are not dialed")
+                following = endpoint.divert(other)
+                onward = trail.onward(str(following))
+            except RefusedDiversionError as error:
+                self._refuse_redirect(endpoint, str(other), str(error))
+                continue
+            self._log.info(
+                "container.redirected",
+                container=self.container,
+                address=str(endpoint),
+                to=str(following),
+                hops=len(onward.visited) - 1,
+                reason=str(connection.condition),
+            )
+            if await self._follow(following, onward):
+                return True
+        return False
+
+    def _refuse_redirect(self, endpoint: Endpoint, to: str, reason: str) -> None:
+        self.last_error = f"redirected to {to}, which is not dialed: {reason}"
+        self._failed += 1
+        self._log.warning(
+            "container.redirect_refused",
+            container=self.container,
+            address=str(endpoint),
+            to=to,
+            reason=reason,
+        )
+
+    def _stood(self, connection: Connection) -> bool:
+        """Returns whether a connection was open long enough to be no failure."""
+        opened_at = connection.opened_at
+        return opened_at is not None and self.plane.clock() - opened_at >= STABLE_SECONDS
 
     async def _pause(self) -> None:
         self._failures += 1
@@ -176,14 +310,14 @@ class Connector:
         )
         await trio.sleep(seconds)
 
-    async def _connect_and_wait(self, endpoint: Endpoint) -> bool:
-        """Dials once, and stays until the connection's end; returns whether it had opened."""
+    async def _connect_and_wait(self, endpoint: Endpoint) -> Connection | None:
+        """Dials once, and stays until the connection's end; returns it, if there was one."""
         try:
             with trio.fail_after(self.connect_seconds):
                 sock, stream, octets = await self._dial(endpoint)
         except (OSError, TlsError, ProxyError, UpgradeError, trio.TooSlowError) as error:
             self._fail(endpoint, _explain(error, self.connect_seconds))
-            return False
+            return None
         ended = trio.Event()
         try:
             self._connection = connection = self.plane.add(
@@ -194,28 +328,33 @@ class Connector:
                 stream=stream,
                 container=self.container,
                 on_end=lambda _: ended.set(),
+                on_open=partial(self._note_open, endpoint),
             )
         except OSError as error:
             sock.close()
             self._fail(endpoint, error.strerror or str(error))
-            return False
+            return None
         await ended.wait()
         self._keep_session(endpoint, stream)
         self._connection = None
         self.last_error = connection.failure or str(connection.condition or "closed by the peer")
-        if connection.opened_at is None:  # a wrong password, for example
-            self._fail(endpoint, self.last_error)
-            return False
+        if connection.opened_at is None:
+            if read_redirect(connection.condition) is None:  # a wrong password, for example
+                self._fail(endpoint, self.last_error)
+            return connection
         self._opened += 1
+        self._lost = str(endpoint)
         self._away_since = self.plane.clock()
-        if self.plane.clock() - connection.opened_at >= STABLE_SECONDS:
+        if self._stood(connection):
             self._failures = 0
-        return True
+        return connection
 
     async def _dial(
         self, endpoint: Endpoint
     ) -> tuple[socket.socket, TlsStream | None, bytes | None]:
         """Returns the socket, TLS on it, and octets that have been read for the engine, if any."""
+        if endpoint.make_other_engine is not None:
+            return self._dial_here(endpoint, endpoint.make_other_engine()), None, None
         place = endpoint.proxy or endpoint
         stream = await trio.open_tcp_stream(place.host, place.port)
         sock = socket.socket(fileno=stream.socket.detach())
@@ -240,8 +379,21 @@ class Connector:
             raise
         return sock, None if session is None else open_stream(session, sock), octets
 
+    def _dial_here(self, endpoint: Endpoint, other: Engine) -> socket.socket:
+        """Returns a socket whose other end is served by this worker."""
+        ours, theirs = socket.socketpair()
+        try:
+            prepare(ours)
+            prepare(theirs)
+            self.plane.add(theirs, other, address=str(endpoint), container=HERE)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return ours
+
     def _begin_tls(self, endpoint: Endpoint, context: ssl.SSLContext) -> TlsSession:
-        former_context, former = self._former.pop(endpoint, (None, None))
+        former_context, former = self._former.pop(_place(endpoint), (None, None))
         if former_context is not context:
             former = None
         return TlsSession(context, endpoint.server_name or endpoint.host, former)
@@ -249,7 +401,7 @@ class Connector:
     def _keep_session(self, endpoint: Endpoint, stream: TlsStream | None) -> None:
         former = None if stream is None else stream.resumable
         if stream is not None and former is not None:
-            self._former[endpoint] = stream.context, former
+            self._former[_place(endpoint)] = stream.context, former
 
     def _fail(self, endpoint: Endpoint, reason: str) -> None:
         self.last_error = reason
@@ -257,6 +409,23 @@ class Connector:
         self._log.warning(
             "connector.failed", container=self.container, address=str(endpoint), reason=reason
         )
+
+
+def _refusals(
+    divert: Callable[[Alternative], Endpoint] | None, others: Sequence[Alternative]
+) -> Iterator[str]:
+    """Says which places are not dialed, and why."""
+    if divert is None:
+        return
+    for each in others:
+        try:
+            divert(each)
+        except RefusedDiversionError as error:
+            yield f"{each}: {error}"
+
+
+def _place(endpoint: Endpoint) -> _Place:
+    return endpoint.host, endpoint.port, endpoint.server_name
 
 
 def _make_engine(endpoint: Endpoint) -> Engine:

@@ -48,6 +48,8 @@ import trio
 
 from router.model.commands import CloseConnection
 from router.model.condition import UNAUTHORIZED_ACCESS, Condition
+from router.model.events import ConnectionOpened
+from router.model.identity import ConnectionId
 from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
 from router.net.journal import JournalPort
@@ -155,6 +157,7 @@ class DataPlane:
         container: str | None = None,
         on_end: Callable[[Connection], None] | None = None,
         on_failed_login: Callable[[Connection, float], float] | None = None,
+        on_open: Callable[[ConnectionOpened], None] | None = None,
     ) -> Connection:
         """Adds a connected, non-blocking socket and the engine that serves it.
 
@@ -168,6 +171,7 @@ class DataPlane:
             container: name of the configured container that was dialed.
             on_end: called once when the connection is over.
             on_failed_login: called if the peer could not log in; gives when it is to hear of it.
+            on_open: called when the connection's open is complete.
 
         Raises:
             OSError: the system watches no more sockets; the socket is still the caller's.
@@ -183,6 +187,7 @@ class DataPlane:
             since=now,
             on_end=on_end,
             on_failed_login=on_failed_login,
+            on_open=on_open,
             interest=READABLE,
             stream=stream,
         )
@@ -253,7 +258,8 @@ class DataPlane:
     async def _carried_turn(self) -> bool:
         """Runs a turn with the carrier; false: nothing was ready."""
         assert self._carrier is not None
-        was_ready = self._carrier.turn(self.clock(), self._yield_at)
+        is_alone = not (self.slicer.is_busy or self.switchboard.dirty)
+        was_ready = self._carrier.turn(self.clock(), self._yield_at, is_alone)
         was_behind = self.slicer.work_off()
         if was_ready or was_behind:
             await self._end_turn()
@@ -334,7 +340,7 @@ class DataPlane:
 
     def _receive_from(self, connection: Connection, stream: TlsStream, most: int) -> int:
         """Receives plaintext; what takes time and yields none is charged like other talk."""
-        began = self.clock()
+        began = self.slicer.busy_clock()
         try:
             count = stream.receive_into(self._buffer, most)
         finally:
@@ -501,6 +507,13 @@ class DataPlane:
                 return True
         self._end(connection)
         return False
+
+    def cut(self, connections: Iterable[ConnectionId], reason: str) -> None:
+        """Ends connections at once; nothing more is sent there, not even what is due."""
+        for each in list(connections):
+            connection = self.switchboard.connections.get(each)
+            if connection is not None:
+                self._end(connection, reason)
 
     def _end(self, connection: Connection, failure: str | None = None) -> None:
         """Any stage -> GONE."""

@@ -37,6 +37,14 @@ UNANSWERED: Final = "its process does not answer"
 """Trouble of a journal that has not admitted this worker."""
 
 
+class Lease(Interface):
+    """How long this router may act as the leader; see ``router.journal.postgres.lease``."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it may now."""
+
+
 class Core(Interface):
     """What is asked of ``router.core.core.Core``."""
 
@@ -59,6 +67,8 @@ class JournalPort:
         carry_out: takes the orders that follow.
         poller: of the data plane.
         clock: of the data plane.
+        lease: of a journal that another router may take over; None: nobody can.
+        cut: ends connections that carry exactly-once links, at once: the lease is not held.
         descriptor: of the socket; -1: there is none.
         is_stuck: the state last reported to the core.
         is_absent: no process accepts workers: the last connection failed, or ended unanswered.
@@ -71,6 +81,8 @@ class JournalPort:
     poller: Poller
     clock: Callable[[], float]
     name: str = "journal"
+    lease: Lease | None = None
+    cut: Callable[[], None] | None = None
     descriptor: int = attrs.field(default=-1, init=False)
     is_stuck: bool = attrs.field(default=False, init=False)
     is_absent: bool = attrs.field(default=False, init=False)
@@ -116,6 +128,8 @@ class JournalPort:
     def trouble(self) -> str | None:
         """Why nothing can be written down; None: it can."""
         client = self.client
+        if client.health is Health.AWAY or self._is_fenced:
+            return "the database does not answer, so the lease of this router cannot be renewed"
         if client.health is not Health.WRITING:
             return os.strerror(client.errno) if client.errno else client.health.name.lower()
         if client.refusal is not None:
@@ -127,7 +141,9 @@ class JournalPort:
     # Called by the data plane
 
     def flush(self) -> None:
-        """Sends the collected records to the journal."""
+        """Sends the collected records to the journal; without the lease, cuts first."""
+        if self.lease is not None:
+            self.check_lease()
         sock = self._socket
         if sock is None:
             return
@@ -146,6 +162,20 @@ class JournalPort:
             self.poller.change(self.descriptor, interest)
         if client.is_over_budget is not self.is_stuck:
             self._judge()
+
+    def check_lease(self) -> None:
+        """Ends what another router may carry by now, before anything is sent there."""
+        if self._is_fenced:
+            if not self.is_stuck:
+                self._judge()
+            if self.cut is not None:
+                self.cut()
+        elif self.is_stuck:
+            self._judge()
+
+    @property
+    def _is_fenced(self) -> bool:
+        return self.lease is not None and not self.lease.is_held
 
     def ready(self) -> None:
         """Reads what the journal says."""
@@ -225,7 +255,7 @@ class JournalPort:
         """Reports to the core and the log when the journal gets stuck or moves again."""
         client = self.client
         is_writing = client.state is ClientState.OPEN and client.health is Health.WRITING
-        is_stuck = client.is_over_budget or not is_writing
+        is_stuck = client.is_over_budget or not is_writing or self._is_fenced
         if is_stuck is self.is_stuck:
             return
         self.is_stuck = is_stuck

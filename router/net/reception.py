@@ -9,8 +9,9 @@ peer costs one task and one socket, for ``handshake_seconds`` at most; and there
 plane's account for input that moves no payload (``allowance``), and while the account is empty no
 connection is accepted.
 
-A WebSocket's frames are read twice: here as far as the protocol inside of them must be known, and
-again by the engine, which gets all of them and answers pings. ``UNWRAPPED_OCTETS`` bounds that.
+A WebSocket's frames are read here until the protocol inside of them is known, and pings among them
+answered; then the engine goes on with what reads them, and with the payload so far.
+``UNWRAPPED_OCTETS`` bounds the frames, and the deadline holds however many pings come.
 
 A refused peer is answered as the specification says (§2.2), and its socket is closed by
 ``farewell``. The same holds for a peer that does not send enough in time.
@@ -277,8 +278,9 @@ class Reception:
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(settings.identity_field)
         engine = settings.make_engine(protocol, Transport(session is not None, identity))
-        if first.is_websocket:
-            engine = WebSocketEngine(engine, Frames(is_client=False))
+        if first.frames is not None:
+            engine = WebSocketEngine(engine, first.frames, early=first.inside)
+            octets = b""
         source = source_of(first.sock)
         refusal = self._refusal(source, newcomer.elsewhere)
         self._received += 1
@@ -381,16 +383,18 @@ class _FirstOctets:
     """What a peer says before its protocol is known.
 
     Attributes:
-        octets: so far; plain ones once TLS is established, frames once it is a WebSocket.
+        octets: so far; plain ones once TLS is established.
         session: TLS, once it is established.
-        is_websocket: the connection has been upgraded.
+        frames: reads those of a WebSocket, once the connection has been upgraded.
+        inside: payload of these frames so far.
     """
 
     sock: socket.socket
     door: Door
     octets: bytes = b""
     session: TlsSession | None = None
-    is_websocket: bool = False
+    frames: Frames | None = None
+    inside: bytes = b""
     _speaks_cleartext: bool = attrs.field(default=True, init=False)
     _speaks_http: bool = attrs.field(default=False, init=False)
 
@@ -432,28 +436,28 @@ class _FirstOctets:
             return Refused(answer.answer, answer.reason)
         await self._send(answer.answer)
         self._speaks_http = False
-        self.is_websocket = True
-        self.octets = self.octets[answer.consumed :]
+        self.frames = Frames(is_client=False)
         self.door = attrs.evolve(self.door, tls=TlsOffer.NONE, websocket=WebSocketOffer.NONE)
-        return await self._detect_inside()
+        return await self._detect_inside(self.frames, self.octets[answer.consumed :])
 
-    async def _detect_inside(self) -> Verdict | None:
-        """Reads frames until the protocol in them is known."""
-        frames = Frames(is_client=False)
-        arrived, inside = self.octets, b""
+    async def _detect_inside(self, frames: Frames, arrived: bytes) -> Verdict | None:
+        """Reads frames until the protocol in them is known, and answers pings meanwhile."""
+        unwrapped = 0
         while True:
-            inside += frames.receive(arrived)
-            verdict = detect(inside, self.door)
+            unwrapped += len(arrived)
+            self.inside += frames.receive(arrived)
+            verdict = detect(self.inside, self.door)
             if verdict is not None:
                 return verdict
             if frames.ending is not None:
                 return Refused(b"", str(frames.ending.condition or "the peer closed the WebSocket"))
-            if len(self.octets) > UNWRAPPED_OCTETS:
+            if unwrapped > UNWRAPPED_OCTETS:
                 return Refused(b"", f"no protocol in {UNWRAPPED_OCTETS} octets of frames")
+            if frames.has_answers:
+                await self._send(frames.take_answers())
             arrived = await self._receive_some()
             if not arrived:
                 return None
-            self.octets += arrived
 
     async def _receive_some(self) -> bytes:
         """Waits for plain octets; empty at the end of the stream."""
@@ -491,14 +495,12 @@ class _FirstOctets:
 
     def seal(self, octets: bytes) -> bytes:
         """Makes last words fit for the socket."""
-        if self.is_websocket:
-            octets = self._frame(octets)
+        if self.frames is not None:
+            octets = self._frame(self.frames, octets)
         return octets if self.session is None else self.session.seal(octets)
 
-    def _frame(self, octets: bytes) -> bytes:
+    def _frame(self, frames: Frames, octets: bytes) -> bytes:
         """Puts last words into a message, and a close frame behind them."""
-        frames = Frames(is_client=False)
-        frames.receive(self.octets)
         if frames.ending is not None:
             return frames.take_answers()
         return bytes(frames.wrap(octets) if octets else b"") + frames.close()

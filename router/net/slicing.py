@@ -6,8 +6,13 @@ the next turn and nothing more is read from its socket. Input that moves no payl
 one account for all connections (``allowance``): while the account is empty, connections that have
 talked long wait in a queue of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So
 floods delay others by a millisecond or two and take little of their throughput.
+
+Shares are of real time, because others wait for their end. What counts as talk is processor time:
+on a machine that gives its core to other processes now and then, real time would make a talker of
+any connection that was being served just then.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +24,9 @@ from router.net.switchboard import Switchboard
 
 SLICE_OCTETS: Final = 4 * 1024
 """Octets of one connection's input that are handled before the first look at the clock."""
+
+LARGEST_SLICE_OCTETS: Final = 64 * 1024
+"""The same of a connection that has moved payload: contents of 10 KB are not cut in pieces."""
 
 SHARE_SECONDS: Final = 0.004
 """What one connection may take of a turn: payload seldom takes so long, floods of control frames
@@ -42,17 +50,24 @@ class Slicer:
         switchboard: hands octets to engines, and what they say to the core.
         clock: seconds, on the scale of all deadlines.
         allowance: pays for input that moves nothing.
+        busy_clock: processor seconds of this thread.
     """
 
     switchboard: Switchboard
     clock: Callable[[], float]
     allowance: Allowance
+    busy_clock: Callable[[], float] = attrs.field(default=time.thread_time, init=False)
     _backlog: dict[Connection, bytes] = attrs.field(factory=dict, init=False)
     _talkers: dict[Connection, memoryview] = attrs.field(factory=dict, init=False)
 
     def is_talker(self, connection: Connection) -> bool:
         """Whether a connection waits for its share."""
         return connection in self._talkers
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether octets wait to be read, for time or for their share."""
+        return bool(self._backlog or self._talkers)
 
     @property
     def has_talkers(self) -> bool:
@@ -63,13 +78,15 @@ class Slicer:
         """Passes octets to the engine; those beyond its share wait for the next turn."""
         now = self.clock()
         until = now + SHARE_SECONDS
-        begin, slice_octets = 0, SLICE_OCTETS
+        begin, slice_octets = 0, connection.slice_octets
         while begin < len(octets):
             if connection.talk.is_long:
+                connection.slice_octets = SLICE_OCTETS
                 self._talkers[connection] = memoryview(bytes(octets[begin:]))
                 self.switchboard.touch(connection)
                 return
             if now > until:
+                connection.slice_octets = SLICE_OCTETS
                 self._backlog[connection] = bytes(octets[begin:])
                 self.switchboard.touch(connection)
                 return
@@ -80,29 +97,36 @@ class Slicer:
             begin += len(part)
             if now - before < SHARE_SECONDS / 4:
                 slice_octets *= 2  # payload is cheapest in long runs
+            else:
+                slice_octets = SLICE_OCTETS
+        is_payload = connection.has_moved and slice_octets > SLICE_OCTETS
+        largest = LARGEST_SLICE_OCTETS if is_payload else SLICE_OCTETS
+        connection.slice_octets = min(slice_octets, largest)
 
     def read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:
         """Passes octets to the engine, and charges control input; returns the time after that."""
         length = len(octets)
+        began = self.busy_clock()
         moved = self.switchboard.receive(connection, octets, now)
+        busy_seconds = self.busy_clock() - began
         later = self.clock()
         connection.has_moved |= moved > 0
-        talk = later - now - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
+        talk = busy_seconds - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
         if talk > 0:
             self.allowance.spend(talk)
             connection.talk.add(talk, later)
             connection.has_moved &= not connection.talk.is_long
-        elif connection.talk.is_long:  # the clock may have run while others had the core
+        elif connection.talk.seconds > 0:
+            # A slice with a part of a delivery has moved nothing; the slice that ends it makes up.
             connection.talk.add(talk, later)
         return later
 
     def charge(self, connection: Connection, began: float, octets: int) -> None:
-        """Charges what receiving took beyond what the octets may take."""
-        later = self.clock()
-        talk = later - began - octets * OCTET_SECONDS
+        """Charges what receiving has taken by ``busy_clock`` beyond what the octets may take."""
+        talk = self.busy_clock() - began - octets * OCTET_SECONDS
         if talk > 0:
             self.allowance.spend(talk)
-            connection.talk.add(talk, later)
+            connection.talk.add(talk, self.clock())
 
     def work_off(self) -> bool:
         """Goes on with what earlier turns had no time for; returns whether any of it was read."""

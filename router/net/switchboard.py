@@ -288,6 +288,8 @@ class Switchboard:
                     user=event.user,
                     seconds=round(now - connection.since, 6),
                 )
+                if connection.on_open is not None:
+                    connection.on_open(event)
             elif isinstance(event, ConnectionClosed):
                 connection.condition = event.condition or connection.condition
                 connection.by_peer = event.by_peer

@@ -170,9 +170,11 @@ class WebSocketEngine(EngineAround):
 
     Attributes:
         frames: the connection has been upgraded.
+        early: payload that has been read from the frames before; the first input begins with it.
     """
 
     frames: Frames
+    early: bytes = b""
     _waiting: memoryview = attrs.field(default=_NOTHING, init=False)
     _is_over: bool = attrs.field(default=False, init=False)
 
@@ -194,6 +196,8 @@ class WebSocketEngine(EngineAround):
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Reads frames and passes their payload to the inner engine."""
         payload = self.frames.receive(octets)
+        if self.early:
+            payload, self.early = self.early + payload, b""
         events = self.inner.receive_data(payload, now) if payload else []
         if self.frames.ending is not None and not self._is_over:
             events += self._end(now)

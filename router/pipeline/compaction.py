@@ -20,7 +20,8 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -39,6 +40,7 @@ from router.journal.record import (
     NO_TTL,
     ROW,
     RecordError,
+    RecordFlag,
     RecordKind,
     heap_strings,
     link_from_record,
@@ -64,6 +66,7 @@ FORMER_DONE: Final = "_compacted"
 FORMER_ASIDE: Final = "_tmp"
 LOCK: Final = "compaction.lock"
 
+_KEY: Final = struct.Struct(">qq")
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _EPOCH: Final = datetime.date(1970, 1, 1)
 _ROWS: Final = np.dtype(
@@ -382,17 +385,21 @@ class _Content:
                         "address": link.address or None,
                     }
                 self._others.append(facts)
+            elif kind == RecordKind.TRACED:
+                high, low = _KEY.unpack(row[7])
+                facts |= {"key_high": high, "key_low": low, "guarantee": row[2], "protocol": row[3]}
+                with contextlib.suppress(RecordError):
+                    facts["address"] = heap_strings(row, block.heap)[1] or None
+                self._others.append(facts)
             elif not is_own and kind not in DELIVERY_KINDS:
                 self._others.append(facts)
 
     def tables(self) -> Iterator[tuple[datetime.date, list[Any]]]:
         """Yields, for each day, the rows that are not about deliveries, then those that are."""
-        others, deliveries = self._other_table(), self._delivery_table()
-        days = np.unique(
-            np.concatenate(
-                [np.asarray(each["time_ns"]) // _DAY_NS for each in (others, deliveries)]
-            )
-        )
+        deliveries = self._delivery_table()
+        times = np.array([each["time_ns"] for each in self._others], dtype=np.int64)
+        days = np.unique(np.concatenate([times, np.asarray(deliveries["time_ns"])]) // _DAY_NS)
+        others = self._other_table([*self._others, *self._repeated_links(days[1:])])
         for day in days:
             date = _EPOCH + datetime.timedelta(days=int(day))
             found = []
@@ -402,10 +409,27 @@ class _Content:
                     found.append(table if mask.all() else table.filter(pa.array(mask)))
             yield date, found
 
-    def _other_table(self) -> Any:
+    def _repeated_links(self, days: Iterable[int]) -> Iterator[dict[str, Any]]:
+        """Yields the links of earlier days for each later one, as each segment begins with them.
+
+        Without their names, whoever reads a later day alone takes links between routers for links
+        to clients.
+        """
+        for day in days:
+            begun_ns = int(day) * _DAY_NS
+            earlier = {
+                (each["incoming"], each["outgoing"]): each
+                for each in self._others
+                if each["kind"] == RecordKind.LINK_ATTACHED and each["time_ns"] < begun_ns
+            }
+            for each in earlier.values():
+                flags = each["flags"] | int(RecordFlag.COPY)
+                yield {**each, "flags": flags, "time_ns": begun_ns, "sequence": 0}
+
+    def _other_table(self, facts: Sequence[dict[str, Any]]) -> Any:
         schema = arrow_schema(LEDGER)
         blank: dict[str, Any] = {field.name: None if field.nullable else 0 for field in schema}
-        rows = [{**blank, **facts, "time": facts["time_ns"] // 1000} for facts in self._others]
+        rows = [{**blank, **each, "time": each["time_ns"] // 1000} for each in facts]
         return pa.Table.from_pylist(rows, schema=schema)
 
     def _delivery_table(self) -> Any:

@@ -6,7 +6,8 @@ what they miss; grouping by the 128 bits of the key merges the rows with sums, m
 
 A delivery passes several hops: workers of a router, routers of a network. Links between them are
 *inner*; the others are *outer*. It was taken in when a RECEIVED stands on an outer link, and
-delivered when an outer link's receiver accepted it.
+delivered when an outer link's receiver accepted it. If it came from a router that does not record
+it, it is judged by what the first router that does was sent, and answered.
 
     verdict         what the records prove
     delivered-once  accepted once (multicast: once by each), and no attempt whose end is unknown
@@ -14,14 +15,15 @@ delivered when an outer link's receiver accepted it.
     lost            its sender, or the hop before, was told that it is accepted, and nobody did;
                     or it came settled and was never sent
     in-doubt        an attempt's end is unknown and its link has gone, or a person decided; or it
-                    was sent again on a route that may repeat
+                    was sent again on a route that may repeat; or it was handed on settled, and the
+                    next hop has no record of it
     rejected        refused, which its sender is told
     released        not acted upon by anybody, and its sender told so, or gone
     expired         its time to live ran out in the router, and its sender told so
     open            it is still under way, or a ledger does not reach far enough yet
     ledger-gap      the records that would tell are missing from the ledger, or the ledger of a
                     router that has ended stops before them
-    continued       began before this ledger does, or is the end of one that was judged before
+    continued       began before all ledgers do, or is the end of one that was judged before
 
 Times of two routers are compared with the offset of their clocks (``clocks``), at its worst; all
 others are of one clock.
@@ -58,13 +60,16 @@ STATE: Final = (
     Counter("begun_ns", "min", "time of the first record"),
     Counter("last_ns", "max", "time of the last record"),
     Counter("taken_ns", "min", "when it was taken in, at an outer link"),
+    Counter("is_from_outside", "max", "1: a record names the outer link that it came over"),
     Counter("received", "sum", "how often it was taken in"),
     Counter("presettled", "sum", "of these, settled by the sender"),
     Counter("inner_received", "sum", "how often a further hop took it in"),
+    Counter("inner_presettled", "sum", "of these, settled by the hop before"),
     Counter("sent", "sum", "attempts at outer links"),
     Counter("sent_settled", "sum", "of these, settled"),
     Counter("fanned", "sum", "of these, one of several: multicast"),
     Counter("inner_sent", "sum", "attempts at inner links"),
+    Counter("inner_sent_settled", "sum", "of these, settled"),
     Counter("accepted", "sum", "records of acceptance at outer links"),
     Counter("accepted_settled", "sum", "of these, by which the receiver settled"),
     Counter("accepted_again", "max", "1: accepted, sent again on the same link and accepted again"),
@@ -88,6 +93,11 @@ STATE: Final = (
     Counter("told_released", "sum", "released or modified on the router's own word"),
     Counter("expired", "max", "1: the router gave it back after its time to live"),
     Counter("settled", "sum", "settled by its sender, or forgotten with it"),
+    Counter("inner_told_accepted", "sum", "accepted on a further hop's own word"),
+    Counter("inner_told_rejected", "sum", "rejected on a further hop's own word"),
+    Counter("inner_told_released", "sum", "released or modified on a further hop's own word"),
+    Counter("inner_expired", "max", "1: a further hop gave it back after its time to live"),
+    Counter("inner_settled", "sum", "settled by the hop before, or forgotten with it"),
     Counter("guarantee", "max", "the strongest promise among the hops"),
     Counter("octets", "max", "size of the message"),
     Counter("source", "max", "key of the outer link it came over"),
@@ -97,6 +107,19 @@ STATE: Final = (
     Counter("has_gap", "max", "1: a router that had it misses records of that time"),
     Counter("began_in_gap", "max", "1: the record that took it in may be missing"),
 )
+
+_AT_ENTRY: Final = (
+    "received",
+    "presettled",
+    "told_accepted",
+    "told_rejected",
+    "told_released",
+    "expired",
+    "settled",
+)
+"""Counters of the outer link that a delivery came over. If no record names one, those of the
+routers that recorded the delivery count: the router before them does not record the route, or has
+no ledger."""
 
 
 def router_table(spark: Any, reaches: Mapping[str, Reach], clocks: Mapping[str, Clock]) -> Any:
@@ -149,6 +172,7 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
     is_outer_out = has_next & c["next_hop"].isNull()
     is_inner_out = c["next_hop"].isNotNull()
     is_own_word = ~has_next & is_outer_in
+    is_inner_word = ~has_next & ~is_outer_in
 
     def only(condition: Any, value: Any) -> Any:
         return F.when(condition, value).otherwise(F.lit(0)).cast("bigint")
@@ -159,19 +183,24 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
     is_given = is_outer_out & (c["sent_settled"] > 0)
     is_accepted = (is_outer_out & (c["accepted"] > 0)) | is_given
     accepted_ns = F.least("accepted_ns", F.when(is_given, c["sent_ns"]))
-    is_told_no = is_own_word & (c["rejected"] + c["released"] > 0)
     waited_ns = c["last_outcome_ns"] - c["received_ns"]
+    is_expired = (c["rejected"] + c["released"] > 0) & (
+        waited_ns >= c["ttl_milliseconds"] * 1_000_000
+    )
     columns = {
         "begun_ns": c["begun_ns"] - c["ahead_ns"],
         "last_ns": c["last_ns"] - c["ahead_ns"],
         "taken_ns": F.when(is_outer_in, c["received_ns"] - c["ahead_ns"]),
+        "is_from_outside": flag(is_outer_in),
         "received": only(is_outer_in, c["received"]),
         "presettled": only(is_outer_in, c["presettled"]),
         "inner_received": only(~is_outer_in, c["received"]),
+        "inner_presettled": only(~is_outer_in, c["presettled"]),
         "sent": only(is_outer_out, c["sent"]),
         "sent_settled": only(is_outer_out, c["sent_settled"]),
         "fanned": only(is_outer_out, c["fanned"]),
         "inner_sent": only(is_inner_out, c["sent"]),
+        "inner_sent_settled": only(is_inner_out, c["sent_settled"]),
         "accepted": only(is_outer_out, c["accepted"] + c["sent_settled"]),
         "accepted_settled": only(is_outer_out, c["accepted_settled"]),
         "accepted_again": flag(
@@ -201,8 +230,13 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
         "told_accepted": only(is_own_word, c["accepted"]),
         "told_rejected": only(is_own_word, c["rejected"]),
         "told_released": only(is_own_word, c["released"]),
-        "expired": flag(is_told_no & (waited_ns >= c["ttl_milliseconds"] * 1_000_000)),
+        "expired": flag(is_own_word & is_expired),
         "settled": only(is_own_word, c["settled"]),
+        "inner_told_accepted": only(is_inner_word, c["accepted"]),
+        "inner_told_rejected": only(is_inner_word, c["rejected"]),
+        "inner_told_released": only(is_inner_word, c["released"]),
+        "inner_expired": flag(is_inner_word & is_expired),
+        "inner_settled": only(is_inner_word, c["settled"]),
         "guarantee": c["guarantee"],
         "octets": c["octets"],
         "source": F.when(is_outer_in & (c["received"] > 0), c["incoming"]),
@@ -352,6 +386,11 @@ def judge(deliveries: Any) -> Any:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     c = {each.name: F.col(each.name) for each in STATE}
+    is_from_outside = c["is_from_outside"] == 1
+    c |= {
+        name: F.when(is_from_outside, c[name]).otherwise(c[f"inner_{name}"]) for name in _AT_ENTRY
+    }
+    is_unseen = ~is_from_outside | (c["received"] == 0)
     is_quiet = c["is_quiet"] == 1
     known_ends = c["resolved"] + c["accepted"] + c["rejected"] + c["released"]
     is_unknown = c["sent"] > known_ends
@@ -369,14 +408,17 @@ def judge(deliveries: Any) -> Any:
     claims = c["told_accepted"] + c["inner_accepted"] > 0
     is_over = c["settled"] + c["presettled"] >= c["received"]
     is_lost_sight = (c["doubts"] + c["inner_doubts"] > 0) | (c["settled"] >= c["received"])
-    is_under_way = is_unknown | (c["inner_sent"] > c["inner_ended"])
-    is_dropped = (c["presettled"] > 0) & (c["sent"] + c["inner_sent"] == 0)
+    is_under_way = is_unknown | (c["inner_sent"] - c["inner_sent_settled"] > c["inner_ended"])
+    is_given_away = (c["presettled"] > 0) & (c["sent"] + c["inner_sent"] == c["inner_sent_settled"])
+    handed_over = c["inner_received"] - F.when(is_from_outside, 0).otherwise(1)
+    is_dropped = is_given_away & (handed_over >= c["inner_sent"])
+    is_vanished = is_given_away & ~is_dropped
     is_refused = c["rejected"] + c["inner_rejected"] + c["told_rejected"] > 0
     has_more_than_its_end = c["sent"] + c["accepted"] + c["inner_received"] > 0
     unknown = F.when((c["has_gap"] == 1) & is_quiet, "ledger-gap")
     began_in_gap = has_more_than_its_end & (c["began_in_gap"] == 1)
     verdict = (
-        F.when((c["received"] == 0) & began_in_gap, "ledger-gap")
+        F.when(is_unseen & began_in_gap, "ledger-gap")
         .when(c["received"] == 0, "continued")
         .when(is_accepted & is_duplicated & is_unsure, "ledger-gap")
         .when(is_accepted & is_duplicated, "duplicated")
@@ -386,7 +428,8 @@ def judge(deliveries: Any) -> Any:
         .when(is_accepted, "delivered-once")
         .when(c["resolved_accepted"] > 0, "in-doubt")
         .when((claims | is_dropped) & is_quiet, F.coalesce(unknown, F.lit("lost")))
-        .when(claims | is_dropped, "open")
+        .when(is_vanished & is_quiet, F.coalesce(unknown, F.lit("in-doubt")))
+        .when(claims | is_given_away, "open")
         .when(is_under_way & is_lost_sight, F.coalesce(unknown, F.lit("in-doubt")))
         .when(is_under_way, F.coalesce(unknown, F.lit("open")))
         .when(c["expired"] == 1, "expired")

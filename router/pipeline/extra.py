@@ -8,6 +8,8 @@ from typing import Final
 from router.errors import RouterError
 
 INSTALL: Final = "pip install '.[spark]' in the router's source folder"
+INSTALL_OTEL: Final = "pip install '.[otel]' in the router's source folder"
+_OTEL: Final = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 JAVA: Final = "a Java runtime 17 or later (Debian: apt-get install default-jre-headless)"
 
 
@@ -22,6 +24,24 @@ def need_arrow() -> None:
         MissingError: the extra is not installed.
     """
     _need("pyarrow", "numpy")
+
+
+def need_otel() -> None:
+    """Checks the requirements of exporting spans.
+
+    Raises:
+        MissingError: the extra is not installed.
+    """
+    if not has_otel():
+        raise MissingError(f"opentelemetry-sdk is not installed: {INSTALL_OTEL}")
+
+
+def has_otel() -> bool:
+    """Returns whether the extra router[otel] is installed."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in _OTEL)
+    except ModuleNotFoundError:  # of the package around one of them
+        return False
 
 
 def need_spark() -> None:

@@ -213,7 +213,7 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         why = "settled only when the outcome is known"
         if route.store is not None and route.from_ is not None:
-            why = "settled when this router has it, on local disk; lost with the disk"
+            why = f"settled when {_kept(route)}"
         return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {why}", _custody(route))
     if peer.is_router or peer.resumes:
         who = "it runs this router" if peer.is_router else "it resumes links"
@@ -231,8 +231,7 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
 def _senders(route: Route) -> End:
     """Judges sending clients, which the configuration does not describe."""
     if route.store is not None:
-        why = "senders: accepted means that this router has it, on local disk; lost with the disk"
-        return End(Guarantee.AT_LEAST_ONCE, why)
+        return End(Guarantee.AT_LEAST_ONCE, f"senders: accepted means that {_kept(route)}")
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -240,6 +239,12 @@ def _senders(route: Route) -> End:
         return End(Guarantee.AT_LEAST_ONCE, why, _custody(route))
     why = "senders: if they resume their links, as `router send` does; else at-least-once"
     return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
+
+
+def _kept(route: Route) -> str:
+    """Returns where a message is that a stored route has accepted."""
+    here = "this router has it, on local disk; lost with the disk"
+    return f"the target has it, or else {here}" if route.passes_through else here
 
 
 def _custody(route: Route) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from router.model.trace import Sampling
 from router.routes.match import has_wildcards
 
 
@@ -66,12 +67,14 @@ class Storing:
         messages: most messages that are stored; None: any number.
         age_seconds: older ones go to the dead letters; None: none is too old.
         full: what happens at ``octets`` or ``messages``.
+        always: also while the targets take them; else only while they do not.
     """
 
     octets: int | None = None
     messages: int | None = None
     age_seconds: float | None = None
     full: WhenFull = WhenFull.REFUSE
+    always: bool = False
 
 
 @attrs.frozen
@@ -200,6 +203,7 @@ class Route:
         is_recorded: its deliveries are in the ledger whatever its guarantee; those of exactly-once
             routes always are.
         archive: payloads are kept in the journal for the pipeline to read.
+        tracing: which of its deliveries have spans, for which they are recorded; None: none.
         ttl_seconds: longest life of a message, whatever its own ttl says; None: its own ttl only.
         store: its messages are stored before they are forwarded; None: they are not.
         dead_letter: given exactly if ``unroutable`` is DEAD_LETTER or ``store`` is given.
@@ -223,6 +227,7 @@ class Route:
     declare: Declaration | None = None
     is_recorded: bool = False
     archive: bool = False
+    tracing: Sampling | None = None
     ttl_seconds: float | None = None
     unroutable: Unroutable = Unroutable.RELEASE
     store: Storing | None = None
@@ -264,6 +269,16 @@ class Route:
     def answers_vacant(self) -> bool:
         """Whether no delivery waits while nobody receives: each gets an outcome at once."""
         return self.vacant not in (Unroutable.RELEASE, Unroutable.HOLD)
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether messages are stored only while the targets cannot take them.
+
+        A multicast to several targets is always stored: some of them may be away.
+        """
+        if self.store is None or self.store.always:
+            return False
+        return len(self.to) == 1 or self.distribution is not Distribution.MULTICAST
 
     @property
     def pulls_many(self) -> bool:

@@ -18,15 +18,17 @@ from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
+from router.model.place import Alternative, TcpAddress
 from router.net.cbs import JWT_TYPE, SAS_TYPE, CbsEngine, Claims, sas_token, token_from_file
 from router.net.connector import Endpoint
+from router.net.diversion import DiversionPolicy
 from router.net.reception import Admission, ListenerSettings, MakeEngine, Transport
 from router.net.rotation import Rotation
 from router.net.tls_files import TlsContext, TlsFiles
 from router.net.tls_stream import why_slower
 from router.service.config import RouterConfig
-from router.service.config.addresses import ContainerUrl
-from router.service.config.containers import Container, ContainerCbs, Several
+from router.service.config.addresses import DEFAULT_PORTS, WEBSOCKET_SCHEMES, ContainerUrl
+from router.service.config.containers import Container, ContainerCbs, Failover, Several
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
@@ -194,7 +196,10 @@ def _listener_settings(
             name,
             rotations.get(name),
             _server_engines(
-                listener, settings, shared.express, _users(listener.sasl, config.router.state)
+                listener,
+                attrs.evolve(settings, alternatives=_other_places(listener)),
+                shared.express,
+                _users(listener.sasl, config.router.state),
             ),
         )
         for name, listener in named_listeners(config).items()
@@ -349,6 +354,14 @@ def _settings_of(
     )
 
 
+def _other_places(listener: Listener) -> tuple[Alternative, ...]:
+    """Returns where else clients of a listener are told to go, with ports, which many insist on."""
+    bind = listener.bind
+    port = bind.port if isinstance(bind, TcpAddress) else 0
+    usual = port or DEFAULT_PORTS["amqp"]
+    return tuple(attrs.evolve(each, port=each.port or usual) for each in listener.failover)
+
+
 def _websocket_offer(websocket: ListenerWebSocket | None) -> WebSocketOffer:
     if websocket is None:
         return WebSocketOffer.NONE
@@ -484,9 +497,23 @@ def _endpoints(
     shared: Shared,
     rotation: Rotation | None,
 ) -> tuple[Endpoint, ...]:
+    if container.is_here:
+        return (_here(settings, shared),)
     context = None if rotation is None else rotation.context
     return tuple(
         _endpoint(container, url, settings, context, shared.express) for url in container.url
+    )
+
+
+def _here(settings: EngineSettings, shared: Shared) -> Endpoint:
+    """Returns how a worker sends to itself, as a client does: links resume, and keys are new."""
+    client = attrs.evolve(settings, container=f"{settings.container}/local", is_router=False)
+    server = attrs.evolve(settings, is_server=True, is_router=False)
+    return Endpoint(
+        host="this router",
+        port=0,
+        make_engine=lambda: Engine10(client, shared.express),
+        make_other_engine=lambda: Engine10(server, shared.express),
     )
 
 
@@ -496,11 +523,26 @@ def _endpoint(
     settings: EngineSettings,
     context: TlsContext | None,
     express: Express | None,
+    *,
+    other_name: str | None = None,
 ) -> Endpoint:
+    """Returns where and how a URL is dialed.
+
+    Args:
+        container: the container that it belongs to.
+        url: the place, and the credentials for it.
+        settings: those of all dialing engines.
+        context: TLS of the container, if any of its URLs has it.
+        express: the express lane.
+        other_name: what a peer that names this place calls it (``hostname`` of a redirect).
+    """
     idle = container.idle_seconds
+    policy = diversion_policy(container)
+    vhost = container.vhost or url.vhost or other_name
     own = attrs.evolve(
         settings,
-        hostname=vhost_to_ask_for(container.protocol, container.vhost or url.vhost, url.host),
+        hostname=vhost_to_ask_for(container.protocol, vhost, url.host),
+        is_redirectable=policy.is_obeyed,
         idle_seconds=settings.idle_seconds if idle is None else idle,
         max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
         sasl_client=_client_mechanisms(container, url),
@@ -513,14 +555,40 @@ def _endpoint(
         engine = factory(own, express)
         return engine if cbs is None else CbsEngine(engine, cbs, lambda: next(own.link_ids))
 
+    def divert(other: Alternative) -> Endpoint:
+        policy.check(other, is_tls=url.is_tls)
+        place = _url_of(other, url)
+        return _endpoint(container, place, settings, context, express, other_name=other.hostname)
+
+    has_name = other_name is not None and policy.allows(other_name)
     return Endpoint(
         host=url.host,
         port=url.port,
         make_engine=make_engine,
         tls=context.current if url.is_tls and context is not None else None,
-        server_name=container.tls.server_name,
+        server_name=container.tls.server_name or (other_name if has_name else None),
         path=url.path,
         proxy=container.proxy,
+        divert=divert,
+    )
+
+
+def _url_of(other: Alternative, url: ContainerUrl) -> ContainerUrl:
+    """Returns the URL of another place, with the credentials of the one whose peer names it."""
+    is_websocket = url.path is not None
+    if other.scheme is not None:
+        is_websocket = other.scheme in WEBSOCKET_SCHEMES
+    path = (other.path or url.path or "/") if is_websocket else None
+    scheme = ("ws" if is_websocket else "amqp") + ("s" if url.is_tls else "")
+    return attrs.evolve(url, host=other.host, port=other.port or DEFAULT_PORTS[scheme], path=path)
+
+
+def diversion_policy(container: Container) -> DiversionPolicy:
+    """Returns which places are dialed because a container names them."""
+    own = (url.host.lower().rstrip(".") for url in container.url)
+    return DiversionPolicy(
+        is_obeyed=container.failover is Failover.OBEY,
+        hosts=tuple(dict.fromkeys((*own, *container.failover_hosts))),
     )
 
 

@@ -35,6 +35,7 @@ from router.errors import RouterError
 from router.model.capabilities import Protocol
 from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
+from router.net.store.keeper import StoredDepth
 from router.net.transport import transport_of
 from router.service.assembly import Assembly
 from router.service.config.containers import Container
@@ -78,6 +79,8 @@ class ContainerRecord:
         failed: how often dialing it or opening the connection has failed, or a further connection
             of it was refused.
         error: why it is not connected, or why the last attempt failed.
+        redirected_from: the place that has redirected the router to ``address``.
+        others: places that the container names and that are dialed when its connection is lost.
     """
 
     name: str
@@ -89,6 +92,8 @@ class ContainerRecord:
     opened: int
     failed: int
     error: str | None
+    redirected_from: str | None = None
+    others: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +126,11 @@ class StoredRecord:
         octets: of their records.
         oldest_seconds: age of the oldest one; 0: there is none.
         is_full: its senders wait, or its oldest messages are dropped.
+        stored_rate, forwarded_rate: messages a second; None: not known yet.
+        dead: dead letters that wait for their target.
+        resting: addresses that rest because their target returned or refused a message.
+        failures: how often one of these has, at most, since it accepted something.
+        rests_seconds: until the first of these goes on.
     """
 
     route: str | None
@@ -128,6 +138,12 @@ class StoredRecord:
     octets: int
     oldest_seconds: float
     is_full: bool
+    stored_rate: float | None = None
+    forwarded_rate: float | None = None
+    dead: int = 0
+    resting: int = 0
+    failures: int = 0
+    rests_seconds: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -141,6 +157,19 @@ class StoreRecord:
 
     is_connected: bool
     routes: tuple[StoredRecord, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Replayed:
+    """Stored messages that are tried at once because somebody wants it.
+
+    Attributes:
+        resting: addresses that rested.
+        revived: dead letters that are sent to their target again.
+    """
+
+    resting: int
+    revived: int
 
 
 @attrs.frozen(kw_only=True)
@@ -264,6 +293,14 @@ class Control(Interface):
             decision: the outcome that they get.
         """
 
+    async def replay(self, route: str | None, address: str | None) -> Replayed:
+        """Tries stored messages at once that rest, and dead letters that wait.
+
+        Args:
+            route: of the messages; None: any.
+            address: of the messages; None: any.
+        """
+
     def trace(self, pattern: str, most: int) -> AbstractAsyncContextManager[TraceFeed]:
         """Traces the next ``most`` deliveries of the addresses that match a pattern.
 
@@ -351,16 +388,7 @@ class LocalControl:
         if keeper is None:
             return None
         now_ns = time.time_ns()
-        routes = tuple(
-            StoredRecord(
-                route=each.route,
-                messages=each.messages,
-                octets=each.octets,
-                oldest_seconds=max(0, now_ns - each.oldest_ns) / 1e9 if each.oldest_ns else 0.0,
-                is_full=each.is_full,
-            )
-            for each in keeper.depths
-        )
+        routes = tuple(_stored_record(each, now_ns) for each in keeper.depths)
         return StoreRecord(is_connected=keeper.is_connected, routes=routes)
 
     def _logins(self) -> LoginRecord:
@@ -462,6 +490,13 @@ class LocalControl:
         plane.carry_out(orders)
         return count
 
+    async def replay(self, route: str | None, address: str | None) -> Replayed:
+        """Tries stored messages at once, as ``Control`` says."""
+        keeper = self.worker.message_store
+        resting, revived = (0, 0) if keeper is None else keeper.replay(route, address)
+        self._taken_at = float("-inf")
+        return Replayed(resting=resting, revived=revived)
+
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
         """Traces deliveries, as ``Control`` says."""
@@ -484,6 +519,23 @@ class _LocalFeed:
             if lines or self.tracer.is_done:
                 return lines
             await trio.sleep(_TRACE_LOOK_SECONDS)
+
+
+def _stored_record(depth: StoredDepth, now_ns: int) -> StoredRecord:
+    stored_rate, forwarded_rate = (None, None) if depth.pace is None else depth.pace
+    return StoredRecord(
+        route=depth.route,
+        messages=depth.messages,
+        octets=depth.octets,
+        oldest_seconds=max(0, now_ns - depth.oldest_ns) / 1e9 if depth.oldest_ns else 0.0,
+        is_full=depth.is_full,
+        stored_rate=stored_rate,
+        forwarded_rate=forwarded_rate,
+        dead=depth.delays.dead,
+        resting=depth.delays.resting,
+        failures=depth.delays.failures,
+        rests_seconds=depth.rests_seconds,
+    )
 
 
 def _dialed_in_record(name: str, known: DialedIn, worker: Worker) -> ContainerRecord:
@@ -514,4 +566,6 @@ def _container_record(name: str, container: Container, worker: Worker) -> Contai
         opened=status.opened,
         failed=status.failed,
         error=status.error,
+        redirected_from=status.redirected_from,
+        others=status.others,
     )

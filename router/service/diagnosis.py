@@ -11,7 +11,7 @@ import attrs
 from router.core.reach import is_sibling_name
 from router.core.snapshot import Rejection, RouteRecord, Stall
 from router.net.journal import UNANSWERED
-from router.routes.route import Guarantee, InDoubt, Route
+from router.routes.route import Guarantee, InDoubt, Route, WhenFull
 from router.service.advice import (
     connection_advice,
     container_words,
@@ -19,7 +19,15 @@ from router.service.advice import (
     link_advice,
 )
 from router.service.control import SOURCES_MOST, ContainerRecord
+from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
+from router.service.stores import (
+    StoredSummary,
+    fill_seconds,
+    has_store,
+    is_answering,
+    stored_routes,
+)
 
 LAG_SECONDS: Final = 0.1
 """Event loop lag from which on traffic is noticeably delayed."""
@@ -44,6 +52,9 @@ REJECTED_SECONDS: Final = 300.0
 RESTARTED_SECONDS: Final = 300.0
 """How long the death of a worker is reported as a problem."""
 
+FILLING_SECONDS: Final = 6 * 3600.0
+"""A stored route that will be full sooner is reported."""
+
 BROKEN_MOST: Final = 50
 """Lines that say what is broken."""
 
@@ -65,7 +76,7 @@ class Problem:
 
     Attributes:
         subject: kind of the thing affected: router, listener, container, route, peer, worker,
-            journal or ledger.
+            journal, ledger or store.
         name: its name.
         text: the problem.
         advice: what to do, or where to look.
@@ -312,6 +323,8 @@ def _who_was_told(rejection: Rejection, route: Route | None) -> str:
     """Says whether the senders of rejected deliveries have the outcome."""
     place = None if route is None else route.dead_letter
     fate = "were dropped" if place is None else f"went to the dead letters at {place}"
+    if route is not None and route.store is not None:
+        return f"what had been stored {fate}; the senders of the others have that outcome"
     if not rejection.untold:
         return "their senders have that outcome"
     if rejection.untold >= rejection.count:
@@ -411,6 +424,30 @@ def _ledger(snapshot: RouterSnapshot) -> Iterator[Problem]:
         )
 
 
+def _tracing(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    if snapshot.tracing_trouble is not None:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="tracing",
+            name="of the router",
+            text=f"spans are not exported: {snapshot.tracing_trouble}",
+            advice=first_fitting(
+                _TRACING_ADVICE, snapshot.tracing_trouble, "see the log for spans lines"
+            ),
+        )
+    if snapshot.tracing_dropped:
+        count = (
+            "1 segment" if snapshot.tracing_dropped == 1 else f"{snapshot.tracing_dropped} segments"
+        )
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="tracing",
+            name="of the router",
+            text=f"{count} of the journal were dropped before their spans were exported",
+            advice="give router.tracing a collector that is there, or more buffer_octets",
+        )
+
+
 def _log(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for worker in snapshot.workers:
         if worker.vitals.log_trouble is not None:
@@ -484,6 +521,64 @@ def _paused(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _store_away(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    is_starting = snapshot.at - snapshot.started_at < CONNECTING_SECONDS
+    if has_store(snapshot) and not is_answering(snapshot) and not is_starting:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="store",
+            name=snapshot.id,
+            text="does not answer: routes that store messages get no credit",
+            advice="see the log for messages and store lines; its process is started again",
+        )
+
+
+def _stores(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Stored routes that are full, or will be, or whose messages may become too old."""
+    for each in stored_routes(snapshot):
+        name = each.name
+        if name is None or each.storing is None or not each.record.messages:
+            continue
+        text = _full(each) or _ageing(each) or _filling(each)
+        if text is None:
+            continue
+        is_refusing = each.record.is_full and each.storing.full is WhenFull.REFUSE
+        waits = f"it waits for {'; '.join(each.waits_for)}; " if each.waits_for else ""
+        yield Problem(
+            severity=Severity.ERROR if is_refusing else Severity.WARNING,
+            subject="route",
+            name=name,
+            text=text,
+            advice=f"{waits}router store {name!r} shows more, router store drop makes room",
+        )
+
+
+def _full(each: StoredSummary) -> str | None:
+    if not each.record.is_full or each.storing is None:
+        return None
+    if each.storing.full is WhenFull.REFUSE:
+        return "has stored as much as it may: its senders wait"
+    return "has stored as much as it may, and its dead letters wait, too: its senders wait"
+
+
+def _ageing(each: StoredSummary) -> str | None:
+    age = None if each.storing is None else each.storing.age_seconds
+    oldest = each.record.oldest_seconds
+    if age is None or oldest <= age / 2:
+        return None
+    return (
+        f"has stored a message for {show_seconds(oldest)}:"
+        f" after {show_seconds(age)} it goes to the dead letters"
+    )
+
+
+def _filling(each: StoredSummary) -> str | None:
+    seconds = fill_seconds(each)
+    if seconds is None or seconds > FILLING_SECONDS:
+        return None
+    return f"stores more than it forwards: it is full in {show_seconds(seconds)}"
+
+
 _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _draining,
     _silent_workers,
@@ -492,8 +587,11 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _listeners,
     _journal,
     _ledger,
+    _tracing,
     _log,
     _containers,
+    _store_away,
+    _stores,
     _uplinks,
     _stalled,
     _rejections,
@@ -529,6 +627,14 @@ _LEDGER_ADVICE: Final = (
     ("no space", "make room on the disk of router.compaction; the next run goes on"),
 )
 
+_TRACING_ADVICE: Final = (
+    (
+        "not installed",
+        "pip install '.[otel]' in the folder of the source, and start the router again",
+    ),
+    ("does not take spans", "start the collector at router.tracing, or correct its endpoint"),
+)
+
 _JOURNAL_ADVICE: Final = (
     ("no space", "make room on the disk of router.state; it goes on by itself then"),
     ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
@@ -554,16 +660,3 @@ def _connection_advice(container: ContainerRecord) -> str:
     ports = (urlsplit(url).port for url in container.urls)
     words = container_words(container.name, container.urls, filter(None, ports))
     return connection_advice(container.error or "", words)
-
-
-def show_seconds(seconds: float) -> str:
-    """Writes a duration for people: 0.2 s, 32 s, 5 min, 3.5 h, 2 d."""
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} d"

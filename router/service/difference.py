@@ -6,8 +6,9 @@ from typing import Final
 
 import attrs
 
+from router.routes.route import Guarantee, Position
 from router.service.assembly import named_listeners
-from router.service.config import RouterConfig
+from router.service.config import Problem, RouterConfig
 from router.service.config.process import Router
 
 AT_RESTART: Final = {
@@ -74,6 +75,22 @@ def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
         *_compare_section("limits", old.limits, new.limits),
         *_compare_section("policy", old.policy, new.policy),
     ]
+
+
+def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
+    """Yields what makes a valid file unfit for a reload: the workers that run are kept."""
+    running = old.router.workers
+    if running == 1 or new.router.workers != 1:
+        return
+    for route in new.table.routes:
+        containers = [new.containers.get(each.container) for each in route.endpoints]
+        dials_in = any(each is not None and each.dials_in for each in containers)
+        if dials_in and route.guarantee is Guarantee.EXACTLY_ONCE:
+            problem = (
+                "guarantee: exactly-once with a container that dials in needs one worker;"
+                f" {running} run, and a reload ends none: start router run again"
+            )
+            yield Problem(route.position or Position(new.file, 1, 1), problem)
 
 
 def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> Difference:

@@ -8,7 +8,7 @@ from router.core.listing import DeliveryPage, DeliveryPosition, Filter, LinkPage
 from router.core.resolve import Decision
 from router.core.trace import TraceLine
 from router.service.channel import Question
-from router.service.control import ConnectionEntries, WorkerSnapshot
+from router.service.control import ConnectionEntries, Replayed, WorkerSnapshot
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
@@ -88,6 +88,7 @@ DELIVERIES: Final = Question[DeliveryPage](
 PAUSE: Final = Question[None]("pause", (str,), type(None))
 RESUME: Final = Question[None]("resume", (str,), type(None))
 RESOLVE: Final = Question[int]("resolve", (bytes, str | None, Decision), int)
+REPLAY: Final = Question[Replayed]("replay", (str | None, str | None), Replayed)
 
 BEGIN_TRACE: Final = Question[int]("begin_trace", (str, int), int)
 """Trace deliveries; returns the number of the trace."""

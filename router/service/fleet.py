@@ -20,7 +20,8 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 from typing import Protocol as Interface
 
@@ -38,6 +39,9 @@ from router.core.resolve import Decision
 from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine
 from router.errors import RouterError
+from router.journal.store.looking import Drop
+from router.journal.store.queues import RouteKey
+from router.net.store import operating
 from router.routes.match import PatternError
 from router.routes.table import RoutingTable
 from router.service.config.process import LogLevel
@@ -47,6 +51,7 @@ from router.service.control import (
     ConnectionEntry,
     ContainerRecord,
     Control,
+    Replayed,
     TraceFeed,
     UnknownRouteError,
     WorkerSnapshot,
@@ -127,8 +132,20 @@ class Steering(Interface):
         """Why the ledger is not kept up to date; None: it is, or none is kept."""
 
     @property
+    def tracing_trouble(self) -> str | None:
+        """Why spans are not exported; None: they are, or none are wanted."""
+
+    @property
+    def tracing_dropped(self) -> int:
+        """Segments that were dropped before their spans were exported."""
+
+    @property
     def journal_trouble(self) -> str | None:
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
+
+    @property
+    def message_store(self) -> Path | None:
+        """The socket of the message store's process; None: there is none."""
 
     @property
     def lives(self) -> Sequence[WorkerLives]:
@@ -171,6 +188,8 @@ class RouterSnapshot:
         routes: all routes.
         containers: merged records of all workers, in the order of the file.
         ledger_trouble: why the ledger is not kept up to date; None: it is, or none is kept.
+        tracing_trouble: why spans are not exported; None: they are, or none are wanted.
+        tracing_dropped: segments that were dropped before their spans were exported.
     """
 
     id: str
@@ -186,6 +205,8 @@ class RouterSnapshot:
     routes: RouteList
     containers: tuple[ContainerRecord, ...]
     ledger_trouble: str | None = None
+    tracing_trouble: str | None = None
+    tracing_dropped: int = 0
     journal_trouble: str | None = None
     lives: tuple[WorkerLives, ...] = ()
 
@@ -287,6 +308,8 @@ class RouterControl:
             routes=RouteList.of(steering.table, survey.core.routes),
             containers=survey.containers,
             ledger_trouble=steering.ledger_trouble,
+            tracing_trouble=steering.tracing_trouble,
+            tracing_dropped=steering.tracing_dropped,
             journal_trouble=steering.journal_trouble,
             lives=tuple(steering.lives),
         )
@@ -414,6 +437,31 @@ class RouterControl:
         cursor = write_positions(positions) if has_more else None
         return Page(found, cursor, is_cut, on_lane, gaps)
 
+    async def look(self, route: RouteKey | None, most: int) -> operating.Depths:
+        """Asks the message store which addresses hold most.
+
+        Args:
+            route: of the addresses; None: any.
+            most: addresses that are answered.
+
+        Raises:
+            StoreAwayError: the store does not answer.
+        """
+        path, router = self._store_place()
+        with _answering_in_time():
+            return await operating.look(path, router, route, most)
+
+    def _store_place(self) -> tuple[Path, str]:
+        """Returns the socket of the message store, and whose it is.
+
+        Raises:
+            StoreAwayError: there is none.
+        """
+        path = self.steering.message_store
+        if path is None:
+            raise operating.StoreAwayError("no route stores messages")
+        return path, self.steering.id
+
     # Orders
 
     async def pause(self, route: str) -> None:
@@ -436,6 +484,31 @@ class RouterControl:
         """Resolves the deliveries in doubt that have a tag; returns how many there were."""
         counts = await self._order(lambda control: control.resolve(tag, link, decision))
         return sum(counts.values())
+
+    async def drop(self, wanted: Drop) -> int:
+        """Drops stored messages; returns how many there were.
+
+        Raises:
+            StoreAwayError: the store does not answer.
+        """
+        count = 0
+        path, router = self._store_place()
+        steps = operating.drop(path, router, wanted)
+        async with aclosing(steps):
+            while True:
+                with _answering_in_time():
+                    step = await anext(steps, None)
+                if step is None:
+                    return count
+                count += step
+
+    async def replay(self, route: str | None, address: str | None) -> Replayed:
+        """Tries stored messages at once that rest, and dead letters that wait."""
+        answers = await self._order(lambda control: control.replay(route, address))
+        return Replayed(
+            resting=sum(each.resting for each in answers.values()),
+            revived=sum(each.revived for each in answers.values()),
+        )
 
     async def _order(self, order: Callable[[Control], Awaitable[Answer]]) -> dict[int, Answer]:
         """Has all workers do something, after which the last survey is out of date."""
@@ -488,6 +561,20 @@ class RouterControl:
         if refusals:
             raise refusals[0]
         return dict(sorted(answers.items()))
+
+
+@contextmanager
+def _answering_in_time() -> Iterator[None]:
+    """Bounds the time of a question to the message store.
+
+    Raises:
+        StoreAwayError: it does not answer.
+    """
+    try:
+        with trio.fail_after(ANSWER_SECONDS):
+            yield
+    except trio.TooSlowError:
+        raise operating.StoreAwayError(f"not within {ANSWER_SECONDS:g} s") from None
 
 
 @attrs.define(eq=False)

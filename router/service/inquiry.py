@@ -27,6 +27,7 @@ from router.net.client.conversation import Conversation, Dialing, UnreachableErr
 from router.net.client.probe import Probe, Sought, passive_name
 from router.net.connector import Endpoint
 from router.net.dialing import Line, become_websocket, connect_through
+from router.net.diversion import RefusedDiversionError, Trail, read_redirect
 from router.net.proxy import ProxyError
 from router.net.upgrade import UpgradeError
 from router.net.websocket import Frames, WebSocketEngine
@@ -38,6 +39,7 @@ from router.service.assembly import Shared, trial_endpoints
 from router.service.config import RouterConfig
 from router.service.config.addresses import ContainerUrl
 from router.service.config.containers import Container
+from router.service.config.references import Secret
 from router.wire.engine import Engine
 
 SECONDS: Final = 10.0
@@ -127,16 +129,46 @@ async def inquire(config: RouterConfig, seconds: float = SECONDS) -> list[Findin
 
     async with trio.open_nursery() as nursery:
         for name, container in config.containers.items():
+            if container.is_here:
+                continue
             if container.dials_in:
                 visits[name].findings.append(_unvisited(name, container))
             else:
                 nursery.start_soon(visit, name, container)
     found = [finding for each in visits.values() for finding in each.findings]
+    if config.router.journal.store is not None:
+        found += await trio.to_thread.run_sync(inquire_store, config, config.router.journal.store)
     for each in ends:
         probe = visits[each.end.container].probe
         if probe is not None:
             found.append(_judge(each, probe))
     return found
+
+
+def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
+    """Looks at the database of the journal, and says what is survived with it."""
+    from router.journal.postgres.storage import durability  # noqa: PLC0415  needs the extra
+
+    position, name = config.router.journal.where.of("store"), "router.journal.store"
+    try:
+        found = durability(url.reveal(), config.router.id)
+    except OSError as error:
+        return [
+            Finding(position=position, text=f"{name}: {error.strerror or error}", is_problem=True)
+        ]
+    if not (found.flushes and found.full_pages):
+        setting = "full_page_writes" if found.flushes else "fsync"
+        text = f"the server has {setting} off: what is committed does not survive its host's crash"
+        return [Finding(position=position, text=f"{name}: {text}", is_problem=True)]
+    text = "survives this process and this machine, and"
+    if not found.standbys:
+        text = f"{text} not the loss of the database's host: synchronous_standby_names is empty"
+    elif not found.present:
+        text = f"{text} commits wait: no synchronous standby of {found.standbys} is connected"
+        return [Finding(position=position, text=f"{name}: {text}", is_problem=True)]
+    else:
+        text = f"{text} the database's host: commits wait for {found.standbys}"
+    return [Finding(position=position, text=f"{name}: {text}")]
 
 
 def _unvisited(name: str, container: Container) -> Finding:
@@ -264,11 +296,11 @@ class _Dialer:
         failures: list[tuple[ContainerUrl, str]] = []
         opened: str | None = None
         for url, endpoint in zip(self.container.url, endpoints, strict=True):
-            probe = Probe(self.sought, self.shared.link_ids, f"check-{secrets.token_hex(4)}")
-            reason = await self._try(endpoint, probe)
-            if probe.opened is not None:
+            way, probe, reason = await self._follow(endpoint, Trail((str(endpoint),)))
+            if probe.opened is not None and probe.failure is None:
                 visit.probe = probe
-                opened = f"{url}: {self._describe(url, probe.opened)}"
+                onward = f" redirects to {' -> '.join(way.visited[1:])}" if way.visited[1:] else ""
+                opened = f"{url}:{onward} {self._describe(url, probe.opened)}"
                 break
             failures.append((url, reason))
         for url, reason in failures:
@@ -285,6 +317,30 @@ class _Dialer:
         position = self.container.where.of("url")
         text = f"containers.{self.name}: {text}"
         return Finding(position=position, text=text, is_problem=is_problem)
+
+    async def _follow(self, endpoint: Endpoint, trail: Trail) -> tuple[Trail, Probe, str]:
+        """Dials a place, and where it redirects to, as a connector does.
+
+        Returns:
+            The places on the way, what the last one has said, and why it did not open, if it
+            did not.
+        """
+        probe = Probe(self.sought, self.shared.link_ids, f"check-{secrets.token_hex(4)}")
+        reason = await self._try(endpoint, probe)
+        listed = read_redirect(probe.failure)
+        for other in () if listed is None else listed.alternatives:
+            try:
+                if endpoint.divert is None:
+                    continue
+                following = endpoint.divert(other)
+                onward = trail.onward(str(following))
+            except RefusedDiversionError as error:
+                reason = f"redirected to {other}, which is not dialed: {error}"
+                continue
+            way, found, reason = await self._follow(following, onward)
+            if found.opened is not None and found.failure is None:
+                return way, found, reason
+        return trail, probe, reason
 
     async def _try(self, endpoint: Endpoint, probe: Probe) -> str:
         """Converses with one URL; returns why it did not open, if it did not."""

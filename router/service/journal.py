@@ -27,6 +27,7 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ import trio
 from router.errors import RouterError
 from router.journal.holder import find_holder
 from router.journal.log import DISK_FULL
+from router.journal.postgres.lease import FENCED, LEASE_NAME, URL_VARIABLE, LeaseFile
 from router.journal.replay import ReplayError, replay
 from router.journal.segment import (
     NEWEST_NAME,
@@ -58,6 +60,14 @@ RESPAWN_SECONDS: Final = 0.1
 
 REFUSED_SECONDS: Final = 2.0
 """The pause if the process could not open the directory, which an operator has to repair."""
+
+
+FENCED_REASON: Final = "another router of this id has taken the journal over; this one ends"
+
+HOLDER_NAME: Final = "holder"
+"""File that names this state directory among those of routers with the same id."""
+
+_MOVE: Final = "router journal move"
 
 _REFUSED: Final = 2  # exit code of a process that could not open the directory
 
@@ -107,10 +117,19 @@ class Store(enum.StrEnum):
         if self is Store.MESSAGES:
             is_stored = any(route.store is not None for route in config.table.routes)
             return is_stored or _has_segments(self.directory(config))
-        return config.keeps_unsettled or any(
-            route.guarantee is Guarantee.EXACTLY_ONCE or route.is_recorded
-            for route in config.table.routes
+        return (
+            is_on_postgres(config)
+            or config.keeps_unsettled
+            or any(
+                route.guarantee is Guarantee.EXACTLY_ONCE or route.is_recorded
+                for route in config.table.routes
+            )
         )
+
+
+def is_on_postgres(config: RouterConfig) -> bool:
+    """Returns whether the journal is on PostgreSQL."""
+    return config.router.journal.store is not None
 
 
 def _has_segments(directory: Path) -> bool:
@@ -152,6 +171,11 @@ def _holds_unsettled(directory: Path) -> bool:
     return any(each.guarantee in KEPT_GUARANTEES and each.is_open for each in deliveries)
 
 
+def lease_path(config: RouterConfig) -> Path:
+    """Returns the file in which workers see how long the lease holds."""
+    return config.router.state / LEASE_NAME
+
+
 def journal_directory(config: RouterConfig) -> Path:
     """Returns the directory of the journal's segments."""
     return Store.JOURNAL.directory(config)
@@ -190,6 +214,7 @@ class JournalKeeper:
     lock_seconds: float = LOCK_SECONDS
     trouble: str | None = attrs.field(default=None, init=False)
     _lock: int = attrs.field(default=-1, init=False)
+    _holder: str = attrs.field(default="", init=False)
     _was_here: bool = attrs.field(default=False, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
     _lifeline: int = attrs.field(default=-1, init=False)
@@ -249,7 +274,9 @@ class JournalKeeper:
                     self.store.lock(self.config), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
                 )
                 await self._take_lock()
-            if self._was_here and self.store is Store.JOURNAL:
+            if self._is_on_postgres:
+                self._prepare_lease()
+            elif self._was_here and self.store is Store.JOURNAL:
                 self._look_for_segments()
             self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
@@ -260,6 +287,26 @@ class JournalKeeper:
             return False
         self.trouble = None
         return True
+
+    @property
+    def _is_on_postgres(self) -> bool:
+        return self.store is Store.JOURNAL and is_on_postgres(self.config)
+
+    def _prepare_lease(self) -> None:
+        """Makes the files that say who this router is, and how long its lease holds.
+
+        Raises:
+            JournalError: there is a journal in files as well.
+        """
+        directory = self.store.directory(self.config)
+        if _has_segments(directory):
+            reason = f"it is in use, and so is PostgreSQL: move it with `{_MOVE}`, or remove it"
+            raise JournalError(directory, reason)
+        LeaseFile(lease_path(self.config)).forget()  # it was an earlier life's
+        path = self.config.router.state / HOLDER_NAME
+        if not path.exists():
+            path.write_text(f"{uuid.uuid4()}\n")
+        self._holder = path.read_text().strip()
 
     def _note_trouble(self, reason: str) -> None:
         if reason != self.trouble:
@@ -310,6 +357,7 @@ class JournalKeeper:
                 pass_fds=(self._listener.fileno(), reading, telling),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # only the router handles a Ctrl-C at the terminal
+                env=self._environment(),
             )
         except BaseException:
             os.close(told)
@@ -325,6 +373,8 @@ class JournalKeeper:
         finally:
             self._cut_lifeline()
         seconds = RESPAWN_SECONDS
+        if code == FENCED and not self._is_ending:
+            raise JournalError(self.config.router.state, FENCED_REASON)
         if code == _REFUSED:
             seconds = REFUSED_SECONDS
             self._close_listener()  # so that workers learn that they need not wait
@@ -342,6 +392,13 @@ class JournalKeeper:
         else:
             self.trouble = None
 
+    def _environment(self) -> dict[str, str] | None:
+        """Returns what the process needs and nobody else may read; None: nothing."""
+        url = self.config.router.journal.store
+        if url is None or not self._is_on_postgres:
+            return None
+        return {**os.environ, URL_VARIABLE: url.reveal()}
+
     def _command(self, listener: int, lifeline: int, reasons: int) -> list[str]:
         options = self.config.router.journal
         command = [
@@ -354,6 +411,8 @@ class JournalKeeper:
             *("--log-level", self.config.router.log_level.value),
             *("--log-format", self.config.router.log_format.value),
         ]
+        if self._is_on_postgres:
+            command += ["--holder", self._holder, "--lease", str(lease_path(self.config))]
         if self.store is Store.MESSAGES:
             command += ["--messages", "--segment-octets", "0"]
         elif options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:

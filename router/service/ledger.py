@@ -10,8 +10,10 @@ longer for a journal on a full disk, for which records of the worker's earlier l
 serves the routes that need no journal, and restores its share as soon as it is admitted.
 """
 
+import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import attrs
@@ -21,18 +23,22 @@ import trio
 from router.core.core import Core
 from router.errors import RouterError
 from router.journal.client import JournalClient
-from router.journal.replay import Replayed, replay
-from router.journal.unsettled import Unsettled
+from router.journal.postgres.lease import LeaseFile
+from router.journal.postgres.remote import RemoteStorage
+from router.journal.replay import Replayed, replay, replay_from
+from router.journal.unsettled import NumbersMemory, Unsettled
 from router.model.capabilities import Protocol
 from router.model.outcome import DeliveryState
+from router.model.trace import Joined
 from router.net.dataplane import DataPlane
 from router.net.journal import Core as JournalCore
-from router.net.journal import JournalPort
+from router.net.journal import JournalPort, connect_unix
 from router.net.switchboard import Order
 from router.service.config import RouterConfig
-from router.service.journal import Store, journal_directory
+from router.service.journal import Store, is_on_postgres, journal_directory, lease_path
 from router.wire import hub
 from router.wire.message_ids import find_id, give_id
+from router.wire.tracing import join
 from router.wire.v1_0.tables import decode_state, encode_state
 
 ADMISSION_SECONDS: Final = 10.0
@@ -41,7 +47,12 @@ ADMISSION_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 5.0
 """How long a stopping worker waits for its last records to be durable, at most."""
 
+LEASE_LOOK_SECONDS: Final = 0.1
 _NANOSECONDS: Final = 1_000_000_000
+_CUT: Final = (
+    "connections that carry exactly-once links were ended, because another router may lead by now;"
+    " they may come back when the lease holds"
+)
 
 _EFFECT: Final = (
     "deliveries that may have been sent are in doubt, and are not sent again; deliveries that only"
@@ -70,11 +81,35 @@ def connect_ledger(
         identify=find_id,
         give_id=give_id,
         encode=encode_state,
+        join_trace=_join_trace,
         restores=True,
     )
     plane.journals.append(port)
     nursery.start_soon(port.run)
+    if is_on_postgres(config):
+        port.lease = LeaseFile(lease_path(config))
+        port.cut = partial(_cut, core, plane)
+        nursery.start_soon(_watch_lease, port, plane)
     return port
+
+
+def _cut(core: Core, plane: DataPlane) -> None:
+    connections = core.exact_connections()
+    if connections:
+        structlog.get_logger().error("lease.expired", connections=len(connections), effect=_CUT)
+        plane.cut(connections, "the lease of this router has expired")
+
+
+async def _watch_lease(port: JournalPort, plane: DataPlane) -> None:
+    """Ends connections when the lease does, even if nothing happens on them."""
+    was_held = True
+    while True:
+        await trio.sleep(LEASE_LOOK_SECONDS)
+        assert port.lease is not None
+        is_held = port.lease.is_held
+        if not (is_held and was_held):
+            plane.flush(plane.clock())
+        was_held = is_held
 
 
 async def restore_ledger(
@@ -87,13 +122,13 @@ async def restore_ledger(
     """
     await port.wait_open()
     began = time.monotonic()
-    replayed = replay(journal_directory(config))
+    replayed, numbers = await _replay(config, number)
     restored = core.restore(
         list(_inherited(replayed, number, config.router.workers)),
         replayed.memory.links,
         plane.clock(),
         decode=_decode,
-        numbers=replayed.memory.numbers,
+        numbers=numbers,
     )
     plane.carry_out(core.resume_attaching(plane.clock()))
     plane.flush(plane.clock())
@@ -112,6 +147,30 @@ async def restore_ledger(
         holes=len(replayed.holes),
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+async def _replay(config: RouterConfig, worker: int) -> tuple[Replayed, NumbersMemory | None]:
+    """Reads the journal, and returns from which number our attaches count.
+
+    On PostgreSQL their epoch is that of the lease: a router that was taken over counts in an
+    earlier one.
+    """
+    if not is_on_postgres(config):
+        replayed = replay(journal_directory(config))
+        return replayed, replayed.memory.numbers
+    return await trio.to_thread.run_sync(_replay_remotely, config, worker)
+
+
+def _replay_remotely(config: RouterConfig, worker: int) -> tuple[Replayed, NumbersMemory | None]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        connect_unix(sock, Store.JOURNAL.socket(config))
+        storage = RemoteStorage(sock, config.router.id, worker, title="the journal on PostgreSQL")
+        epoch = storage.epoch()
+        replayed = replay_from(storage)
+    numbers = replayed.memory.numbers
+    if numbers is None or numbers.epoch < epoch:
+        numbers = NumbersMemory(worker=worker, since_ns=epoch, epoch=epoch, limit=1)
+    return replayed, numbers
 
 
 async def open_archive(
@@ -162,6 +221,12 @@ def _port(
 def _epoch_ns(plane: DataPlane) -> int:
     """Returns the time of the data plane's clock zero, in nanoseconds since 1970."""
     return time.time_ns() - int(plane.clock() * _NANOSECONDS)
+
+
+def _join_trace(
+    protocol: Protocol, payload: bytes, identity: bytes, always: bool, is_whole: bool
+) -> Joined | None:
+    return join(protocol, payload, identity, always=always, is_whole=is_whole)
 
 
 def _to_sections(protocol: Protocol, payload: bytes) -> bytes | None:

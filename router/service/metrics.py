@@ -27,6 +27,7 @@ from router.model.text import label
 from router.service.control import WorkerSnapshot
 from router.service.diagnosis import failing_sources, reasons_not_ready
 from router.service.fleet import RouterSnapshot
+from router.service.stores import drain_seconds
 from router.service.vitals import LAG_BOUNDS_SECONDS
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -433,6 +434,19 @@ def _of_store(snapshot: RouterSnapshot) -> Iterator[Metric]:
         "1 if a route has stored as much as it may.",
         labels,
         [(names, each.is_full) for names, each in routes],
+    )
+    yield _gauge(
+        "router_stored_dead_letters",
+        "Stored messages that wait for the route's dead_letter.",
+        labels,
+        [(names, each.dead) for names, each in routes],
+    )
+    paces = [(names, drain_seconds(each)) for names, each in routes]
+    yield _gauge(
+        "router_stored_drain_seconds",
+        "Time until the route is empty at the pace of the last 15 s; none if it does not shrink.",
+        labels,
+        [(names, seconds) for names, seconds in paces if seconds is not None],
     )
 
 

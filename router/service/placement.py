@@ -9,9 +9,12 @@ from typing import Final
 import attrs
 
 from router.routes.route import Guarantee, Route
+from router.service.config.here import LOCAL
 
 HOME: Final = 1
 """The worker that keeps the links of exactly-once routes, and dials their containers.
+
+So it does for routes with a store, as it is the one that reads and writes the message store.
 
 Their unsettled deliveries are in its memory and its share of the journal: when it dies no other
 worker can continue them, but its next life does.
@@ -48,9 +51,9 @@ def share_out(
     """Assigns each container to one worker.
 
     Containers that are bridged to each other go to the same worker, so that bridged messages do
-    not cross between workers. Those of exactly-once routes always belong to the first worker, dead
-    or alive. A container keeps its worker while that is alive: connections are not moved to balance
-    the load.
+    not cross between workers. Those of exactly-once routes, and of routes with a store, always
+    belong to the first worker, dead or alive. A container keeps its worker while that is alive:
+    connections are not moved to balance the load.
 
     Args:
         containers: all containers of the configuration.
@@ -62,15 +65,15 @@ def share_out(
     counts = dict.fromkeys(workers, 0)
     groups = sorted(_bridged(containers, routes), key=lambda group: (-len(group), group))
     unplaced = []
-    exact = {
+    kept_home = {
         endpoint.container
         for route in routes
-        if route.guarantee is Guarantee.EXACTLY_ONCE
+        if route.guarantee is Guarantee.EXACTLY_ONCE or route.store is not None
         for endpoint in (*route.endpoints, route.dead_letter)
         if endpoint is not None
     }
     for group in groups:
-        if not exact.isdisjoint(group):
+        if not kept_home.isdisjoint(group):
             shared.update(dict.fromkeys(group, HOME))
             if HOME in counts:
                 counts[HOME] += len(group)
@@ -94,7 +97,8 @@ def _bridged(containers: Collection[str], routes: Sequence[Route]) -> list[list[
     for route in routes:
         if not route.is_bridge:
             continue
-        first, *others = [each.container for each in route.endpoints]
+        ends = [each.container for each in route.endpoints]
+        first, *others = [name for name in ends if name != LOCAL]  # dead letters need no bridge
         for other in others:
             one, two = group_of[first], group_of[other]
             if one is not two:

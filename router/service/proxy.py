@@ -17,6 +17,7 @@ from router.service.control import (
     ConnectionEntries,
     Control,
     LocalControl,
+    Replayed,
     TraceFeed,
     WorkerSnapshot,
 )
@@ -58,6 +59,10 @@ class RemoteControl:
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
         """Resolves deliveries in doubt, as ``Control`` says."""
         return await self.channel.ask(errands.RESOLVE, tag, link, decision)
+
+    async def replay(self, route: str | None, address: str | None) -> Replayed:
+        """Tries stored messages at once, as ``Control`` says."""
+        return await self.channel.ask(errands.REPLAY, route, address)
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
@@ -126,6 +131,7 @@ def answers(control: Control, traces: Traces) -> dict[Question[Any], Responder]:
         errands.PAUSE: control.pause,
         errands.RESUME: control.resume,
         errands.RESOLVE: control.resolve,
+        errands.REPLAY: control.replay,
         errands.BEGIN_TRACE: traces.begin,
         errands.TAKE_TRACE: traces.take,
         errands.END_TRACE: traces.end,

@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -42,7 +43,7 @@ from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, kee
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.crew import Crew, Soloist
-from router.service.difference import compare
+from router.service.difference import compare, refusals
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, OccupiedError, Takeover, take_over
 from router.service.journal import (
@@ -59,6 +60,7 @@ from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord, rehearse
 from router.service.setup import prepare_process
 from router.service.supervisor import Supervisor
+from router.service.tracing import TracingHealth
 from router.service.worker import make_worker
 from router.wire.v1_0 import express
 
@@ -168,6 +170,7 @@ class _Steering:
     _kept: _Kept | None = attrs.field(default=None, init=False)
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _ledger: LedgerHealth = attrs.field(factory=LedgerHealth, init=False)
+    _tracing: TracingHealth = attrs.field(factory=TracingHealth, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -367,6 +370,10 @@ class _Steering:
                     self._nursery.start_soon(
                         keep_ledger, config.router.state, config.router.compaction, self._ledger
                     )
+                if store is Store.JOURNAL and config.router.tracing is not None:
+                    self._nursery.start_soon(
+                        self._tracing.run, config.router.state, config.router.tracing
+                    )
 
     async def _tell_ready(self) -> None:
         garbage.settle()
@@ -407,10 +414,25 @@ class _Steering:
         return self._ledger.trouble
 
     @property
+    def tracing_trouble(self) -> str | None:
+        """Why spans are not exported; None: they are, or none are wanted."""
+        return self._tracing.trouble
+
+    @property
+    def tracing_dropped(self) -> int:
+        """Segments that were dropped before their spans were exported."""
+        return self._tracing.dropped
+
+    @property
     def journal_trouble(self) -> str | None:
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
         keeper = self._journals.get(Store.JOURNAL)
         return None if keeper is None else keeper.trouble
+
+    @property
+    def message_store(self) -> Path | None:
+        """The socket of the message store's process; None: there is none."""
+        return Store.MESSAGES.socket(self.config) if Store.MESSAGES in self._journals else None
 
     @property
     def lives(self) -> Sequence[WorkerLives]:
@@ -471,6 +493,7 @@ class _Steering:
         is_done = await self.crew.drain()
         for keeper in self._journals.values():
             await keeper.end()
+        await self._tracing.end()
         if not self._handover.is_waited_for:
             await self._compact()
         self._log.info("router.drained", unfinished=not is_done)
@@ -508,6 +531,7 @@ class _Steering:
         async with self._reloads:
             try:
                 config = await trio.to_thread.run_sync(self.load)
+                self._check_fit(config)
                 await self._try_listeners(config)
             except ConfigError as error:
                 return ReloadReport(problems=tuple(map(str, error.problems)))
@@ -528,13 +552,26 @@ class _Steering:
             place = where.keys.get("bind", Position(config.file, 1, 1))
             raise ConfigError([Problem(place, _reason(error))]) from error
 
+    def _check_fit(self, file: RouterConfig) -> None:
+        """Checks that the workers that run can take over a valid file.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        if problems := [*refusals(self.config, file)]:
+            raise ConfigError(problems)
+
     def _why_no_reload(self) -> tuple[str, ...]:
         if self.is_draining or self._is_leaving:
             return ("the router is draining",)
         return () if self._is_serving else ("the router has not begun to serve",)
 
     async def _reload(self) -> ReloadReport:
-        config = await trio.to_thread.run_sync(self.load)
+        file = await trio.to_thread.run_sync(self.load)
+        self._check_fit(file)
+        running = self.config.router
+        section = attrs.evolve(file.router, workers=running.workers, journal=running.journal)
+        config = attrs.evolve(file, router=section)
         if Store.JOURNAL in self._journals:
             config = attrs.evolve(config, keeps_unsettled=True)
         await self._try_listeners(config)
@@ -544,25 +581,30 @@ class _Steering:
         opened = await self._listeners.open(wanted)
         kept = await self.crew.apply()
         self._listeners.serve(wanted, opened)
-        return self._report(config, kept)
+        return self._report(file, config, kept)
 
     def _refuse(self, problems: list[str]) -> ReloadReport:
         for problem in problems:
             self._log.error("config.refused", reason=problem)
         return ReloadReport(problems=tuple(problems))
 
-    def _report(self, config: RouterConfig, kept: Mapping[str, int]) -> ReloadReport:
-        """Records the configuration now in force, and logs how it differs from the previous one.
+    def _report(
+        self, file: RouterConfig, config: RouterConfig, kept: Mapping[str, int]
+    ) -> ReloadReport:
+        """Records the configuration now in force, and logs how the file differs from the previous.
 
         Args:
-            config: the configuration now in force.
+            file: what the file says.
+            config: the configuration now in force: with the journal and the workers that run, of
+                which a reload starts and ends none. A worker that is replaced must not take over
+                what they have.
             kept: unsettled deliveries whose route was removed, by its pattern.
         """
         differences = [
             attrs.evolve(each, kept=kept.get(each.name or "", 0))
             if each.section == "routes"
             else each
-            for each in compare(self.config, config)
+            for each in compare(self.config, file)
         ]
         self.config = config
         for each in differences:

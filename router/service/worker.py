@@ -25,6 +25,7 @@ import trio
 
 from router.core.core import Core
 from router.core.reach import sibling_name
+from router.core.stored import STORE
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.net.connection import Connection
 from router.net.connector import Connector
@@ -130,7 +131,7 @@ class Worker:
                 assembly.config.table,
                 self.shared.link_ids,
                 self.shared.express,
-                containers=self.containers,
+                containers=None if self.containers is None else self._owned(self.containers),
                 home=sibling_name(HOME) if self.number > HOME else None,
                 memory=self.shared.memory,
                 policy=assembly.policy,
@@ -216,7 +217,11 @@ class Worker:
         """Dials these containers from now on, and no others."""
         self.containers = containers
         self._configure_connectors(self.assembly.config.containers, self.assembly)
-        self.plane.carry_out(self.core.own(containers, self.plane.clock()))
+        self.plane.carry_out(self.core.own(self._owned(containers), self.plane.clock()))
+
+    def _owned(self, containers: frozenset[str]) -> frozenset[str]:
+        """Returns what the core reaches from here: the store is the first worker's."""
+        return containers | {STORE} if self.number == HOME else containers
 
     def prepare(self, config: RouterConfig) -> Assembly:
         """Builds the settings of a new configuration, without any effect yet.
@@ -277,7 +282,12 @@ class Worker:
         return not patience.cancelled_caught
 
     def _keep_store(self, config: RouterConfig) -> None:
-        """Connects to the message store, if there is one, and has it serve the routes."""
+        """Connects to the message store, if there is one, and has it serve the routes.
+
+        Of several workers the first one does; the others send it what is to be stored.
+        """
+        if self.number > HOME:
+            return
         if self.message_store is None and Store.MESSAGES.is_needed(config):
             self.message_store = StoreKeeper(
                 router=config.router.id,

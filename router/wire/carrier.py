@@ -37,8 +37,14 @@ class Carrier(Interface):
     def forget(self, state: Carried) -> None:
         """Stops carrying a connection."""
 
-    def turn(self, now: float, until: float) -> bool:
+    def turn(self, now: float, until: float, is_alone: bool = False) -> bool:
         """Serves ready sockets, one after the other, until the given time.
+
+        Args:
+            now: the time.
+            until: when it returns even if sockets are ready.
+            is_alone: nothing else waits for the end of the turn: as long as only the lane has had
+                work, further turns follow at once, and their output is sent.
 
         Returns:
             whether any was ready.

@@ -23,6 +23,7 @@ import attrs
 from router.model.commands import Command
 from router.model.events import Event
 from router.model.identity import LinkId
+from router.model.place import Alternative
 from router.wire.carrier import Carried
 from router.wire.sasl import SaslClient, SaslServer
 
@@ -125,6 +126,8 @@ class EngineSettings:
             configuration allows it. If false, no protocol offers PLAIN.
         sasl_client: our authentication when we dial; None: no SASL layer.
         properties: for our open frame, keyed by symbol.
+        alternatives: other places of our container, which a dialing peer is told.
+        is_redirectable: when we dial, the peer may redirect us (0-10: ``insist`` is not set).
         peer_is_trusted_router: whether all router annotations of this peer are believed.
         is_router: we route, and advertise it; stops of deliveries are sent to routers alone.
         terms: returns the settings for a dialing peer, by its authenticated identity and requested
@@ -154,6 +157,8 @@ class EngineSettings:
     passwords_allowed: bool = True
     sasl_client: Callable[[], SaslClient] | None = None
     properties: Mapping[str, object] = attrs.field(factory=dict)
+    alternatives: tuple[Alternative, ...] = ()
+    is_redirectable: bool = False
     peer_is_trusted_router: bool = False
     is_router: bool = False
     terms: Callable[[str | None, str | None], PeerTerms] | None = None

@@ -24,6 +24,7 @@ from tests.bench.measure import (
     runs_within,
 )
 from tests.bench.programs import RESULTS
+from tests.bench.workers import measure_workers
 
 OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "timer": lambda conditions, _: measure_timer(conditions),
@@ -35,6 +36,7 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "unsettled": lambda conditions, quick: measure_unsettled(
         100_000 if quick else 1_000_000, conditions
     ),
+    "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
 }
 """What is no load that a rate is measured of: name → how it is measured, the short way or not."""
 

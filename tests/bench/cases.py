@@ -23,6 +23,7 @@ class Case:
         guarantee: of the route; ``exactly-once`` goes through the journal.
         sends, takes: protocol of senders and of receivers, ``1.0`` or ``0-9-1``.
         tls: all connections are inside TLS, those of the relay on both of its sides, too.
+        program: the load program: ``load``, or ``lean``, which does less for each message.
         has_own_ids: messages have properties and headers, an id and a time of their own among them.
         is_quick: part of the short run.
     """
@@ -42,6 +43,7 @@ class Case:
     sends: str = "1.0"
     takes: str = "1.0"
     tls: bool = False
+    program: str = "load"
     has_own_ids: bool = False
     is_quick: bool = False
 
@@ -77,6 +79,18 @@ def _links() -> tuple[Case, ...]:
         Case(name="links 1000", senders=1000, receivers=1000),
         Case(name="links 100, window 10", senders=100, receivers=100, window=10, is_quick=True),
         Case(name="links 10, an outcome each", ack=1),
+    )
+
+
+def _lean() -> tuple[Case, ...]:
+    """With the load program that takes least, so that the subjects are what limits."""
+    ten = Case(name="lean 10", program="lean", is_quick=True)
+    hundred = attrs.evolve(ten, name="lean 100", senders=100, receivers=100)
+    return (
+        ten,
+        hundred,
+        attrs.evolve(hundred, name="lean 100, window 10", window=10),
+        attrs.evolve(ten, name="lean 1 KiB", size=1024),
     )
 
 
@@ -156,11 +170,13 @@ def _paced() -> tuple[Case, ...]:
         Case(name="paced 5,000/s", rate=5000),
         Case(name="paced 20,000/s", rate=20_000, is_quick=True),
         Case(name="paced 200,000/s", rate=200_000),
+        Case(name="1,000 links, 10/s each", senders=1000, receivers=1000, rate=10_000),
     )
 
 
 CASES: Final = (
     *_links(),
+    *_lean(),
     Case(name="lane off", express="off", is_quick=True),
     *_sizes(),
     *_settling(),

@@ -72,9 +72,9 @@ class Report:
         found = self.results.get(case)
         if found is None:
             return None
-        yardstick = found.figures.get("haproxy") or found.figures.get("relay")
-        own = found.router.get("cpu_ns_per_message")
-        return yardstick["cpu_ns_per_message"] / own if yardstick and own else None
+        yardstick = found.figures.get("haproxy") or found.figures.get("relay") or {}
+        own, other = (each.get("cpu_ns_per_message") for each in (found.router, yardstick))
+        return other / own if own and other else None
 
     def difference_p99(self, case: str, other: str) -> float | None:
         """Microseconds between the router's p99 in two cases."""
@@ -110,6 +110,11 @@ GOALS = (
     Goal("1,000 links, of 10 links", lambda r: r.ratio("links 1000", "links 10"), 0.5),
     Goal("100,000 routes, of 10", lambda r: r.ratio_of_shares("100,000 routes", "links 10"), 0.95),
     Goal("1 KiB, of the relay", _share("1 KiB"), 0.5),
+    Goal("lean, 10 links, of the relay", _share("lean 10"), 0.5),
+    Goal("lean, 100 links, of the relay", _share("lean 100"), 0.5),
+    Goal("lean, window 10, of the relay", _share("lean 100, window 10"), 0.85),
+    Goal("lean, 1 KiB, of the relay", _share("lean 1 KiB"), 0.85),
+    Goal("two workers crossing, of one's time", lambda r: r.other("workers", "of_one"), 0.3),
     Goal("1 MiB, of the relay", _share("1 MiB"), 0.7),
     Goal("p99 added at 20,000/s, us", lambda r: r.added_p99("paced 20,000/s"), 1000, True),
     Goal("10 ms timer late at p99, us", lambda r: r.other("timer", "timer_p99_us"), 5000, True),

@@ -105,13 +105,13 @@ def _medians(runs: Sequence[Figures]) -> Figures:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def _command(options: dict[str, object], conditions: Conditions) -> list[str]:
+def _command(options: dict[str, object], conditions: Conditions, name: str = "load") -> list[str]:
     core = conditions.load_core
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     # Addresses are new each time: nobody gets what an earlier run has left behind.
     fixed = {"congestion": congestion(), "address": f"run.{os.getpid()}.{next(_serial)}.%d"}
     both = fixed | options
-    return [*pinned, program("load"), *(f"{key}={value}" for key, value in both.items())]
+    return [*pinned, program(name), *(f"{key}={value}" for key, value in both.items())]
 
 
 def run_load(subject: Subject, conditions: Conditions) -> Figures:
@@ -123,7 +123,7 @@ def run_load(subject: Subject, conditions: Conditions) -> Figures:
         "warmup": conditions.seconds / 4,
     }
     done = subprocess.run(
-        _command(options, conditions),
+        _command(options, conditions, subject.program),
         capture_output=True,
         text=True,
         check=False,

@@ -24,18 +24,23 @@ def has_openssl() -> bool:
     return not done.returncode
 
 
+_PARTS = {
+    "load": ("secure.c", "wire.c", "basic.c"),
+    "lean": ("wire.c",),
+    "relay": ("secure.c",),
+}
+
 _OPENSSL = ("-DWITH_OPENSSL", "-lssl", "-lcrypto")
 
 
 @functools.cache
 def program(name: str) -> str:
-    """Builds ``load`` or ``relay`` unless it is newer than its sources; returns its path.
+    """Builds ``load``, ``lean`` or ``relay`` unless it is newer than its sources; returns its path.
 
     TLS is in it where OpenSSL's headers are.
     """
     built = RESULTS / "bin" / name
-    parts = ("secure.c", "wire.c", "basic.c") if name == "load" else ("secure.c",)
-    sources = [SOURCES / f"{name}.c", *(SOURCES / part for part in parts)]
+    sources = [SOURCES / f"{name}.c", *(SOURCES / part for part in _PARTS[name])]
     newest = max(each.stat().st_mtime for each in SOURCES.iterdir())
     if not built.exists() or built.stat().st_mtime < newest:
         built.parent.mkdir(parents=True, exist_ok=True)

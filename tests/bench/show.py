@@ -20,14 +20,15 @@ POWER_PIXELS = 90
 
 
 def table(report: Report, changed: Mapping[str, float]) -> Table:
-    """One line per case and subject."""
+    """One line per case and subject; ``by CPU`` compares the time that a message takes."""
     shown = Table("case", "through", title="throughput and latency")
-    for head in ("msg/s", "MiB/s", "of relay", "ns CPU", "spread"):
+    for head in ("msg/s", "MiB/s", "of relay", "ns CPU", "by CPU", "spread"):
         shown.add_column(head, justify="right")
     for head in ("p50", "p99", "p99.9"):
         shown.add_column(f"{head} us", justify="right")
     shown.add_column("since", justify="right")
     for name, result in report.results.items():
+        by_time = report.share_by_time(name)
         for subject, figures in result.figures.items():
             is_router = subject == "router"
             share = result.of_relay() if is_router else None
@@ -38,6 +39,7 @@ def table(report: Report, changed: Mapping[str, float]) -> Table:
                 f"{figures['octets_per_second'] / (1 << 20):,.0f}",
                 f"{share:.2f}" if share is not None else "",
                 f"{figures.get('cpu_ns_per_message', 0):,.0f}",
+                f"{by_time:.2f}" if is_router and by_time else "",
                 f"{result.spread:.0%}" if is_router else "",
                 *(f"{figures[f'one_way_{key}_us']:,.0f}" for key in ("p50", "p99", "p999")),
                 _change(changed.get(name)) if is_router else "",

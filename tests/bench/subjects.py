@@ -32,12 +32,14 @@ class Subject:
     Attributes:
         port: where it accepts connections.
         process: to be watched; 0: it is somebody else's.
+        program: the load program.
         options: of the load program, beside those of the case.
     """
 
     name: str
     port: int
     process: int = 0
+    program: str = "load"
     options: dict[str, object] = attrs.field(factory=dict)
 
 
@@ -96,6 +98,7 @@ def relay(case: Case, core: int | None, directory: Path) -> Iterator[Subject]:
             name="relay",
             port=port,
             process=process.pid,
+            program=case.program,
             options=case.relay_load | _raw(back, *secured),
         )
 
@@ -127,6 +130,7 @@ def haproxy(case: Case, core: int | None, directory: Path) -> Iterator[Subject]:
             name="haproxy",
             port=port,
             process=process.pid,
+            program=case.program,
             options=case.relay_load | _raw(back, secured),
         )
 
@@ -168,7 +172,13 @@ def router(
         except RuntimeError as error:
             error.add_note((directory / "router.log").read_text()[-2000:])
             raise
-        yield Subject(name="router", port=port, process=process.pid, options=case.load)
+        yield Subject(
+            name="router",
+            port=port,
+            process=process.pid,
+            program=case.program,
+            options=case.load,
+        )
 
 
 def another(case: Case, url: str) -> Subject:
@@ -178,5 +188,6 @@ def another(case: Case, url: str) -> Subject:
     return Subject(
         name=url,
         port=parts.port or 5672,
+        program=case.program,
         options=case.load | {"host": parts.hostname or "127.0.0.1", "sasl": sasl},
     )

@@ -61,6 +61,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "idle": {"octets_each": 1.0},
             "storm": {"seconds": 1.0, "longest_gap_us": 1.0},
             "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
+            "workers": {"of_one": 1.0},
         },
     )
     assert all(goal.value(measured) is not None for goal in GOALS)
@@ -155,6 +156,27 @@ def test_each_run_has_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert {each for each in one if each.startswith("address=")} != {
         each for each in other if each.startswith("address=")
     }
+
+
+def test_a_case_is_run_with_the_load_program_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.bench.measure.program", lambda name: name)
+    conditions = Conditions(subject_core=None, load_core=None, runs=1, seconds=1)
+    for name, expected in (("lean 10", "lean"), ("links 10", "load")):
+        case = next(case for case in CASES if case.name == name)
+        subject = another(case, "amqp://127.0.0.1")
+        assert _command(subject.options, conditions, subject.program)[0] == expected
+
+
+def test_what_a_message_takes_is_compared_beside_the_rates(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "lean 10"
+    measured = Report(results={name: result(name, 2e6, 8e6)}, others={})
+    assert measured.share_by_time(name) == 0.25
+    show.print_report(measured, {})
+    assert "by CPU" in capsys.readouterr().out
 
 
 def test_cases_are_listed_by_what_their_names_contain() -> None:

@@ -73,28 +73,47 @@ def serving(workers: int) -> Iterator[RunningRouter]:
             yield router
 
 
+SPREADS = (
+    ("1 worker", 1, 10),
+    ("2 workers, local", 2, 10),
+    ("2 workers, crossing", 2, 11),
+)
+"""Name, workers, and pairs: an odd number crosses."""
+
+
+def spread(workers: int, pairs: int, seconds: float) -> tuple[float, list[float]]:
+    """Returns deliveries per second, and processor time for each by process, in microseconds."""
+    with serving(workers) as router:
+        watched = list(processes(router).values()) or [router.process.pid]
+        before = [cpu_seconds(each) for each in watched]
+        told = json.loads(subprocess.check_output(options(router, pairs, seconds)))
+        used = [cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)]
+    return told["messages_per_second"], [cpu / told["received"] * 1e6 for cpu in used]
+
+
+def measure_workers(seconds: float) -> dict[str, float]:
+    """Measures processor time of a delivery within one worker, and crossing between two."""
+    (_, one), (_, local), (_, crossing) = (
+        spread(workers, pairs, seconds) for _, workers, pairs in SPREADS
+    )
+    return {
+        "one_us": sum(one),
+        "local_us": sum(local),
+        "crossing_us": sum(crossing),
+        "of_one": sum(one) / sum(crossing),
+    }
+
+
 def scale(seconds: float, runs: int) -> None:
     """Prints what one worker and two do with local and with crossing traffic."""
-    for name, workers, pairs in (
-        ("1 worker", 1, 10),
-        ("2 workers, local", 2, 10),
-        ("2 workers, crossing", 2, 11),
-    ):
+    for name, workers, pairs in SPREADS:
         for _ in range(runs):  # each a new router: the turns begin with the first worker
-            with serving(workers) as router:
-                watched = list(processes(router).values()) or [router.process.pid]
-                before = [cpu_seconds(each) for each in watched]
-                output = subprocess.check_output(options(router, pairs, seconds))
-                told = json.loads(output)
-                used = [
-                    cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)
-                ]
-                each_us = [round(cpu / told["received"] * 1e6, 3) for cpu in used]
-                print(
-                    f"{name:20} {told['messages_per_second']:>10,.0f} /s  processor time for each"
-                    f" delivery {sum(each_us):.3f} us, by worker {each_us}",
-                    flush=True,
-                )
+            rate, each_us = spread(workers, pairs, seconds)
+            print(
+                f"{name:20} {rate:>10,.0f} /s  processor time for each delivery"
+                f" {sum(each_us):.3f} us, by worker {[round(each, 3) for each in each_us]}",
+                flush=True,
+            )
 
 
 def reload(seconds: float, runs: int) -> None:

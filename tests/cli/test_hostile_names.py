@@ -43,6 +43,7 @@ from router.pipeline.offenders import Offender
 from router.pipeline.report import render
 from router.pipeline.stories import Event
 from router.pipeline.tally import Correction
+from router.service.control import StoredRecord, StoreRecord
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
 from router.wire.engine import EngineSettings
@@ -92,7 +93,7 @@ LINE_MOST = 6_000
 
 names = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 
-NOTHING_FOREIGN = {"run", "demo", "ledger", "replay"}
+NOTHING_FOREIGN = {"run", "demo", "ledger", "otel", "replay"}
 """``run`` logs, which test_log.py holds to the same; the others print counts and files of ours."""
 
 
@@ -134,6 +135,7 @@ def named(name: str) -> Fleet:
                 container(name, error=name, urls=(name,)),
                 container(f"{name} there", is_connected=True, address=name),
             ),
+            store=StoreRecord(is_connected=True, routes=(stored(name), stored(None))),
         ),
         unsettled=tuple(
             delivery(
@@ -165,6 +167,21 @@ def named(name: str) -> Fleet:
         report=ReloadReport(differences=(changed,)),
     )
     return Fleet([worker], steering)
+
+
+def stored(route: str | None) -> StoredRecord:
+    return StoredRecord(
+        route=route,
+        messages=3,
+        octets=100,
+        oldest_seconds=5.0,
+        is_full=True,
+        stored_rate=1.0,
+        forwarded_rate=1.0,
+        dead=1,
+        resting=1,
+        rests_seconds=2.0,
+    )
 
 
 def traced(what: str, peer: str | None, text: str, **fields: Any) -> TraceLine:
@@ -211,6 +228,15 @@ def walk_deliveries(name: str, folder: Path) -> None:
         assert lines_of(told) == lines_of(ask_plain("deliveries"))
         (found, _) = json.loads(ask("deliveries", "--json").output)
         assert found["container"] == name
+
+
+def walk_store(name: str, folder: Path) -> None:
+    with asked(name) as ask, asked(shown(name)) as ask_plain:
+        told, plain = ask("store"), ask_plain("store")
+        assert told.exit_code == 0
+        assert lines_of(told) == lines_of(plain) or len(name) > SHOWN_MOST
+        (found, _) = json.loads(ask("store", "--json").output)["routes"]
+        assert found["route"] == name
 
 
 def walk_trace(name: str, folder: Path) -> None:

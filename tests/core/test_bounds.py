@@ -13,8 +13,10 @@ ALL = PolicyRule(name="all", send=("#",), receive=("#",))
 NAMELESS = Capabilities(protocol=Protocol.AMQP_0_9_1, names_itself=False)
 
 
-def made(peer: Peer, **options: object) -> tuple[ReceiverEnd, str]:
+def made(peer: Peer, fleet: Fleet | None = None, **options: object) -> tuple[ReceiverEnd, str]:
     receiver = peer.attach_receiver(None, dynamic=True, credit=9, **options)  # type: ignore[arg-type]
+    if fleet is not None:
+        fleet.settle()  # the other workers know it
     assert receiver.attach is not None
     assert receiver.attach.source is not None
     address = receiver.attach.source.address
@@ -77,8 +79,7 @@ def refused_sender(play: Play, address: str) -> str:
 
 def test_workers_know_who_made_the_dynamic_nodes_of_others() -> None:
     fleet = Fleet(2, "#")
-    mine, address = made(fleet[1].connect("asker", user="bob"))
-    fleet.settle()
+    mine, address = made(fleet[1].connect("asker", user="bob"), fleet)
     theirs = fleet[2].connect("eve", user="eve").attach_receiver(address, credit=9)
     again = fleet[2].connect("asker", user="bob").attach_receiver(address, credit=9)
     fleet.settle()
@@ -98,8 +99,7 @@ def test_workers_know_who_made_the_dynamic_nodes_of_others() -> None:
 def test_a_maker_without_a_container_id_is_its_connection_alone() -> None:
     fleet = Fleet(2, "#")
     peer = fleet[1].connect("guest#1", capabilities=NAMELESS)
-    _, address = made(peer)
-    fleet.settle()
+    _, address = made(peer, fleet)
     assert peer.attach_receiver(address).refused is None
     elsewhere = fleet[2].connect("guest#1", capabilities=NAMELESS)
     assert refused(elsewhere.attach_receiver(address)) == RESOURCE_LOCKED
@@ -108,8 +108,7 @@ def test_a_maker_without_a_container_id_is_its_connection_alone() -> None:
 def test_makers_with_names_that_are_no_text_or_long_are_told_to_other_workers() -> None:
     fleet = Fleet(2, "#")
     for container in ("t\udcff", "x" * 4096):
-        _, address = made(fleet[1].connect(container))
-        fleet.settle()
+        _, address = made(fleet[1].connect(container), fleet)
         assert fleet[2].connect(container).attach_receiver(address).refused is None
         assert refused(fleet[2].connect("x").attach_receiver(address)) == RESOURCE_LOCKED
     assert "advertisement.refused" not in fleet[2].events()

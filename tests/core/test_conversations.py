@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from router.core.forward import may_take
 from router.core.node import Feed, Node, in_custody
+from router.core.postponing import LIMIT_SECONDS
 from router.core.settings import CoreSettings
 from router.core.stream import takes_parts
 from router.links.credit import grant
@@ -359,6 +360,9 @@ class Conversations(RuleBasedStateMachine):
             if link.partial is not None:
                 fan = link.partial.fan
                 yield link.partial if fan is None else fan.trunk
+        for shelves in self.play.core._parts.postponer._shelves.values():
+            for shelf in shelves.values():
+                yield from shelf.waiting
 
     @invariant()
     def queues_are_in_order(self) -> None:
@@ -464,10 +468,12 @@ class Conversations(RuleBasedStateMachine):
         late = self.play.connect("late")
         for address in ("direct", "many", "east"):
             late.attach_receiver(address, credit=1000)
-        for peer in self.peers():
-            for receiver in peer.receives.values():
-                while receiver.unsettled:
-                    receiver.accept()
+        for _ in range(2):
+            for peer in self.peers():
+                for receiver in peer.receives.values():
+                    while receiver.unsettled:
+                        receiver.accept()
+            self.play.wait(LIMIT_SECONDS)  # what a container released was put off
         assert self.play.core._registry.process.used == 0
         for peer in self.peers():
             peer.lose()

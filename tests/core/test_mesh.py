@@ -149,7 +149,7 @@ class Walk:
 
     def __init__(self, form: str, seed: int) -> None:
         self.chosen = chosen = random.Random(f"{form} {seed}")
-        self.workers = chosen.choice((1, 1, 2))
+        self.workers = chosen.choice((1, 1, 2, 3))
         routes = FORMS[form]
         if chosen.random() < 0.4:
             guarantee = chosen.choice((Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE))

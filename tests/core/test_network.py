@@ -21,6 +21,7 @@ from router.errors import DecodeError
 from router.model.commands import AttachLink, SendDeliveries
 from router.model.condition import NOT_FOUND
 from router.model.outcome import ACCEPTED, RELEASED, Modified
+from router.model.terminus import Source, Target
 from router.net.siblings import FRAME_OCTETS
 from router.routes.match import MAX_ADDRESS_CHARACTERS
 from router.routes.route import Distribution, Endpoint, Route, Unroutable
@@ -404,6 +405,55 @@ def test_reply_queue_of_one_worker_is_found_from_another() -> None:
     refused = fleet[2].connect().attach_sender("dc1/temp/nobody").refused
     assert refused is not None
     assert refused.name == NOT_FOUND
+
+
+@pytest.mark.parametrize("is_receiver", [True, False])
+def test_a_dynamic_node_is_answered_when_every_worker_knows_it(is_receiver: bool) -> None:
+    fleet = Fleet(3)
+    maker = fleet[1].connect("maker")
+    attach = maker.attach_receiver if is_receiver else maker.attach_sender
+    made = attach(None, dynamic=True)
+    for other in (2, 3):
+        assert made.attach is None, "its name would be unknown at one"
+        fleet.carry(1, other)
+        fleet.carry(other, 1)
+    assert made.attach is not None
+    terminus = made.attach.source if is_receiver else made.attach.target
+    assert isinstance(terminus, Source | Target)
+    for worker in (2, 3):  # before anything else has gone between workers
+        assert fleet[worker].connect("service").attach_sender(terminus.address).refused is None
+    fleet.settle()
+    made.detach()
+    fleet.settle()
+    for worker in (1, 2, 3):
+        refused = fleet[worker].connect("late").attach_sender(terminus.address).refused
+        assert refused is not None
+        assert refused.name == NOT_FOUND
+
+
+def test_a_dynamic_node_does_not_wait_for_ever_for_a_silent_worker() -> None:
+    fleet = Fleet(2)
+    made = fleet[1].connect("maker").attach_receiver(None, dynamic=True)
+    fleet[1].wait(PATIENCE_SECONDS / 2)
+    waited = made.attach is None
+    fleet[1].wait(PATIENCE_SECONDS)
+    assert waited
+    assert made.attach is not None
+    assert "advertisement.unacknowledged" in fleet[1].events()
+
+
+def test_a_maker_that_leaves_before_its_node_was_known_leaves_nothing() -> None:
+    fleet = Fleet(2)
+    peer = fleet[1].connect("maker")
+    made = peer.attach_receiver(None, dynamic=True)
+    assert made.attach is None
+    peer.lose()
+    fleet.settle()
+    address = "dc1/temp/token1"
+    for worker in (1, 2):
+        refused = fleet[worker].connect("late").attach_sender(address).refused
+        assert refused is not None
+        assert refused.name == NOT_FOUND
 
 
 def test_route_to_a_container_leads_through_the_worker_that_dials_it() -> None:

@@ -8,7 +8,7 @@ from router.core.polls import SENDERS_SECONDS
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, UNAUTHORIZED_ACCESS
 from router.model.events import DeliveriesReceived, LinkDetached
 from router.model.identity import ConnectionId, DeliveryTag
-from router.model.outcome import ACCEPTED, DeliveryState
+from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Guarantee, Route
 from tests.support.fleet import Fleet
@@ -252,3 +252,83 @@ def test_what_waits_in_a_passage_when_the_home_dies_is_gone_with_it() -> None:
     fleet.cut(1, 2)
     fleet.settle()
     assert fleet[2].core._parts.passages.count == 0
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_is_on_its_way_to_a_receiver_that_leaves_is_not_in_doubt(is_lost: bool) -> None:
+    fleet = Fleet(2, EXACT)
+    leaving = fleet[2].connect("office").attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source = sender(fleet, 1)
+    numbers = [source.send(payload)[0] for payload in "abc"]
+    if is_lost:
+        leaving.peer.lose()
+    else:
+        leaving.detach()
+    sink = receiver(fleet, 1)
+    assert (leaving.payloads, sink.payloads) == ([], [b"a", b"b", b"c"])
+    finish(fleet, source, sink)
+    assert [source.outcome(number) for number in numbers] == [(ACCEPTED, False)] * 3
+    assert fleet[2].core._parts.passages.count == 0
+    assert list(fleet[1].core._registry.guests) == []
+
+
+def test_what_is_on_its_way_when_the_last_receiver_leaves_was_not_sent() -> None:
+    fleet = Fleet(2, EXACT)
+    leaving = fleet[2].connect("office").attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source = fleet[1].connect("shop").attach_sender("orders", name="out")
+    numbers = [source.send(payload)[0] for payload in "abc"]
+    leaving.detach()
+    fleet.settle()
+    assert [source.outcome(number) for number in numbers] == [(RELEASED, True)] * 3
+
+
+def test_a_receiver_that_comes_back_at_once_gets_what_was_on_its_way() -> None:
+    fleet = Fleet(2, EXACT)
+    leaving = fleet[2].connect("office").attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source = fleet[1].connect("shop").attach_sender("orders", name="out")
+    source.send("a")
+    leaving.detach()
+    back = leaving.peer.attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source.send("b")
+    fleet.settle()
+    assert (leaving.payloads, back.payloads) == ([], [b"a", b"b"])
+    assert fleet[2].core._parts.passages.count == 1
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_what_crosses_with_the_end_of_a_receivers_credit_goes_to_others(drain: bool) -> None:
+    fleet = Fleet(2, EXACT)
+    idle = fleet[2].connect("office").attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source = sender(fleet, 1)
+    for payload in "abc":
+        source.send(payload)
+    idle.grant(0, drain=drain)
+    fleet.settle()
+    sink = receiver(fleet, 1)
+    assert (idle.payloads, sink.payloads) == ([], [b"a", b"b", b"c"])
+    idle.grant(10)
+    fleet.settle()
+    source.send("d")
+    source.send("e")
+    fleet.settle()
+    assert sorted([*idle.payloads, *sink.payloads]) == [b"a", b"b", b"c", b"d", b"e"]
+    assert idle.payloads
+
+
+def test_what_crosses_with_the_end_of_credit_waits_for_the_only_receiver() -> None:
+    fleet = Fleet(2, EXACT)
+    only = fleet[2].connect("office").attach_receiver("orders", name="in", credit=10)
+    fleet.settle()
+    source = sender(fleet, 1)
+    numbers = [source.send(payload)[0] for payload in "abc"]
+    only.grant(0)
+    fleet.settle()
+    assert [source.outcome(number) for number in numbers] == [None] * 3
+    only.grant(10)
+    fleet.settle()
+    assert only.payloads == [b"a", b"b", b"c"]

@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from router.core.snapshot import PeerRecord
-from router.service.metrics import render
-from tests.support.fleets import container, listener, route, router_snapshot
+from tests.reference import metrics
 
 DASHBOARD = json.loads(Path("deploy/grafana-dashboard.json").read_text())
 METRIC = re.compile(r"\b(router_\w+)(?:\{([^}]*)\})?")
@@ -33,14 +29,7 @@ def expressions() -> list[str]:
 
 def exposed() -> dict[str, set[str]]:
     """Gives the labels of every sample of a scrape, by its name."""
-    snapshot = router_snapshot(route("orders"), containers=[container()], listeners=[listener()])
-    peers = (PeerRecord(container="east", is_configured=True),)
-    snapshot = attrs.evolve(snapshot, core=attrs.evolve(snapshot.core, peers=peers))
-    found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(render(snapshot).decode()):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+    return metrics.samples()
 
 
 @pytest.mark.parametrize("expression", expressions())

@@ -24,6 +24,13 @@ TOLD = {
         "hub: received 1,000, accepted 1,000",
     ],
     "bridge_rabbitmq": ["sent 5,000, accepted 5,000", "received 5,000, accepted 5,000"],
+    "fallback": [
+        "jobs: sent 1,000, accepted 1,000",
+        "first:  received 400, accepted 400",
+        "second: received 600, accepted 600",
+        "jobs: sent 500, accepted 500",
+        "third:  received 500, accepted 500",
+    ],
     "link_route": [
         "sent 1,000, accepted 1,000",
         "received 1,000, accepted 1,000",
@@ -39,6 +46,8 @@ TOLD = {
     "websocket": ["plant: sent 2,000, accepted 2,000", "cloud: received 2,000, accepted 2,000"],
 }
 """What each example must have said by its end."""
+
+WITH_RABBITMQ = {"bridge_rabbitmq", "fallback"}
 
 
 def run(example: str) -> tuple[int, str]:
@@ -62,12 +71,12 @@ def run(example: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(name, marks=pytest.mark.interop) if name == "bridge_rabbitmq" else name
+        pytest.param(name, marks=pytest.mark.interop) if name in WITH_RABBITMQ else name
         for name in TOLD
     ],
 )
 def test_it_does_what_it_says(example: str) -> None:
-    if example == "bridge_rabbitmq":
+    if example in WITH_RABBITMQ:
         peers.need_rabbitmq()
     code, output = run(example)
     assert code == 0, output

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.journal.disk import Disk
+from router.journal.files import FileStorage
 from router.journal.log import Log
 from router.journal.reclaim import is_worthwhile, reclaim
 from router.journal.reclaimer import RETRY_SECONDS, Reclaimer
@@ -175,22 +176,22 @@ def write_real_journal(directory: Path, *, held_octets: int) -> Log:
 
 def test_it_is_worthwhile_when_enough_is_closed_or_the_pipeline_waits(tmp_path: Path) -> None:
     log = write_real_journal(tmp_path, held_octets=0)
-    assert not is_worthwhile(tmp_path, log.number - 1, least_octets=1 << 20)
-    assert is_worthwhile(tmp_path, log.number - 1, least_octets=0)
-    assert not is_worthwhile(tmp_path, 0, least_octets=0)
+    assert not is_worthwhile(FileStorage(tmp_path), log.number - 1, least_octets=1 << 20)
+    assert is_worthwhile(FileStorage(tmp_path), log.number - 1, least_octets=0)
+    assert not is_worthwhile(FileStorage(tmp_path), 0, least_octets=0)
     (tmp_path / segment_name(0)).touch()
     with (tmp_path / segment_name(0)).open("r+b") as file:
         file.truncate((1 << 20) + 1)
-    assert is_worthwhile(tmp_path, log.number - 1, least_octets=1 << 20)
+    assert is_worthwhile(FileStorage(tmp_path), log.number - 1, least_octets=1 << 20)
 
 
 def test_a_large_snapshot_is_not_written_for_a_little_log(tmp_path: Path) -> None:
     log = write_real_journal(tmp_path, held_octets=4 * PART_OCTETS)
     reclaim(tmp_path, log.number - 1, now_ns=START_NS)
     (tmp_path / segment_name(log.number - 1)).write_bytes(bytes(PART_OCTETS))
-    assert not is_worthwhile(tmp_path, log.number - 1, least_octets=0)
+    assert not is_worthwhile(FileStorage(tmp_path), log.number - 1, least_octets=0)
     (tmp_path / segment_name(log.number - 1)).write_bytes(bytes(3 * PART_OCTETS))
-    assert is_worthwhile(tmp_path, log.number - 1, least_octets=0)
+    assert is_worthwhile(FileStorage(tmp_path), log.number - 1, least_octets=0)
 
 
 @pytest.mark.processes

@@ -70,6 +70,7 @@ def test_the_numbers_of_the_format_stay_what_they_are() -> None:
         "NUMBERS": 27,
         "STORED": 28,
         "FORWARDED": 29,
+        "TRACED": 30,
         "SEGMENT": 32,
         "MARK": 33,
         "FENCE": 34,

@@ -39,6 +39,7 @@ from tests.support.websockets import (
     PING,
     PONG,
     TEXT,
+    Received,
     close_frame,
     frame,
     receive_frame,
@@ -317,6 +318,42 @@ async def test_silence_after_half_a_frame_ends_in_time(mock_clock: MockClock) ->
         assert (await receive_frame(peer)).opcode == CLOSE
 
 
+async def test_pings_are_answered_before_the_protocol_inside_is_known() -> None:
+    async with house() as at:
+        await at.listen(websocket_settings())
+        peer = await upgraded(await at.dial())
+        for payload in (b"one", b"two"):
+            await peer.send_all(frame(payload, PING))
+            assert await receive_frame(peer) == Received(PONG, payload)
+        await peer.send_all(frame(HEADER[:3], fin=False) + frame(b"three", PING))
+        assert await receive_frame(peer) == Received(PONG, b"three")
+        await peer.send_all(frame(HEADER[3:], CONTINUATION) + frame(b"four", PING))
+        answers = [await receive_frame(peer) for _ in range(2)]
+        assert [each.payload for each in answers] == [HEADER, b"four"], "each is answered once"
+        await peer.send_all(frame(b"after"))
+        assert (await receive_frame(peer)).payload == b"after"
+
+
+@pytest.mark.parametrize("pings", [False, True])
+async def test_a_websocket_without_a_header_ends_in_time_whatever_it_pings(
+    mock_clock: MockClock, pings: bool
+) -> None:
+    async with house() as at:
+        set_clock(at.plane, trio.current_time)
+        await at.listen(attrs.evolve(websocket_settings(), handshake_seconds=15.0))
+        peer = await upgraded(await at.dial())
+        for _ in range(3):
+            await wait_all_tasks_blocked(0.01)
+            mock_clock.jump(4.0)
+            if pings:
+                await peer.send_all(frame(b"still here", PING))
+                assert (await receive_frame(peer)).opcode == PONG
+        await wait_all_tasks_blocked(0.01)
+        mock_clock.jump(3.5)
+        assert (await receive_frame(peer)).payload == HEADER
+        assert (await receive_frame(peer)).opcode == CLOSE
+
+
 # Frames
 
 
@@ -517,7 +554,8 @@ async def test_frames_without_amqp_are_not_read_for_ever() -> None:
         peer = await upgraded(await at.dial())
         with capture_logs() as log:
             await peer.send_all(frame(b"", PING) * (UNWRAPPED_OCTETS // 6 + 100))
-            answer = await receive_frame(peer)
+            while (answer := await receive_frame(peer)).opcode == PONG:
+                pass
         assert answer.opcode == CLOSE
         [refused] = [each for each in log if each["event"] == "connection.refused"]
         assert "frames" in refused["reason"]

@@ -12,9 +12,10 @@ from router.journal.block import OWN_WORKER
 from router.journal.disk import Disk
 from router.journal.log import Log
 from router.journal.reclaim import reclaim
-from router.journal.record import LinkDescription, RecordKind
+from router.journal.record import LinkDescription, RecordFlag, RecordKind
 from router.journal.segment import SegmentScan
 from router.journal.writer import RecordWriter
+from router.model.trace import Hop
 from router.pipeline.compaction import CompactionError, compact
 from router.pipeline.schema import LEDGER, NAMES, PARTITIONS, enumerations
 from tests.support.journal import SECOND_NS, SOURCE, START_NS, TARGET, append, key, write_life
@@ -122,6 +123,36 @@ def test_a_link_stands_where_a_segment_repeats_it_and_not_in_the_day_it_was_atta
     assert [(row["time_ns"], row["link_name"]) for row in links] == [(later, "orders")]
 
 
+def test_a_segment_over_midnight_names_its_links_in_the_file_of_each_day(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    for key_, name in ((SOURCE, "orders"), (TARGET, "copies")):
+        link = LinkDescription(
+            key=key_, is_incoming=key_ == SOURCE, local="dc1", remote="dc2", name=name
+        )
+        writer.link_attached(START_NS, link)
+    for day in range(3):
+        writer.received(START_NS + day * DAY_NS, key(day), SOURCE, b"", address="orders")
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    parts = [
+        pq.ParquetFile(tmp_path / "ledger" / file).read().to_pylist()
+        for file in files(tmp_path / "ledger")
+    ]
+    assert len(parts) == 3
+    links = [[row for row in part if row["kind"] == RecordKind.LINK_ATTACHED] for part in parts]
+    midnight = START_NS // DAY_NS * DAY_NS
+    for day, found in enumerate(links):
+        begun = START_NS if day == 0 else midnight + day * DAY_NS
+        assert [(row["time_ns"], row["link_name"]) for row in found] == [
+            (begun, "orders"),
+            (begun, "copies"),
+        ]
+        is_copy = [bool(row["flags"] & RecordFlag.COPY) and not row["sequence"] for row in found]
+        assert is_copy == [day > 0] * 2
+    numbers = [row["sequence"] for part in parts for row in part if row["worker"] != OWN_WORKER]
+    assert sorted(filter(None, numbers)) == [1, 2, 3, 4, 5], "each record once"
+
+
 def test_begin_and_end_of_a_segment_stand_in_the_ledger_with_its_number(tmp_path: Path) -> None:
     for number in range(2):
         writer = RecordWriter(worker=number, incarnation=START_NS)
@@ -209,6 +240,24 @@ def test_records_that_are_not_about_a_delivery_count_too(tmp_path: Path) -> None
     sequence = sorted(row["sequence"] for row in rows if row["worker"] != OWN_WORKER)
     assert sequence == [1, 2, 3, 4, 5]
     assert {"kind": RecordKind.WORKER_ENDED, "worker": 0, "sequence": 5} in rows[:2]
+
+
+def test_a_traced_delivery_is_named_by_its_key_and_address(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    hop = Hop(trace=b"t" * 16, span=b"s" * 8)
+    writer.traced(START_NS, key(1), SOURCE, hop, guarantee=2, protocol=1, address="orders")
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    (path,) = (tmp_path / "ledger").glob("date=*/router=*/*.parquet")
+    rows = pq.ParquetFile(path).read().to_pylist()
+    [traced] = [row for row in rows if row["kind"] == RecordKind.TRACED]
+    assert (traced["kind_name"], traced["address"], traced["sequence"]) == ("traced", "orders", 1)
+    assert {
+        (row["key_high"], row["key_low"])
+        for row in rows
+        if row["kind"] <= RecordKind.TRACED and row["key_high"] | row["key_low"]
+    } == {(traced["key_high"], traced["key_low"])}
 
 
 def test_links_are_named(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_mark_shows_what_is_missing_at_the_end() -> None:
     assert not holes(life((1, 7)), mark)
 
 
-def journal(*segments: tuple[int, int, int]) -> Life:
+def journal(*segments: tuple[int, int, int], missing: Island | None = None) -> Life:
     """Gives segments by number, number of the one before, and the second in which each begins."""
     worker, incarnation = JOURNAL
     parts = [
@@ -126,6 +126,7 @@ def journal(*segments: tuple[int, int, int]) -> Life:
             segment_begun(number, previous, at * SECOND),
             segment_ended(number, (at + 9) * SECOND),
         )
+        if part != missing
     ]
     return merge_lives(parts)["east", worker, incarnation]
 
@@ -134,6 +135,14 @@ def test_what_a_missing_segment_had_lies_between_those_around_it() -> None:
     assert not holes(journal((3, 0, 30), (4, 3, 40), (5, 4, 50)))
     found = holes(journal((6, 5, 60), (3, 2, 30), (7, 6, 70)))
     assert found == [(4, 5, 38 * SECOND, 60 * SECOND)]
+
+
+def test_half_of_a_segment_over_midnight_is_missed_like_a_whole_one() -> None:
+    segments = (3, 2, 30), (4, 3, 40), (5, 4, 50)
+    first = journal(*segments, missing=segment_begun(4, 3, 40 * SECOND))
+    second = journal(*segments, missing=segment_ended(4, 49 * SECOND))
+    assert holes(first) == [(4, 4, 38 * SECOND, 49 * SECOND)]
+    assert holes(second) == [(4, 4, 39 * SECOND, 50 * SECOND)]
 
 
 def test_numbers_of_segments_that_were_never_begun_miss_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from router.core.reach import sibling_name
 from router.core.snapshot import PeerRecord, Stall
 from router.net.journal import UNANSWERED
-from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing
 from router.routes.table import RoutingTable
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
@@ -21,9 +21,9 @@ from router.service.diagnosis import (
     broken,
     diagnose,
     reasons_not_ready,
-    show_seconds,
     stalls,
 )
+from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
 from router.service.lives import WorkerLives
 from router.service.route_list import RouteList
@@ -226,12 +226,50 @@ def test_advice_says_whether_the_senders_of_what_was_rejected_know(untold: int, 
     assert only(router_snapshot(found)).advice.startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "advice"),
+    [
+        ("opentelemetry-sdk is not installed", "pip install '.[otel]'"),
+        ("http://collector:4318 does not take spans", "start the collector at router.tracing"),
+        ("the process ended with 1", "see the log for spans lines"),
+    ],
+)
+def test_spans_that_are_not_exported_are_an_error_with_what_to_do(
+    trouble: str, advice: str
+) -> None:
+    (problem,) = diagnose(router_snapshot(tracing_trouble=trouble))
+    assert problem.severity is Severity.ERROR
+    assert problem.text == f"spans are not exported: {trouble}"
+    assert problem.advice.startswith(advice)
+
+
+def test_spans_that_were_dropped_are_a_warning() -> None:
+    (problem,) = diagnose(router_snapshot(tracing_dropped=2))
+    assert problem.severity is Severity.WARNING
+    assert problem.text.startswith("2 segments of the journal were dropped")
+
+
 def test_advice_names_the_dead_letters_to_which_what_was_rejected_went() -> None:
     table = RoutingTable((Route(address="orders", dead_letter=Endpoint("graveyard", "dead")),))
     found = rejecting(reason="", untold=12)
     snapshot = attrs.evolve(router_snapshot(found), routes=RouteList.of(table, (found,)))
     assert only(snapshot).advice.startswith(
         "their senders had settled them: they went to the dead letters at graveyard/dead; "
+    )
+
+
+def test_advice_does_not_say_that_senders_know_of_stored_messages_that_were_rejected() -> None:
+    stored = Route(
+        address="orders",
+        to=(Endpoint("cloud"),),
+        store=Storing(),
+        dead_letter=Endpoint("graveyard", "dead"),
+    )
+    found = rejecting(reason="", untold=0)
+    routes = RouteList.of(RoutingTable((stored,)), (found,))
+    snapshot = attrs.evolve(router_snapshot(found), routes=routes)
+    assert only(snapshot).advice.startswith(
+        "what had been stored went to the dead letters at graveyard/dead; "
     )
 
 

@@ -7,7 +7,7 @@ import attrs
 from router.service.config import RouterConfig, read
 from router.service.config.limits import Limits
 from router.service.config.process import Router
-from router.service.difference import AT_RESTART, Change, Difference, compare
+from router.service.difference import AT_RESTART, Change, Difference, compare, refusals
 
 FILE = """
 router: {id: dc1, workers: 1}
@@ -90,3 +90,22 @@ def test_limits_that_hold_for_new_connections_are_told_from_those_that_wait() ->
 def test_every_option_that_waits_for_a_restart_exists() -> None:
     for section, model in (("router", Router), ("limits", Limits)):
         assert AT_RESTART[section] <= {field.name for field in attrs.fields(model)}
+
+
+DIALS_IN = """
+router: {id: dc1, workers: 1}
+listeners: [{bind: "127.0.0.1:5672"}]
+containers:
+  plant: {dials_in: true, identity: plant, resumes: true}
+routes:
+  - {address: orders.#, to: plant, guarantee: exactly-once}
+"""
+
+
+def test_a_file_for_one_worker_is_refused_by_several_that_cannot_keep_its_promise() -> None:
+    several = config(FILE.replace("workers: 1", "workers: 3"))
+    assert list(refusals(config(), config(DIALS_IN))) == []
+    assert list(refusals(several, config())) == []
+    (refusal,) = refusals(several, config(DIALS_IN))
+    assert "router.yaml:7:" in str(refusal)
+    assert "3 run" in str(refusal)

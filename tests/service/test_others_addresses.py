@@ -1,9 +1,10 @@
 """Addresses of others, through a running router of two workers, on every protocol."""
 
 import contextlib
+import itertools
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -15,7 +16,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.events import Event, LinkAttached
 from router.model.identity import LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
-from router.model.terminus import Role
+from router.model.terminus import Role, Source, Target
 from router.net.client.conversation import Conversation, Dialing
 from router.net.client.receiver import ReceivingLink
 from router.routes.route import Guarantee
@@ -28,9 +29,10 @@ from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC
 from router.wire.v0_9_1.framing import METHOD, PROTOCOL_HEADER, frame
-from router.wire.v0_9_1.reply import Reply
 from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.performatives import Attach, Detach
 from tests.support.clients import Receiver, attach_of, sending
+from tests.support.framed import Framed
 from tests.support.planes import dial
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import address_of
@@ -209,16 +211,13 @@ class Basic:
         self._socket.close()
 
 
-async def consumed(router: str, queue: str) -> m.Method:
-    """What a client hears that consumes; another worker may have yet to hear of the queue."""
-    while True:
-        client = Basic(router)
-        client.say(1, m.BasicConsume(queue=queue, no_ack=True))
-        (answer,) = client.hear(1)
-        client.close()
-        if not (isinstance(answer, m.ChannelClose) and answer.reply_code == Reply.NOT_FOUND):
-            return answer
-        await trio.sleep(0.02)
+def consumed(router: str, queue: str) -> m.Method:
+    """What a client hears that consumes."""
+    client = Basic(router)
+    client.say(1, m.BasicConsume(queue=queue, no_ack=True))
+    (answer,) = client.hear(1)
+    client.close()
+    return answer
 
 
 @pytest.mark.parametrize("is_exclusive", [True, False], ids=["exclusive", "not exclusive"])
@@ -232,13 +231,85 @@ async def test_a_server_named_queue_is_open_to_others_unless_it_is_exclusive(
         assert isinstance(declared, m.QueueDeclareOk)
         name = declared.queue
         for _ in range(2):
-            answer = await consumed(router, name)
+            answer = consumed(router, name)
             if is_exclusive:
                 assert isinstance(answer, m.ChannelClose)
                 assert (answer.reply_code, answer.class_id) == (405, 60)
             else:
                 assert isinstance(answer, m.BasicConsumeOk)
         owner.close()
+
+
+ROUNDS = 25
+
+
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0", "Fast"])
+async def test_a_made_node_is_known_at_every_worker_when_its_name_is_told(
+    tmp_path: Path, protocol: str
+) -> None:
+    """Of two connections each is at another worker, so one of them is at that without the node."""
+    with router_for(tmp_path) as (_, router):
+        port = int(router.rpartition(":")[2])
+        makers = [await maker_of(protocol, router, number) for number in range(2)]
+        askers = [await Framed.dial(port, f"asker{number}") for number in range(2)]
+        for handle in range(1 if protocol == "Fast" else ROUNDS):  # a queue for each connection
+            for make in makers:
+                name = await make()
+                for asker in askers:
+                    source = Source(address="here")
+                    await asker.send(
+                        Attach(
+                            name=name,
+                            handle=handle,
+                            role=Role.SENDER,
+                            source=source,
+                            target=Target(address=name),
+                            initial_delivery_count=0,
+                        )
+                    )
+                for asker in askers:
+                    answer = await asker.expect_attach()
+                    assert isinstance(answer.target, Target), f"not known: {name}, {handle}"
+                    await asker.send(Detach(handle=handle, closed=True))
+                    await asker.expect(Detach)
+
+
+async def maker_of(protocol: str, router: str, number: int) -> Callable[[], Awaitable[str]]:
+    """A client that makes nodes; it returns their names."""
+    if protocol == "1.0":
+        client = await Framed.dial(int(router.rpartition(":")[2]), f"maker{number}")
+        handles = itertools.count()
+
+        async def attach() -> str:
+            link = Attach(
+                name=f"made{next(names)}",
+                handle=next(handles),
+                role=Role.RECEIVER,
+                source=Source(dynamic=True),
+            )
+            await client.send(link)
+            answer = await client.expect_attach()
+            assert isinstance(answer.source, Source)
+            return str(answer.source.address)
+
+        return attach
+    basic = None if protocol == "Fast" else Basic(router)
+
+    async def declare() -> str:
+        if basic is None:
+            peer, name = temporary_queue(router)
+            peers_kept.append(peer)
+            return name
+        basic.say(1, m.QueueDeclare(queue="", auto_delete=True))
+        (declared,) = basic.hear(1)
+        assert isinstance(declared, m.QueueDeclareOk)
+        return declared.queue
+
+    return declare
+
+
+names = itertools.count()
+peers_kept: list[socket.socket] = []
 
 
 def temporary_queue(router: str) -> tuple[socket.socket, str]:

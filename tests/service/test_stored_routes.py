@@ -27,7 +27,7 @@ containers: {{cloud: {{url: "amqp://127.0.0.1:{far}", retry_limit_seconds: 1s}}}
 routes:
   - address: telemetry.#
     to: cloud
-    store: {{always: true{store}}}
+    store: {{always: {always}{store}}}
     dead_letter: cloud/dead
 """
 
@@ -46,12 +46,15 @@ class Places:
 
     folder: Path
     store: str = ""
+    always: str = "true"
     near: int = attrs.field(factory=free_port)
     far: int = attrs.field(factory=free_port)
 
     def filled(self, text: str) -> str:
         """Returns a file for these places."""
-        return text.format(folder=self.folder, near=self.near, far=self.far, store=self.store)
+        return text.format(
+            folder=self.folder, near=self.near, far=self.far, store=self.store, always=self.always
+        )
 
     @asynccontextmanager
     async def running(self, name: str, text: str) -> AsyncIterator[RunningRouter]:
@@ -104,6 +107,56 @@ async def test_messages_are_accepted_while_the_target_is_away_and_arrive_in_orde
                 await until(lambda: len(order) >= 1500)
                 nursery.cancel_scope.cancel()
     assert order == [*range(1500)]
+
+
+@pytest.mark.long
+async def test_a_target_that_comes_and_goes_gets_everything_once_and_in_order(
+    tmp_path: Path,
+) -> None:
+    """Passing through and storing take turns while a sender never pauses for long.
+
+    It pauses while the receiver leaves: what that has taken is to be accepted, or it comes again.
+    """
+    places, books, order = Places(tmp_path, always="false"), Books(), []
+    rounds, sent = 5, 0
+    is_paused = False
+    is_over = trio.Event()
+
+    def take(delivery: ReceivedDelivery) -> DeliveryState:
+        order.append(number_of(delivery))
+        return books.take(delivery)
+
+    async def send() -> None:
+        nonlocal sent
+        while not is_over.is_set():
+            if not is_paused:
+                await places.send("telemetry.a", sent, 40, books)
+                sent += 40
+            await trio.sleep(0.1)
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with places.store_runs() as near, trio.open_nursery() as sender:
+            sender.start_soon(send)
+            for number in range(rounds):
+                async with places.target_runs(), trio.open_nursery() as nursery:
+                    nursery.start_soon(receiving(f"r{number}", "telemetry.a", places.far, take).run)
+                    await until(partial(_has_passed, near, number + 1))
+                    await trio.sleep(0.5)
+                    is_paused = True
+                    if number == rounds - 1:
+                        is_over.set()
+                    await trio.sleep(0.5)
+                    await until(lambda: len(order) >= sent)
+                    nursery.cancel_scope.cancel()
+                    is_paused = False
+    assert not books.lost
+    assert not books.duplicated
+    assert order == [*range(sent)]
+
+
+def _has_passed(router: RunningRouter, times: int) -> bool:
+    """Returns whether a router has gone over to passing through so often."""
+    return sum('"store.passed"' in line for line in tuple(router.log)) >= times
 
 
 @pytest.mark.long
@@ -210,9 +263,18 @@ async def test_a_successor_takes_the_store_over(tmp_path: Path) -> None:
     assert not taken.duplicated
 
 
-async def test_what_is_stored_is_forwarded_though_its_route_stores_no_more(tmp_path: Path) -> None:
-    places, books, taken = Places(tmp_path), Books(), Books()
-    plain = NEAR.replace("    store: {{always: true{store}}}\n", "").replace(
+@pytest.mark.parametrize("always", ["true", "false"])
+async def test_what_is_stored_is_forwarded_though_its_route_stores_no_more(
+    tmp_path: Path, always: str
+) -> None:
+    """What the target rejects then has no place to go; newcomers do not wait for it."""
+    places, books, taken = Places(tmp_path, always=always), Books(), Books()
+
+    def reject_some(delivery: ReceivedDelivery) -> DeliveryState:
+        accepted = taken.take(delivery)
+        return Rejected() if number_of(delivery) in {7, 70} else accepted
+
+    plain = NEAR.replace("    store: {{always: {always}{store}}}\n", "").replace(
         "    dead_letter: cloud/dead\n", ""
     )
     with trio.fail_after(PATIENCE_SECONDS):
@@ -222,7 +284,9 @@ async def test_what_is_stored_is_forwarded_though_its_route_stores_no_more(tmp_p
             near.process.send_signal(signal.SIGHUP)
             near.wait_for("config.reloaded")
             async with places.target_runs(), trio.open_nursery() as nursery:
-                nursery.start_soon(receiving("receiver", "telemetry.a", places.far, taken.take).run)
+                nursery.start_soon(
+                    receiving("receiver", "telemetry.a", places.far, reject_some).run
+                )
                 await until(lambda: len(taken.taken) == 100)
                 await places.send("telemetry.a", 100, 10, books)
                 nursery.cancel_scope.cancel()

@@ -180,6 +180,17 @@ async def test_a_reload_is_applied_by_all_workers_or_by_none(tmp_path: Path) -> 
             assert sink.bodies == [b"a"]
 
 
+def test_a_reload_that_names_another_number_of_workers_keeps_those_that_run(tmp_path: Path) -> None:
+    with running_router(FILE, tmp_path) as router:
+        (tmp_path / "router.yaml").write_text(FILE.replace("workers: 2", "workers: 1"))
+        for times in (1, 2):  # one that is replaced would take the others' deliveries for its own
+            before = len(router.log)
+            router.process.send_signal(signal.SIGHUP)
+            router.wait_for("config.reloaded", since=before)
+            deferred = lines(router, "config.deferred")
+            assert [line["options"] for line in deferred] == [["workers"]] * times
+
+
 async def test_a_container_has_one_owner_and_another_one_when_that_dies(tmp_path: Path) -> None:
     (tmp_path / "east").mkdir()
     with running_router(FILE.replace("workers: 2", "workers: 1"), tmp_path / "east") as east:

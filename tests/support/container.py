@@ -14,6 +14,7 @@ import trio
 
 from router.model.commands import (
     AttachLink,
+    CloseConnection,
     Command,
     DetachLink,
     GrantCredit,
@@ -62,6 +63,7 @@ class Container:
         received: payloads that have come, by the address of the target.
         attached: every attach that has come, in order.
         detached: names of links that the router has detached.
+        farewell: what each connection is closed with as soon as it is open.
         opened: every open that has come.
         credit: granted on each link to us.
     """
@@ -70,6 +72,7 @@ class Container:
     judge: Judge = lambda attach: attach
     credit: int = 100
     properties: dict[str, object] = attrs.field(factory=dict)
+    farewell: Condition | None = None
     messages: dict[str, list[str]] = attrs.field(factory=lambda: defaultdict(list))
     received: dict[str, list[bytes]] = attrs.field(factory=lambda: defaultdict(list))
     attached: list[LinkAttached] = attrs.field(factory=list)
@@ -187,6 +190,8 @@ class Line:
         match event:
             case ConnectionOpened():
                 container.opened.append(event)
+                if container.farewell is not None:
+                    self.do(CloseConnection(container.farewell))
             case ConnectionClosed(condition=condition):
                 container.ended.append(condition)
             case LinkAttached(is_answer=False):

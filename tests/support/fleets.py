@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,7 @@ from router.service.control import (
     ConnectionEntries,
     ConnectionEntry,
     ContainerRecord,
+    Replayed,
     TraceFeed,
     UnknownRouteError,
     WorkerSnapshot,
@@ -250,6 +252,7 @@ class FakeControl:
     in_doubt: Mapping[bytes, int] = attrs.field(factory=dict)
     is_silent: bool = False
     is_gone: bool = False
+    replayed: Replayed = attrs.field(factory=lambda: Replayed(resting=0, revived=0))
     asked: list[tuple[Any, ...]] = attrs.field(factory=list)
     surveyed: list[float] = attrs.field(factory=list)
     routes: set[str] = attrs.field(factory=lambda: {"orders", "a/b c.#"})
@@ -297,6 +300,11 @@ class FakeControl:
         yield FakeFeed([list(batch) for batch in self.lines])
         self.asked.append(("trace ended",))
 
+    async def replay(self, route: str | None, address: str | None) -> Replayed:
+        await self._answer()
+        self.asked.append(("replay", route, address))
+        return self.replayed
+
     async def _order(self, what: str, route: str) -> None:
         await self._answer()
         if route not in self.routes:
@@ -320,7 +328,10 @@ class FakeSteering:
     is_draining: bool = False
     required_containers: Sequence[str] = ()
     ledger_trouble: str | None = None
+    tracing_trouble: str | None = None
+    tracing_dropped: int = 0
     journal_trouble: str | None = None
+    message_store: Path | None = None
     lives: Sequence[WorkerLives] = ()
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)

@@ -14,6 +14,7 @@ from router.journal.log import Log
 from router.journal.memory import Memory
 from router.journal.record import RecordFlag
 from router.journal.segment import SegmentScan
+from router.journal.storage import BlockLog
 from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 
@@ -39,7 +40,7 @@ def write_life(writer: RecordWriter, number: int, *, payload: bytes | None = Non
     writer.settled(now_ns, key(number), SOURCE)
 
 
-def append(log: Log, writer: RecordWriter) -> None:
+def append(log: BlockLog, writer: RecordWriter) -> None:
     """Hands what ``writer`` has to ``log``, as the journal's process does."""
     for sealed in writer.take_blocks():
         log.append(sealed.octets, [open_block(memoryview(sealed.octets))])

@@ -14,7 +14,9 @@ from router.journal.writer import RecordWriter
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey
 from router.model.outcome import DeliveryState
+from router.model.trace import Joined
 from router.routes.route import Guarantee, Route
+from router.wire.tracing import join
 from router.wire.v1_0.tables import decode_state, encode_state
 from tests.support.play import Play
 
@@ -35,6 +37,12 @@ def put_id(
     if id_in_payload(protocol, payload, name) is not None:
         return None
     return protocol, b"id=%s %s" % (key.hex().encode(), payload)
+
+
+def _join_trace(
+    protocol: Protocol, payload: bytes, identity: bytes, always: bool, is_whole: bool
+) -> Joined | None:
+    return join(protocol, payload, identity, always=always, is_whole=is_whole)
 
 
 def decode(octets: bytes) -> DeliveryState:
@@ -61,7 +69,12 @@ class Journaled(Play):
         self.blocks = list(blocks)
         self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))
         self.core.journal(
-            self.writer, EPOCH_NS, identify=id_in_payload, give_id=put_id, encode=encode_state
+            self.writer,
+            EPOCH_NS,
+            identify=id_in_payload,
+            give_id=put_id,
+            encode=encode_state,
+            join_trace=_join_trace,
         )
 
     def hand_in(self) -> None:

@@ -99,6 +99,11 @@ class Story:
 
 
 COME, DONE = step(0, RECEIVED), step(9, SETTLED)
+SETTLED_AND_HANDED_ON = [
+    step(0, RECEIVED, flags=BY_THEM),
+    step(1, SENT, flags=BY_THEM, target=TO_WEST),
+    step(3, RECEIVED, flags=BY_THEM, source=FROM_EAST, router=WEST),
+]
 STORIES: Mapping[str, Story] = {
     "plain": Story(
         verdict="delivered-once",
@@ -181,6 +186,24 @@ STORIES: Mapping[str, Story] = {
         verdict="lost",
         guarantee=int(GuaranteeCode.AT_MOST_ONCE),
         steps=[step(0, RECEIVED, flags=BY_THEM)],
+    ),
+    "settled on send over two routers": Story(
+        verdict="delivered-once",
+        guarantee=int(GuaranteeCode.AT_MOST_ONCE),
+        steps=[
+            *SETTLED_AND_HANDED_ON,
+            step(4, SENT, flags=BY_THEM, source=FROM_EAST, target=TO_C, router=WEST),
+        ],
+    ),
+    "settled on send and dropped by the second router": Story(
+        verdict="lost",
+        guarantee=int(GuaranteeCode.AT_MOST_ONCE),
+        steps=SETTLED_AND_HANDED_ON,
+    ),
+    "settled on send and not received by the second router": Story(
+        verdict="in-doubt",
+        guarantee=int(GuaranteeCode.AT_MOST_ONCE),
+        steps=SETTLED_AND_HANDED_ON[:2],
     ),
     "accepted without a receiver": Story(
         verdict="lost", steps=[COME, step(1, OUTCOME, ACCEPTED), DONE]

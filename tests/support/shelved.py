@@ -6,10 +6,13 @@ from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORED
 from router.journal.block import Block, BlockFlag, Origin, open_block
 from router.journal.protocol import REPLY, is_hello
+from router.journal.store.asks import Answer, AnswerReader, Ask, AskWriter
 from router.journal.store.client import StoreClient
 from router.journal.store.desk import Desk
 from router.journal.store.log import StoreLog
-from router.journal.store.queues import Bounds, route_key
+from router.journal.store.looking import OPERATOR
+from router.journal.store.queues import Bounds, Claim, route_key
+from router.journal.store.records import StoreWriter
 from router.model.commands import AttachLink, Command, GrantCredit, SendDeliveries, UpdateDeliveries
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
@@ -58,6 +61,7 @@ class Shelved:
         self.log.open(self.now_ns)
         self._desk = Desk(self.log.store)
         self._origin = Origin(1, START_NS + life)
+        self._operator = Origin(OPERATOR, START_NS + life)
         self._octets = b""
         self.engine: StoreEngine = StoreEngine(
             StoreClient(router="dc1", worker=1, incarnation=START_NS + life),
@@ -119,6 +123,29 @@ class Shelved:
         else:
             self.log.append(octets, [block])
 
+    def ask_as_operator(self, ask: Ask) -> list[Answer]:
+        """Asks as the admin endpoint does, and returns the answers."""
+        writer = AskWriter(BlockFlag.ASKS)
+        writer.ask(ask)
+        self._desk.asked(self._operator, open_block(memoryview(writer.take_octets())))
+        octets = memoryview(self._desk.output(self._operator, self.now_ns))
+        reader, found, at = AnswerReader(), list[Answer](), 0
+        while at < len(octets):
+            block = open_block(octets, at)
+            at += block.octets
+            found += reader.answers_of(block)
+        return found
+
+    def forget(self, claims: list[Claim]) -> None:
+        """Records, as the admin endpoint does, that messages are gone."""
+        self._operator = Origin(OPERATOR, self._operator.incarnation + 1)
+        self.log.admit(self._operator, 1)
+        records = StoreWriter(worker=OPERATOR, incarnation=self._operator.incarnation)
+        records.forwarded(self.now_ns, claims, 0, by_person=True)
+        for sealed in records.take_blocks():
+            self.log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+        self.log.commit(self.now_ns)
+
     def _say_durable(self) -> None:
         durable = self.log.durable[self._origin] - 1
         reply = REPLY.pack(self.log.health, self.log.errno, durable)
@@ -161,10 +188,18 @@ class Shelved:
             )
         )
 
-    def put(self, first: int, count: int = 1, *, link: LinkId = SHELF, **fields: int) -> None:
-        """The core sends messages with numbers."""
+    def put(
+        self,
+        first: int,
+        count: int = 1,
+        *,
+        link: LinkId = SHELF,
+        head: bytes = b"",
+        **fields: int,
+    ) -> None:
+        """The core sends messages with numbers, behind a head."""
         deliveries = [
-            OutgoingDelivery(DeliveryNumber(n), DeliveryTag(b"t"), b"%08d" % n, **fields)  # type: ignore[arg-type]
+            OutgoingDelivery(DeliveryNumber(n), DeliveryTag(b"t"), head + b"%08d" % n, **fields)  # type: ignore[arg-type]
             for n in range(first, first + count)
         ]
         self.order(SendDeliveries(link, deliveries))
@@ -198,7 +233,7 @@ class Shelved:
 
     def outcome(self, link: LinkId, state: DeliveryState | None, *numbers: int) -> None:
         """The core knows the outcome of messages."""
-        names = [each.number for each in self.received(link) if int(each.payload) in numbers]
+        names = [each.number for each in self.received(link) if int(each.payload[-8:]) in numbers]
         self.order(UpdateDeliveries(link, names, state, True))
 
     @staticmethod
@@ -220,7 +255,7 @@ class Shelved:
 
     def sent(self, link: LinkId) -> list[int]:
         """Returns the numbers of what the core was sent on a link."""
-        return [int(each.payload) for each in self.received(link)]
+        return [int(each.payload[-8:]) for each in self.received(link)]
 
     def accepted(self, link: LinkId = SHELF) -> list[int]:
         """Returns the messages that the core was told to be accepted."""

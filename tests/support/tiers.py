@@ -52,8 +52,9 @@ SECONDS_ALLOWED: Final = {"slow": 0, "installed": 1800, "long": 900}
 
 
 def limit_time(item: pytest.Item) -> None:
-    """Gives a test that may run long the limit of its marker, unless it has its own."""
-    if item.get_closest_marker("timeout") is None:
+    """Gives what may run long the limit of its marker, if neither it nor --timeout has one."""
+    asked = item.config.getoption("timeout", None)
+    if item.get_closest_marker("timeout") is None and asked is None:
         for name, seconds in SECONDS_ALLOWED.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(pytest.mark.timeout(seconds))
@@ -96,8 +97,10 @@ TOGETHER: Final = {
     "tests/interop/test_rabbitmq_check.py": RABBITMQ,
     "tests/interop/test_rabbitmq_exchanges.py": RABBITMQ,
     "tests/interop/test_rabbitmq_fallback.py": RABBITMQ,
+    "tests/interop/test_fallback_matrix.py": RABBITMQ,
     "tests/interop/test_basic_tools.py": RABBITMQ,
     "tests/interop/test_rabbitmq_0_9_1.py": RABBITMQ,
+    "tests/chaos/test_stored.py": RABBITMQ,
     "tests/interop/test_websocket.py": RABBITMQ,
     "tests/chaos/test_rabbitmq.py": RABBITMQ,
     "tests/pipeline": "Spark",

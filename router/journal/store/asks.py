@@ -15,7 +15,9 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     answer
     QUEUE     route     queue       messages         address; outcome: priority; it has so many
     ROUTE     route     octets      messages         flag HELD: it is full, senders wait; time: when
-                                                     the oldest message came; 0: not told
+                                                     the oldest message came, 0: there is none;
+                                                     body: how many came, how many left, u64 each,
+                                                     since the process started
     MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
                                                      queue, octets, u64 each; CLOUDED, OVERDUE
     SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
@@ -32,6 +34,7 @@ import attrs
 from router.journal.block import OWN_WORKER, Block, BlockFlag
 from router.journal.keys import LinkKey
 from router.journal.record import NO_TTL, RecordFlag, RecordKind, Row, heap_strings
+from router.journal.store import looking
 from router.journal.store.place import Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
@@ -53,6 +56,7 @@ class AskKind(enum.IntEnum):
 
 
 _CLAIM: Final = struct.Struct("<QQQ")
+_TURNOVER: Final = struct.Struct("<QQ")
 _FULL: Final = {Full.REFUSE: 0, Full.DROP_OLDEST: 1}
 _FULLS: Final = {code: full for full, code in _FULL.items()}
 _MORE: Final = int(RecordFlag.MORE)
@@ -93,7 +97,7 @@ class Survey:
     """The worker wants to know what every route holds."""
 
 
-Ask = Bound | Flow | Back | Survey
+Ask = Bound | Flow | Back | Survey | looking.LookAsk
 
 
 @attrs.frozen
@@ -111,7 +115,8 @@ class RouteNews:
     """What a route holds, and whether that is as much as it may.
 
     Attributes:
-        oldest_ns: when its oldest message came; 0: it has none, or nobody asked.
+        oldest_ns: when its oldest message came; 0: it has none.
+        came, left: how many messages did since the process started.
     """
 
     route: RouteKey
@@ -119,6 +124,8 @@ class RouteNews:
     octets: int
     is_full: bool
     oldest_ns: int = 0
+    came: int = 0
+    left: int = 0
 
 
 @attrs.frozen
@@ -134,7 +141,7 @@ class MessageRead:
     is_swept: bool = False
 
 
-Answer = QueueNews | RouteNews | MessageRead
+Answer = QueueNews | RouteNews | MessageRead | looking.LookAnswer
 
 
 class AskWriter(RecordWriter):
@@ -178,13 +185,15 @@ class AskWriter(RecordWriter):
                 )
             case Survey():
                 self.append(AskKind.SURVEY, 0)
+            case looking.Look() | looking.Drop():
+                looking.write_ask(self, ask)
 
     def answer(self, answer: Answer) -> None:
         """Writes an answer."""
         match answer:
             case QueueNews(route, address, priority, messages):
                 self._named(AskKind.QUEUE, route, priority, messages, address)
-            case RouteNews(route, messages, octets, is_full, oldest_ns):
+            case RouteNews(route, messages, octets, is_full, oldest_ns, came, left):
                 self.append(
                     AskKind.ROUTE,
                     oldest_ns,
@@ -192,10 +201,13 @@ class AskWriter(RecordWriter):
                     outgoing=LinkKey(octets),
                     flags=RecordFlag.HELD if is_full else 0,
                     message_octets=messages,
+                    body=_TURNOVER.pack(came, left),
                 )
             case MessageRead(route, message, is_swept):
                 kind = AskKind.SWEPT if is_swept else AskKind.MESSAGE
                 self._read(kind, route, message)
+            case _:
+                looking.write_answer(self, answer)
 
     def _named(
         self,
@@ -259,6 +271,10 @@ def asks_of(block: Block) -> Iterator[Ask]:
                 yield Back(Claim(Place(row[8]), QueueKey(row[9]), row[10]))
             case AskKind.SURVEY:
                 yield Survey()
+            case _:
+                ask = looking.ask_of(row, heap_strings(row, block.heap)[2])
+                if ask is not None:
+                    yield ask
 
 
 class AnswerReader:
@@ -278,12 +294,17 @@ class AnswerReader:
                     yield QueueNews(RouteKey(row[8]), body, row[1], row[10])
                 case AskKind.ROUTE:
                     is_full = bool(row[4] & RecordFlag.HELD)
-                    yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6])
+                    turnover = _TURNOVER.unpack(body)
+                    news = RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6], *turnover)
+                    yield news
                 case AskKind.MESSAGE | AskKind.SWEPT:
                     self._row, self._strings, self._pieces = row, (tag, address), [body]
                 case RecordKind.PART:
                     self._pieces.append(body)
                 case _:
+                    answer = looking.answer_of(row, body)
+                    if answer is not None:
+                        yield answer
                     continue
             if self._row is not None and not row[4] & _MORE:
                 yield self._finished(self._row)

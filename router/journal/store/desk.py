@@ -35,7 +35,8 @@ from router.journal.store.asks import (
     Survey,
     asks_of,
 )
-from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
+from router.journal.store.looking import Drop, Dropped, Look, LookAnswer, Sentence, drop, look
+from router.journal.store.queues import QueueKey, RouteKey, StoredQueue, StoredRoute
 from router.journal.store.reading import StoredMessage
 from router.journal.store.store import MessageStore
 
@@ -59,6 +60,7 @@ class Reader:
         waiting: addresses with credit that may have messages, a set in the order of asking.
         bounded: routes of which it wants to know whether they are full, and what it was told.
         is_surveying: it wants to know what all routes hold.
+        answers: what a person wants to know, and what others have dropped.
     """
 
     origin: Origin
@@ -68,6 +70,7 @@ class Reader:
     waiting: dict[_Name, None] = attrs.field(factory=dict)
     bounded: dict[RouteKey, bool | None] = attrs.field(factory=dict)
     is_surveying: bool = False
+    answers: list[LookAnswer] = attrs.field(factory=list)
 
 
 class Desk:
@@ -106,6 +109,22 @@ class Desk:
                     self._store.give_back(claim)
                 case Survey():
                     reader.is_surveying = True
+                case Look():
+                    reader.answers += look(self._store, ask)
+                case Drop():
+                    self._drop(ask, reader)
+
+    def _drop(self, ask: Drop, person: Reader) -> None:
+        """Drops some messages, and has the workers drop what they have of them."""
+        *claims, dropped = drop(self._store, ask)
+        person.answers += [*claims, dropped]
+        assert isinstance(dropped, Dropped)
+        sentence = Sentence(
+            route=ask.route, address=ask.address, place=dropped.place, forgets=ask.forgets
+        )
+        for reader in self._readers.values():
+            if reader is not person and dropped.messages:
+                reader.answers.append(sentence)
 
     def lost(self, origin: Origin) -> None:
         """Records that a worker's connection is gone."""
@@ -122,10 +141,13 @@ class Desk:
         if reader is None:
             return b""
         writer = AskWriter(BlockFlag.OWN)
+        self._tell_queues(reader, writer)  # first: news of a route say that its queues are known
         self._tell_routes(reader, writer)
-        self._tell_queues(reader, writer)
         if reader.is_surveying:
             self._survey(reader, writer)
+        for answer in reader.answers:
+            writer.answer(answer)
+        reader.answers.clear()
         if now_ns >= self._retry_ns:
             self._retry_ns = 0
             try:
@@ -190,16 +212,25 @@ class Desk:
             route = self._store.holdings.route(key)
             if route.is_full is not was_full:
                 reader.bounded[key] = route.is_full
-                writer.answer(RouteNews(key, route.messages, route.octets, route.is_full))
+                writer.answer(self._news_of(route))
 
     def _survey(self, reader: Reader, writer: AskWriter) -> None:
         """Tells what every route with messages, or with bounds, holds."""
         reader.is_surveying = False
         for key, route in self._store.holdings.routes.items():
             if route.messages or key in reader.bounded:
-                oldest_ns = self._store.oldest_ns(key) if route.messages else None
-                news = RouteNews(key, route.messages, route.octets, route.is_full, oldest_ns or 0)
-                writer.answer(news)
+                writer.answer(self._news_of(route))
+
+    def _news_of(self, route: StoredRoute) -> RouteNews:
+        return RouteNews(
+            route.key,
+            route.messages,
+            route.octets,
+            route.is_full,
+            self._store.oldest_ns(route.key) or 0,
+            route.came,
+            route.left,
+        )
 
     def _tell_queues(self, reader: Reader, writer: AskWriter) -> None:
         for key in self._news.pop(reader.origin, {}):

@@ -77,6 +77,7 @@ class Holdings:
         """Counts a message that is durable."""
         self.segment(segment_of(place)).hold(queue.key, time_ns)
         self.count(queue, place, octets)
+        self.routes[queue.route].came += 1
 
     def count(self, queue: StoredQueue, place: Place, octets: int) -> None:
         """Counts a message at its queue and route."""

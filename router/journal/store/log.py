@@ -6,7 +6,10 @@ from typing import Final
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.disk import Disk
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, Log
+from router.journal.protocol import Health
 from router.journal.record import ROW, RecordFlag, RecordKind, Row
+from router.journal.segment import own_block
+from router.journal.segment_file import SegmentFile
 from router.journal.store.store import (
     STORE_RESERVE_OCTETS,
     STORE_SEGMENT_OCTETS,
@@ -57,6 +60,13 @@ class StoreLog(Log):
         held = {origin: blocks[-1].last_sequence + 1 for origin, (_, blocks) in self._held.items()}
         return {**super().appended, **held}
 
+    @property
+    def deadline_ns(self) -> int | None:
+        """When ``commit`` should be called; at once if the store wants its state written."""
+        due_ns = super().deadline_ns
+        is_due = self.store.wants_head or self.store.owes_head
+        return 0 if is_due and self.health is Health.WRITING else due_ns
+
     def append(self, octets: bytes, blocks: list[Block]) -> None:
         """Accepts whole blocks of one origin; those that end in no whole message are held back."""
         origin = blocks[0].origin
@@ -71,6 +81,16 @@ class StoreLog(Log):
         if count:
             super().append(octets[:end], blocks[:count])
             self.store.appended(blocks[:count])
+
+    def _is_due(self, segment: SegmentFile, now_ns: int) -> bool:
+        return self.store.wants_head or super()._is_due(segment, now_ns)
+
+    def _next_group(self, segment: SegmentFile, now_ns: int) -> bytearray:
+        group = super()._next_group(segment, now_ns)
+        if not group and self.store.owes_head:  # the flush of a fence makes the head durable
+            octets = segment.flushed_octets
+            group += own_block(RecordKind.FENCE, self.incarnation, now_ns, durable_octets=octets)
+        return group
 
     def admit(self, origin: Origin, first_sequence: int) -> None:
         """Admits ``origin``, which sends what was held back again; see ``Log.admit``."""

@@ -1,6 +1,6 @@
 """Finds out what a message store holds when its process starts.
 
-    newest head whose state can be read  ->  the records behind it, oldest first  ->  Holdings
+    newest head with a commit behind it  ->  the records behind it, oldest first  ->  Holdings
 
 Usually that is one segment: the others are not read. If heads are damaged, an earlier one is the
 base; if there is none at all, every segment is read. Then, and whenever records are missing that
@@ -117,9 +117,23 @@ def _find_base(directory: Path, numbers: list[int], disk: Disk) -> tuple[int | N
             holdings = state_of(scan.blocks())
         except StateVersionError as error:
             raise ForeignFileError(path) from error
-        if holdings is not None:
+        if holdings is not None and _is_committed(scan):
             return number, Found(holdings=holdings)
     return None, Found(holdings=Holdings())
+
+
+def _is_committed(scan: SegmentScan) -> bool:
+    """Returns whether a segment was written to after it had been made.
+
+    One that was only made may have been given up, because the disk was full for example, and the
+    segment before was written on: what its head says is then out of date.
+    """
+    fence = RecordKind.FENCE
+    committed = [
+        not block.flags & BlockFlag.OWN or any(row[0] == fence for row in block.unpacked_rows())
+        for _, block in scan.blocks()
+    ]
+    return any(committed) or bool(scan.damage)
 
 
 def _apply(  # noqa: PLR0917

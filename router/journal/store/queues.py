@@ -109,6 +109,8 @@ class StoredRoute:
         condemned_messages: how many of ``messages`` these are.
         condemned_octets: of their records.
         swept: whatever is overdue up to here has been taken.
+        first: all its messages up to here are gone.
+        came, left: how many messages did, since the process started.
         bounds: how much it may store.
     """
 
@@ -119,6 +121,9 @@ class StoredRoute:
     condemned_messages: int = 0
     condemned_octets: int = 0
     swept: Place = BEGINNING
+    first: Place = BEGINNING
+    came: int = 0
+    left: int = 0
     bounds: Bounds = UNBOUNDED
 
     @property
@@ -159,6 +164,7 @@ class StoredRoute:
         """Records that a message is gone."""
         self.messages -= 1
         self.octets -= octets
+        self.left += 1
         if place <= self.condemned:
             self.condemned_messages -= 1
             self.condemned_octets -= octets
@@ -177,6 +183,7 @@ class StoredQueue:
         octets: of their records.
         read: reading goes on behind this place.
         returned: places before it to be read again, a heap.
+        condemned: somebody has dropped its messages up to here; they are overdue.
     """
 
     key: QueueKey
@@ -187,3 +194,4 @@ class StoredQueue:
     octets: int = 0
     read: Place = BEGINNING
     returned: list[Place] = attrs.field(factory=list)
+    condemned: Place = BEGINNING

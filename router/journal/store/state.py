@@ -14,14 +14,15 @@ Numbers are little-endian.
     40   +-------------------------------------------------+---------------+
 
     each queue with messages:      route u64, messages u64, octets u64, address octets u16,
-                                   priority u8, five zeros; address
+                                   priority u8, five zeros, the last place that somebody dropped
+                                   u64; address
     each segment with messages     number u32, end u32, stored u32, gone u32, first time u64,
     that are not gone:             last time u64, queues u32 (2^32-1: too many), octets of the
                                    marks u32; its queues, u64 each; its marks, compressed
     each of these routes:          route u64, the last place dropped u64, and of the messages up to
                                    there those not gone: how many u64, octets u64
 
-A reader that finds a later version changes nothing.
+Version 1 has no place that somebody dropped. A reader that finds a later version changes nothing.
 """
 
 import struct
@@ -39,9 +40,10 @@ from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
 from router.journal.store.segments import StoredSegment
 from router.journal.writer import PART_OCTETS, RecordWriter
 
-VERSION: Final = 1
+VERSION: Final = 2
 _HEADER: Final = struct.Struct("<B7xQQIII4x")
-_QUEUE: Final = struct.Struct("<QQQHB5x")
+_QUEUE: Final = struct.Struct("<QQQHB5xQ")
+_QUEUE_1: Final = struct.Struct("<QQQHB5x")
 _SEGMENT: Final = struct.Struct("<IIIIQQII")
 _ROUTE: Final = struct.Struct("<QQQQ")
 _UNLISTED: Final = 0xFFFFFFFF
@@ -91,7 +93,12 @@ def encode_state(holdings: Holdings) -> bytes:
     for queue in queues:
         pieces += (
             _QUEUE.pack(
-                queue.route, queue.messages, queue.octets, len(queue.address), queue.priority
+                queue.route,
+                queue.messages,
+                queue.octets,
+                len(queue.address),
+                queue.priority,
+                queue.condemned,
             ),
             queue.address,
         )
@@ -136,11 +143,11 @@ def decode_state(octets: bytes) -> Holdings:
 
 def _decode(octets: bytes) -> Holdings:
     holdings = Holdings()
-    _, clouded, holdings.clock_ns, queues, segments, routes = _HEADER.unpack_from(octets)
+    version, clouded, holdings.clock_ns, queues, segments, routes = _HEADER.unpack_from(octets)
     holdings.clouded = Place(clouded)
     at = _HEADER.size
     for _ in range(queues):
-        at = _decode_queue(octets, at, holdings)
+        at = _decode_queue(octets, at, holdings, version)
     for _ in range(segments):
         at = _decode_segment(octets, at, holdings)
     for key, place, messages, dropped in _ROUTE.iter_unpack(octets[at : at + routes * _ROUTE.size]):
@@ -152,13 +159,15 @@ def _decode(octets: bytes) -> Holdings:
     return holdings
 
 
-def _decode_queue(octets: bytes, at: int, holdings: Holdings) -> int:
+def _decode_queue(octets: bytes, at: int, holdings: Holdings, version: int) -> int:
     address_octets: int
-    route, messages, count, address_octets, priority = _QUEUE.unpack_from(octets, at)
-    at += _QUEUE.size
+    layout = _QUEUE if version > 1 else _QUEUE_1
+    route, messages, count, address_octets, priority, *dropped = layout.unpack_from(octets, at)
+    at += layout.size
     address = octets[at : at + address_octets]
     queue: StoredQueue = holdings.queue(RouteKey(route), address, priority)
     queue.messages, queue.octets = messages, count
+    queue.condemned = Place(dropped[0]) if dropped else BEGINNING
     of_route = holdings.route(RouteKey(route))
     of_route.messages += messages
     of_route.octets += count

@@ -27,7 +27,7 @@ queue with messages its counts; columns for the few segments that are read or wr
 import contextlib
 import heapq
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +70,8 @@ class MessageStore:
         holdings: the counts.
         losses: what was durable and cannot be read, for people.
         lost: messages that were lost with it, as far as they could be counted.
+        wants_head: somebody has dropped messages, which the head of a new segment has to say.
+        owes_head: that head is not known to be durable.
     """
 
     def __init__(self, directory: Path, *, disk: Disk, incarnation: int) -> None:
@@ -83,6 +85,7 @@ class MessageStore:
         self.holdings = Holdings()
         self.losses: list[str] = []
         self.lost = 0
+        self.wants_head = self.owes_head = False
         self._directory = directory
         self._disk = disk
         self._incarnation = incarnation
@@ -96,6 +99,7 @@ class MessageStore:
         self._stirred: set[QueueKey] = set()
         self._is_counting = False
         self._may_remove = True
+        self._dropped: dict[QueueKey, None] = {}
 
     # The log's side
 
@@ -112,6 +116,8 @@ class MessageStore:
         self.losses += found.losses
         self._keep_indexes(found)
         self._stirred = set(self.holdings.queues)
+        queues = self.holdings.queues.values()
+        self._dropped = {each.key: None for each in queues if each.condemned != BEGINNING}
         if found.missing:
             self._count_anew()
 
@@ -119,11 +125,14 @@ class MessageStore:
         """Returns blocks for the head of the next segment."""
         self.holdings.tick(now_ns)
         self.holdings.forget_empty()
+        self.owes_head |= self.wants_head
+        self.wants_head = False
         return state_blocks(self.holdings, self._incarnation, now_ns)
 
     def landed(self, segment: int, offset: int) -> None:
         """Counts the records of all appended blocks, which are durable now."""
         self._headed = max(self._headed, segment)
+        self.owes_head = False
         if self._open is None or self._open.segment != segment:
             self._open = SegmentIndex(segment)
             self._keep_index(self._open)
@@ -169,13 +178,16 @@ class MessageStore:
         """Sets how much a route may store from now on."""
         self.holdings.route(route).bounds = bounds
 
-    def read(self, key: QueueKey, count: int, now_ns: int) -> list[StoredMessage]:
+    def read(
+        self, key: QueueKey, count: int, now_ns: int, *, until: Place | None = None
+    ) -> list[StoredMessage]:
         """Takes the next messages of a queue.
 
         Args:
             key: of the queue.
             count: no more than this.
             now_ns: decides which of them are overdue.
+            until: no message behind this place; None: any.
 
         Raises:
             OSError: the disk does not give the next one; it may do so later.
@@ -186,6 +198,9 @@ class MessageStore:
             return messages
         with contextlib.closing(self._waiting(queue)) as waiting:
             while len(messages) < count and (entry := next(waiting, None)) is not None:
+                if until is not None and entry.place > until:
+                    self._return(entry.place, queue)
+                    break
                 try:
                     message = self._take(entry, queue, now_ns)
                 except OSError:
@@ -206,7 +221,7 @@ class MessageStore:
             OSError: the disk does not give the next one; it may do so later.
         """
         route = self.holdings.routes.get(key)
-        messages: list[StoredMessage] = []
+        messages = self._read_dropped(key, count, now_ns)
         if route is None:
             return messages
         self.drop_oldest(key)
@@ -226,6 +241,40 @@ class MessageStore:
             if message is not None:
                 messages.append(message)
         return messages
+
+    def _read_dropped(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
+        """Takes messages of a route that somebody has dropped.
+
+        Raises:
+            OSError: the disk does not give the next one; it may do so later.
+        """
+        messages: list[StoredMessage] = []
+        for name in list(self._dropped):
+            queue = self.holdings.queues.get(name)
+            if queue is None or not queue.messages:
+                del self._dropped[name]
+                continue
+            if queue.route != key:
+                continue
+            if len(messages) >= count:
+                break
+            found = self.read(name, count - len(messages), now_ns, until=queue.condemned)
+            messages += found
+            if not found:
+                del self._dropped[name]
+        return messages
+
+    def drop(self, entry: Entry) -> None:
+        """Records that somebody has dropped a message, and all before it in its queue."""
+        queue = self.holdings.queues[entry.queue]
+        queue.condemned = max(queue.condemned, entry.place)
+        self._dropped[queue.key] = None
+        self._stirred.add(queue.key)
+        self.wants_head = True
+
+    def entries(self, route: RouteKey | None, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
+        """Yields what is stored of a route, or of all, behind a place, oldest first."""
+        return self._entries(route, after)
 
     def drop_oldest(self, key: RouteKey) -> None:
         """Drops the oldest messages of a route that drops them, as many as are too many."""
@@ -277,17 +326,45 @@ class MessageStore:
         for entry, queue in self._entries(route, BEGINNING):
             yield Claim(entry.place, queue.key, entry.octets)
 
-    def oldest_ns(self, route: RouteKey, *, is_waiting: bool = False) -> int | None:
+    def oldest_ns(self, key: RouteKey, *, is_waiting: bool = False) -> int | None:
         """Returns when the oldest message of a route arrived; None: it has none.
 
         Args:
-            route: of the messages.
+            key: of the route.
             is_waiting: the oldest one that no reader has.
         """
-        for entry, _ in self._entries(route, BEGINNING):
+        route = self.holdings.routes.get(key)
+        if route is None or not route.messages:
+            return None
+        is_first = True
+        for entry, _ in self._entries(key, route.first):
+            if is_first:
+                route.first, is_first = Place(entry.place - 1), False
             if not (is_waiting and entry.place in self._taken):
                 return entry.time_ns
         return None
+
+    def oldest_of(self, keys: Collection[QueueKey]) -> dict[QueueKey, int]:
+        """Returns when the oldest messages of queues arrived, of those that are found soon.
+
+        No more than ``_INDEXES_KEPT`` segments are looked at: others have to wait meanwhile.
+        """
+        found: dict[QueueKey, int] = {}
+        looked = 0
+        for segment in self.holdings.segments_from(BEGINNING):
+            wanted = {key for key in keys if key not in found and segment.may_hold(key)}
+            if not wanted:
+                continue
+            if looked == _INDEXES_KEPT:
+                break
+            looked += 1
+            index = self._index(segment)
+            for key in wanted:
+                entries = index.entries(BEGINNING, key)
+                first = next((each for each in entries if not self._is_gone(each)), None)
+                if first is not None:
+                    found[key] = first.time_ns
+        return found
 
     @property
     def taken(self) -> int:
@@ -340,17 +417,19 @@ class MessageStore:
                 if self._is_waiting(entry):
                     yield entry
 
-    def _entries(self, route: RouteKey, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
-        """Yields what a route has stored behind a place, oldest first, taken or not."""
+    def _entries(self, route: RouteKey | None, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
+        """Yields what a route, or any, has stored behind a place, oldest first, taken or not."""
         queues = self.holdings.queues
         for segment in self.holdings.segments_from(after):
             if segment.queues is not None and not any(
-                key in queues and queues[key].route == route for key in segment.queues
+                key in queues and route in (None, queues[key].route) for key in segment.queues
             ):
                 continue
             for entry in self._index(segment).entries(after):
                 queue = queues.get(entry.queue)
-                if queue is not None and queue.route == route and not self._is_gone(entry):
+                if queue is None or route not in (None, queue.route):
+                    continue
+                if not self._is_gone(entry):
                     yield entry, queue
 
     def _is_waiting(self, entry: Entry) -> bool:
@@ -380,7 +459,7 @@ class MessageStore:
         route = self.holdings.routes[queue.route]
         age_ns, ends_ns = route.bounds.age_ns, message.ttl_ends_ns
         return (
-            message.claim.place <= route.condemned
+            message.claim.place <= max(route.condemned, queue.condemned)
             or (age_ns is not None and message.time_ns + age_ns <= now_ns)
             or (ends_ns is not None and ends_ns <= now_ns)
         )

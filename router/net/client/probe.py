@@ -19,8 +19,14 @@ from typing import Final
 import attrs
 
 from router.model.commands import AttachLink, Command, DetachLink
-from router.model.condition import Condition
-from router.model.events import ConnectionOpened, Event, LinkAttached, LinkDetached
+from router.model.condition import CONNECTION_REDIRECT, Condition
+from router.model.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    LinkAttached,
+    LinkDetached,
+)
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import (
     ALL_OUTCOMES,
@@ -110,6 +116,10 @@ class Probe:
             match event:
                 case ConnectionOpened():
                     self.opened = event
+                case ConnectionClosed(condition=condition, by_peer=True) if (
+                    condition is not None and condition.name == CONNECTION_REDIRECT
+                ):
+                    self.failure = condition
                 case LinkAttached(link=link, is_answer=True):
                     terminus = event.target if event.role is Role.SENDER else event.source
                     if terminus is not None and link in self._asked:

@@ -21,6 +21,7 @@ from typing import Final
 from router.journal.client import ClientState, JournalReplyError
 from router.journal.store.asks import Bound, Flow, MessageRead, QueueNews, RouteNews, Survey
 from router.journal.store.client import StoreClient
+from router.journal.store.looking import Sentence
 from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
 from router.model.capabilities import Capabilities, Protocol
 from router.model.commands import (
@@ -38,6 +39,7 @@ from router.model.events import ConnectionClosed, ConnectionOpened, Event
 from router.model.identity import ContainerId, LinkId
 from router.model.outcome import is_outcome
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
+from router.net.store.pace import Paces
 from router.net.store.shelves import Shelves
 from router.wire.carrier import Carried
 
@@ -55,6 +57,7 @@ class StoreEngine:
 
     Attributes:
         held: what the store has said last of each route that holds messages or is bounded.
+        paces: how fast these are stored and forwarded.
         shelves: the links on which it takes messages.
         inlets: the links on which it sends them.
     """
@@ -84,6 +87,7 @@ class StoreEngine:
             going: what an earlier connection has forwarded, and not heard to be durable.
         """
         self.held: dict[RouteKey, RouteNews] = {}
+        self.paces = Paces()
         self.finished = False
         self._client = client
         self._events: list[Event] = []
@@ -93,7 +97,6 @@ class StoreEngine:
         self._bounds: dict[RouteKey, Bounds] = {}
         self._others: Collection[RouteKey] = ()
         self._read: set[RouteKey] = set()
-        self.shelves = Shelves(client, self._events.append, clock_ns)
         self.inlets = Inlets(
             client,
             self._events.append,
@@ -101,6 +104,7 @@ class StoreEngine:
             link_ids,
             lambda is_dead: {dead_property: True} if is_dead else {},
         )
+        self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
         for claim, outcome in going:
             self.inlets.forward(claim, outcome)
@@ -115,13 +119,20 @@ class StoreEngine:
         """Of the client, which moves on if the clock was set back."""
         return self._client.records.incarnation
 
-    def follow(self, bounds: Mapping[RouteKey, Bounds], others: Collection[RouteKey]) -> None:
+    def follow(
+        self,
+        bounds: Mapping[RouteKey, Bounds],
+        others: Collection[RouteKey],
+        passing: Collection[RouteKey] = (),
+    ) -> None:
         """Serves other routes from now on.
 
         Args:
             bounds: of the routes that store messages.
             others: routes that store none, and whose messages are forwarded if there are any.
+            passing: those of ``bounds`` whose messages pass the store by if it is empty.
         """
+        self.inlets.passing = passing
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
         self._bounds, self._others = dict(bounds), others
@@ -208,6 +219,7 @@ class StoreEngine:
         if self._survey_at is not None and self._survey_at <= now:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
+            self.paces.keep(self.held)
             self._client.ask(Survey())
         return self._take_events(now)
 
@@ -221,8 +233,8 @@ class StoreEngine:
 
     def _review(self, now: float) -> None:
         if not self.finished and self._survey_at is not None:
-            self.shelves.review()
             self.inlets.review(now)
+            self.shelves.review()
 
     def _open(self, now: float) -> None:
         container = ContainerId("message-store")
@@ -233,8 +245,8 @@ class StoreEngine:
 
     def _say_bounds(self, bounds: Mapping[RouteKey, Bounds]) -> None:
         for route, each in bounds.items():
-            self._client.ask(Bound(route, each))
             self._begin_reading(route)
+            self._client.ask(Bound(route, each))  # answered when the route's queues were told
 
     def _begin_reading(self, route: RouteKey) -> None:
         if route not in self._read:
@@ -243,18 +255,24 @@ class StoreEngine:
 
     def _answered(self, answer: object) -> None:
         match answer:
-            case QueueNews(route=route, address=address, messages=messages):
-                self.inlets.announced(route, address, messages)
+            case QueueNews():
+                self.inlets.announced(answer)
             case MessageRead():
                 self.inlets.read(answer)
+            case Sentence():
+                self.inlets.drop(answer)
             case RouteNews(route=route, is_full=is_full):
                 self.held[route] = answer
+                self.paces.note(answer, self._now)
+                if not answer.messages:
+                    self.inlets.emptied(route)
                 if is_full:
                     self.shelves.full.add(route)
                 else:
                     self.shelves.full.discard(route)
                 if route in self._others:
                     self._begin_reading(route)
+                self.shelves.known(route)
             case _:
                 pass
 

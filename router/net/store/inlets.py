@@ -16,14 +16,15 @@ Messages that are too old, or were dropped, come as dead letters from the store.
 """
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import attrs
 
 from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
-from router.journal.store.asks import Flow, MessageRead
+from router.journal.store.asks import Flow, MessageRead, QueueNews
 from router.journal.store.client import StoreClient
+from router.journal.store.looking import Sentence
 from router.journal.store.place import Place
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.reading import StoredMessage
@@ -56,6 +57,15 @@ PAUSE_SECONDS: Final = 1.0
 PAUSE_LIMIT_SECONDS: Final = 30.0
 """An address whose message came back rests that long; doubled each time until one is accepted."""
 
+TURN_MOST: Final = 500
+"""An address with at most so many messages is about to become empty, if its target takes them."""
+
+TURN_SECONDS: Final = 2.0
+"""So long the store then takes no more of it; and so recently must the target have accepted."""
+
+TURN_PAUSE_SECONDS: Final = 8.0
+"""So long it takes them again if the address did not become empty: its target is slow."""
+
 REFUSED_SECONDS: Final = 5.0
 """Pause before an inlet that was refused is attached again."""
 
@@ -71,6 +81,26 @@ class Name(NamedTuple):
     is_dead: bool
 
 
+@attrs.frozen
+class Delays:
+    """What of a route does not go on by itself just now.
+
+    Attributes:
+        dead: dead letters that wait for their target.
+        resting: addresses that rest because their target returned or refused something.
+        failures: how often one of these has, at most, since it accepted something.
+        rests_until: when the first one of them goes on; 0: none rests.
+    """
+
+    dead: int = 0
+    resting: int = 0
+    failures: int = 0
+    rests_until: float = 0.0
+
+
+NO_DELAYS: Final = Delays()
+
+
 @attrs.define(eq=False)
 class Inlet:
     """A link on which messages are sent.
@@ -79,32 +109,50 @@ class Inlet:
         name: of the inlet.
         link: the core's name for it.
         is_attached: the core has answered.
-        is_announced: the store has messages for it.
+        announced: priorities of which the store has messages for it.
+        is_expected: the store has accepted messages for it, and has not told of them yet.
+        depth: how many it has, for all that is known; never too few when it has none.
+        turns_until: until then the store takes no more for it, so that it becomes empty.
+        turns_again: not before this time if it did not become empty.
+        accepted_at: when a message was accepted last.
         credit: deliveries that may still be sent.
         waiting: messages to be sent, in their order.
         sent: those without an outcome, by number.
         rests_until: while it rests nothing is sent before that time.
         pauses: how often it has rested since a message was accepted.
+        sentence: what somebody has dropped last; what comes back of that is not sent again.
     """
 
     name: Name
     link: LinkId
     is_attached: bool = False
-    is_announced: bool = False
+    announced: set[int] = attrs.field(factory=set)
+    is_expected: bool = False
+    depth: int = 0
+    turns_until: float | None = None
+    turns_again: float = 0.0
+    accepted_at: float = -TURN_SECONDS
     credit: int = 0
     waiting: list[StoredMessage] = attrs.field(factory=list)
     sent: dict[DeliveryNumber, StoredMessage] = attrs.field(factory=dict)
     rests_until: float = 0.0
     pauses: int = 0
+    sentence: Sentence | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it has, and expects, no message."""
-        return not (self.is_announced or self.waiting or self.sent)
+        return not (self.announced or self.is_expected or self.waiting or self.sent)
 
     def put_back(self, message: StoredMessage) -> None:
         """Puts a message in its place among those that wait."""
-        bisect.insort(self.waiting, message, key=_place)
+        bisect.insort(self.waiting, message, key=_rank)
+
+    def take_until(self, place: Place) -> list[StoredMessage]:
+        """Takes those out that wait and stand no farther than a place."""
+        taken = [each for each in self.waiting if each.claim.place <= place]
+        self.waiting = [each for each in self.waiting if each.claim.place > place]
+        return taken
 
 
 class Inlets:
@@ -113,6 +161,8 @@ class Inlets:
     Attributes:
         going: messages that are gone as soon as their records are durable, with the records.
         dead: how many messages have become dead letters.
+        passing: routes whose messages pass the store by if it is empty.
+        turns: how often an address has begun, or ended, to become empty.
     """
 
     def __init__(
@@ -134,6 +184,8 @@ class Inlets:
         """
         self.going: list[tuple[int, Claim, int]] = []
         self.dead = 0
+        self.passing: Collection[RouteKey] = ()
+        self.turns = 0
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
@@ -143,26 +195,56 @@ class Inlets:
         self._by_link: dict[LinkId, Inlet] = {}
         self._again: dict[Name, float] = {}
         self._asked: dict[tuple[RouteKey, bytes], int] = {}
+        self._quiet: dict[Name, tuple[set[int], int]] = {}
         self._backlog: dict[RouteKey, int] = {}
         self._attempts: dict[Place, int] = {}
         self._swept: set[Place] = set()
         self._stirred: dict[Inlet, None] = {}
         self._resting: dict[Inlet, None] = {}
+        self._turning: dict[Inlet, None] = {}
         self._number = 0
 
     # The store's side
 
-    def announced(self, route: RouteKey, address: bytes, messages: int) -> None:
+    def announced(self, news: QueueNews) -> None:
         """Records that the store has messages for an address, or has none any more."""
-        name = Name(route, address, False)
+        name = Name(news.route, news.address, False)
         inlet = self._by_name.get(name)
-        if messages:
+        if news.messages:
             inlet = self._inlet(name)
-            inlet.is_announced = True
+            inlet.depth = news.messages + (inlet.depth if inlet.announced else 0)
+            inlet.announced.add(news.priority)
+            inlet.is_expected = False
             self._stirred[inlet] = None
         elif inlet is not None:
-            inlet.is_announced = False
+            inlet.announced.discard(news.priority)
             self._close_idle(inlet)
+        elif name in self._quiet:
+            self._quiet[name][0].discard(news.priority)
+            if not self._quiet[name][0]:
+                del self._quiet[name]
+
+    def stored(self, route: RouteKey, address: bytes, messages: int) -> None:
+        """Records that the store has accepted messages of an address.
+
+        The core learns of the inlet before it learns that they are accepted.
+        """
+        inlet = self._inlet(Name(route, address, False))
+        inlet.depth += messages
+        if not inlet.announced:
+            inlet.is_expected = True
+
+    def emptied(self, route: RouteKey) -> None:
+        """Records that the store has nothing of a route."""
+        self._quiet = {name: each for name, each in self._quiet.items() if name.route != route}
+        for inlet in [each for each in self._by_name.values() if each.name.route == route]:
+            inlet.is_expected = False
+            self._close_idle(inlet)
+
+    def is_turning(self, route: RouteKey, address: bytes) -> bool:
+        """Returns whether the store should take nothing of an address, to become empty."""
+        inlet = self._by_name.get(Name(route, address, False))
+        return inlet is not None and inlet.turns_until is not None
 
     def read(self, answer: MessageRead) -> None:
         """Handles a message that the store has read."""
@@ -181,6 +263,67 @@ class Inlets:
             inlet.put_back(message)
         self._stirred[inlet] = None
 
+    # What somebody decides
+
+    def drop(self, sentence: Sentence) -> None:
+        """Handles that somebody has dropped messages, some of which may be here."""
+        for inlet in self._chosen(sentence.route, sentence.address):
+            inlet.sentence = sentence
+            if inlet.name.is_dead and not sentence.forgets:
+                continue
+            for message in inlet.take_until(sentence.place):
+                self._drop(inlet, message, sentence)
+            self._close_idle(inlet)
+
+    def _drop(self, inlet: Inlet, message: StoredMessage, sentence: Sentence) -> None:
+        self._attempts.pop(message.claim.place, None)
+        if not sentence.forgets:
+            self._bury(self._inlet(inlet.name._replace(is_dead=True)), message)
+        elif inlet.name.is_dead:
+            self._unbury(message, inlet.name.route)
+
+    def replay(self, route: RouteKey | None, address: bytes | None) -> tuple[int, int]:
+        """Tries at once what rests, and sends dead letters to their target again.
+
+        Dead letters that are too old, or were dropped, stay such.
+
+        Args:
+            route: of the messages; None: any.
+            address: of the messages; None: any.
+
+        Returns:
+            How many addresses rested, and how many dead letters were revived.
+        """
+        resting = revived = 0
+        for inlet in self._chosen(route, address):
+            inlet.pauses = 0
+            if inlet in self._resting:
+                del self._resting[inlet]
+                resting += 1
+                self._stirred[inlet] = None
+            if inlet.name.is_dead:
+                revived += self._revive(inlet)
+        return resting, revived
+
+    def _revive(self, inlet: Inlet) -> int:
+        messages = [each for each in inlet.waiting if not each.is_overdue]
+        inlet.waiting = [each for each in inlet.waiting if each.is_overdue]
+        if messages:
+            living = self._inlet(inlet.name._replace(is_dead=False))
+            for message in messages:
+                self._unbury(message, inlet.name.route)
+                living.put_back(message)
+            self._stirred[living] = None
+            self._close_idle(inlet)
+        return len(messages)
+
+    def _chosen(self, route: RouteKey | None, address: bytes | None) -> list[Inlet]:
+        return [
+            inlet
+            for name, inlet in self._by_name.items()
+            if route in (None, name.route) and address in (None, name.address)
+        ]
+
     # The core's side
 
     def owns(self, link: LinkId) -> bool:
@@ -195,11 +338,12 @@ class Inlets:
         """Records that the core has refused or ended a link; what is left is sent on another."""
         inlet = self._by_link.pop(link)
         self._forget(inlet)
-        messages = sorted([*inlet.waiting, *inlet.sent.values()], key=_place)
+        messages = sorted([*inlet.waiting, *inlet.sent.values()], key=_rank)
         self._again[inlet.name] = now + REFUSED_SECONDS
-        if messages or inlet.is_announced:
+        if messages or inlet.announced or inlet.is_expected:
             following = self._inlet(inlet.name)
-            following.waiting, following.is_announced = messages, inlet.is_announced
+            following.waiting, following.announced = messages, inlet.announced
+            following.is_expected, following.depth = inlet.is_expected, inlet.depth
 
     def granted(self, command: GrantCredit) -> None:
         """Handles credit from the core, or that it wants it back."""
@@ -237,10 +381,16 @@ class Inlets:
             del self._resting[inlet]
             self._stirred[inlet] = None
         stirred, self._stirred = self._stirred, {}
+        for inlet in tuple(self._turning):
+            if inlet.turns_until is not None and inlet.turns_until <= now:
+                self._end_turn(inlet)
+                inlet.turns_again = now + TURN_PAUSE_SECONDS
         for inlet in stirred:
+            self._begin_turn(inlet, now)
             if inlet.credit > 0 and inlet not in self._resting:
                 self._send(inlet)
                 self._ask(inlet)
+                self._close_idle(inlet)
 
     @property
     def is_stirred(self) -> bool:
@@ -250,14 +400,48 @@ class Inlets:
     def deadline(self) -> float | None:
         """Returns when ``review`` has something to do by time; None: never."""
         due = [*self._again.values(), *(inlet.rests_until for inlet in self._resting)]
+        due += [inlet.turns_until for inlet in self._turning if inlet.turns_until is not None]
         return min(due, default=None)
 
+    def delays(self) -> dict[RouteKey, Delays]:
+        """Returns what does not go on by itself, of all routes of which something does not."""
+        found = {route: Delays(dead) for route, dead in self._backlog.items() if dead}
+        for inlet in self._resting:
+            known = found.get(inlet.name.route, NO_DELAYS)
+            found[inlet.name.route] = Delays(
+                known.dead,
+                known.resting + 1,
+                max(known.failures, inlet.pauses),
+                min(known.rests_until or inlet.rests_until, inlet.rests_until),
+            )
+        return found
+
     # Inside
+
+    def _begin_turn(self, inlet: Inlet, now: float) -> None:
+        """Lets an address become empty that nearly is, if its target takes what it is sent."""
+        name = inlet.name
+        if name.is_dead or name.route not in self.passing or inlet.turns_until is not None:
+            return
+        if self._by_name.get(name) is not inlet or inlet.depth > TURN_MOST:
+            return
+        is_taken = now - inlet.accepted_at < TURN_SECONDS and not inlet.pauses
+        if is_taken and now >= inlet.turns_again:
+            inlet.turns_until = now + TURN_SECONDS
+            self._turning[inlet] = None
+            self.turns += 1
+
+    def _end_turn(self, inlet: Inlet) -> None:
+        if self._turning.pop(inlet, inlet) is None:
+            inlet.turns_until = None
+            self.turns += 1
 
     def _inlet(self, name: Name) -> Inlet:
         inlet = self._by_name.get(name)
         if inlet is None:
             inlet = self._by_name[name] = Inlet(name, next(self._link_ids))
+            if name in self._quiet:
+                inlet.announced, inlet.depth = self._quiet.pop(name)
             if name not in self._again:
                 self._attach(inlet)
         return inlet
@@ -280,15 +464,33 @@ class Inlets:
         )
 
     def _close_idle(self, inlet: Inlet) -> None:
-        if inlet.is_idle and self._by_name.get(inlet.name) is inlet:
+        is_quiet = self._is_quiet(inlet)
+        if (inlet.is_idle or is_quiet) and self._by_name.get(inlet.name) is inlet:
             self._forget(inlet)
+            if is_quiet:
+                self._quiet[inlet.name] = inlet.announced, inlet.depth
             if self._by_link.pop(inlet.link, None) is not None:
                 self._emit(LinkDetached(inlet.link, True))
+
+    def _is_quiet(self, inlet: Inlet) -> bool:
+        """Returns whether all that the store has of an address are dead letters that wait.
+
+        Nobody waits for these, so the inlet ends. What the store was asked for and may still read
+        makes it begin again, and so does what is stored later.
+        """
+        name = inlet.name
+        dead = self._by_name.get(name._replace(is_dead=True))
+        if name.is_dead or dead is None or not inlet.announced or inlet.is_expected:
+            return False
+        count = len(dead.waiting) + len(dead.sent)
+        is_asked = self._asked.get((name.route, name.address), 0) > 0
+        return is_asked and 0 < count >= inlet.depth and not (inlet.waiting or inlet.sent)
 
     def _forget(self, inlet: Inlet) -> None:
         del self._by_name[inlet.name]
         self._stirred.pop(inlet, None)
         self._resting.pop(inlet, None)
+        self._end_turn(inlet)
 
     def _send(self, inlet: Inlet) -> None:
         run, inlet.waiting = inlet.waiting[: inlet.credit], inlet.waiting[inlet.credit :]
@@ -323,7 +525,7 @@ class Inlets:
 
     def _ask(self, inlet: Inlet) -> None:
         route, address, is_dead = inlet.name
-        if is_dead or not inlet.is_announced or self._backlog.get(route, 0) > BACKLOG:
+        if is_dead or not inlet.announced or self._backlog.get(route, 0) > BACKLOG:
             return
         asked = self._asked.get((route, address), 0)
         more = min(inlet.credit, WINDOW) - asked - len(inlet.waiting)
@@ -338,8 +540,13 @@ class Inlets:
         place, is_dead = message.claim.place, inlet.name.is_dead
         if state is None or isinstance(state, Accepted):
             inlet.pauses = 0
+            inlet.accepted_at = now
             self._attempts.pop(place, None)
             self._gone(inlet, message)
+            return
+        sentence = inlet.sentence
+        if sentence is not None and place <= sentence.place and (sentence.forgets or not is_dead):
+            self._drop(inlet, message, sentence)
             return
         if isinstance(state, Modified) and state.delivery_failed:
             self._attempts[place] = self._attempts.get(place, 0) + 1
@@ -357,6 +564,7 @@ class Inlets:
             inlet.rests_until = now + min(pause, PAUSE_LIMIT_SECONDS)
             inlet.pauses += 1
             self._resting[inlet] = None
+            self._end_turn(inlet)
 
     def _bury(self, inlet: Inlet, message: StoredMessage) -> None:
         route = inlet.name.route
@@ -370,15 +578,25 @@ class Inlets:
         route, is_dead = inlet.name.route, inlet.name.is_dead
         outcome = OutcomeCode.REJECTED if is_dead else OutcomeCode.ACCEPTED
         self.forward(message.claim, outcome)
+        name = inlet.name._replace(is_dead=False)
+        alive = self._by_name.get(name)
+        if alive is not None:
+            alive.depth -= 1
+        elif name in self._quiet:
+            self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - 1
         if is_dead:
-            self._backlog[route] -= 1
-            if self._backlog[route] == BACKLOG:  # the route was asked for nothing meanwhile
-                self._stirred.update(
-                    (each, None) for each in self._by_link.values() if each.name.route == route
-                )
-            if message.claim.place in self._swept:
-                self._swept.discard(message.claim.place)
-                self._client.ask(Flow(route, None, 1))
+            self._unbury(message, route)
+
+    def _unbury(self, message: StoredMessage, route: RouteKey) -> None:
+        """Records that a message is no dead letter any more."""
+        self._backlog[route] -= 1
+        if self._backlog[route] == BACKLOG:  # the route was asked for nothing meanwhile
+            self._stirred.update(
+                (each, None) for each in self._by_link.values() if each.name.route == route
+            )
+        if message.claim.place in self._swept:
+            self._swept.discard(message.claim.place)
+            self._client.ask(Flow(route, None, 1))
 
     def forward(self, claim: Claim, outcome: int) -> None:
         """Has the store forget a message."""
@@ -391,5 +609,6 @@ class Inlets:
         del self.going[:count]
 
 
-def _place(message: StoredMessage) -> Place:
-    return message.claim.place
+def _rank(message: StoredMessage) -> tuple[int, Place]:
+    """Returns what messages of an address are sorted by: first in first out of each priority."""
+    return -message.priority, message.claim.place

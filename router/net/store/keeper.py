@@ -15,6 +15,7 @@ import trio
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORE, STORED
+from router.journal.store.asks import RouteNews
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import Bounds, Claim, Full, RouteKey, route_key
 from router.model.identity import LinkId
@@ -22,6 +23,8 @@ from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.journal import connect_unix
 from router.net.store.engine import StoreEngine
+from router.net.store.inlets import NO_DELAYS, Delays
+from router.net.store.pace import Paces
 from router.routes.route import Storing, WhenFull
 from router.routes.table import RoutingTable
 
@@ -45,6 +48,9 @@ class StoredDepth:
         octets: of their records.
         oldest_ns: when the oldest came; 0: there is none.
         is_full: its senders wait, or its oldest messages are dropped.
+        pace: messages stored and forwarded a second; None: not known yet.
+        delays: what of it does not go on by itself.
+        rests_seconds: until the first of its resting addresses goes on.
     """
 
     route: str | None
@@ -52,6 +58,9 @@ class StoredDepth:
     octets: int
     oldest_ns: int
     is_full: bool
+    pace: tuple[float, float] | None = None
+    delays: Delays = NO_DELAYS
+    rests_seconds: float = 0.0
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -77,6 +86,7 @@ class StoreKeeper:
     _connection: Connection | None = attrs.field(default=None, init=False)
     _bounds: dict[RouteKey, Bounds] = attrs.field(factory=dict, init=False)
     _names: dict[RouteKey, str] = attrs.field(factory=dict, init=False)
+    _passing: set[RouteKey] = attrs.field(factory=set, init=False)
     _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
     _incarnation: int = attrs.field(default=0, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -102,10 +112,23 @@ class StoreKeeper:
             if route.store is not None
         }
         self._names = {route_key(route.name): route.name for route in table.routes if route.to}
+        self._passing = {route_key(each.name) for each in table.routes if each.passes_through}
         if self._engine is not None and self._connection is not None:
-            self._engine.follow(self._bounds, self._names.keys())
+            self._engine.follow(self._bounds, self._names.keys(), self._passing)
             self.plane.switchboard.touch(self._connection)
             self.plane.flush(self.plane.clock())
+
+    def replay(self, route: str | None, address: str | None) -> tuple[int, int]:
+        """Tries at once what rests, and revives dead letters; see ``Inlets.replay``."""
+        if self._engine is None or self._connection is None:
+            return 0, 0
+        found = self._engine.inlets.replay(
+            None if route is None else route_key(route),
+            None if address is None else address.encode(),
+        )
+        self.plane.switchboard.touch(self._connection)
+        self.plane.flush(self.plane.clock())
+        return found
 
     @property
     def is_connected(self) -> bool:
@@ -115,18 +138,26 @@ class StoreKeeper:
     @property
     def depths(self) -> list[StoredDepth]:
         """What the store has said last of each route."""
-        if self._engine is None:
+        engine = self._engine
+        if engine is None:
             return []
+        delays, now = engine.inlets.delays(), self.plane.clock()
         return [
-            StoredDepth(
-                route=self._names.get(each.route),
-                messages=each.messages,
-                octets=each.octets,
-                oldest_ns=each.oldest_ns,
-                is_full=each.is_full,
-            )
-            for each in self._engine.held.values()
+            self._depth(news, engine.paces, delays.get(news.route, NO_DELAYS), now)
+            for news in engine.held.values()
         ]
+
+    def _depth(self, news: RouteNews, paces: Paces, delays: Delays, now: float) -> StoredDepth:
+        return StoredDepth(
+            route=self._names.get(news.route),
+            messages=news.messages,
+            octets=news.octets,
+            oldest_ns=news.oldest_ns,
+            is_full=news.is_full,
+            pace=paces.of(news.route),
+            delays=delays,
+            rests_seconds=max(0.0, delays.rests_until - now) if delays.resting else 0.0,
+        )
 
     def _connect(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -147,7 +178,7 @@ class StoreKeeper:
             dead_property=DEAD_LETTERS,
             going=self._going,
         )
-        engine.follow(self._bounds, self._names.keys())
+        engine.follow(self._bounds, self._names.keys(), self._passing)
         self._connection = self.plane.add(
             sock, engine, address="the message store", container=STORE, on_end=self._end
         )

@@ -25,12 +25,11 @@ from router.model.events import CreditGranted, DeliveriesUpdated, Event, LinkAtt
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Target
+from router.net.store.inlets import Inlets
+from router.wire.priority import priority_in
 
 WINDOW: Final = 1000
 """Messages that may be on their way to the disk on one link."""
-
-PRIORITY: Final = 4
-"""Of all messages (§3.2.1's default): those of one address are one queue."""
 
 _PART: Final = 4  # a route with few messages gives no link credit for more than a fourth of them
 
@@ -63,7 +62,11 @@ class Shelves:
     """
 
     def __init__(
-        self, client: StoreClient, emit: Callable[[Event], None], clock_ns: Callable[[], int]
+        self,
+        client: StoreClient,
+        emit: Callable[[Event], None],
+        clock_ns: Callable[[], int],
+        inlets: Inlets,
     ) -> None:
         """Begins without a link.
 
@@ -71,22 +74,45 @@ class Shelves:
             client: takes the records.
             emit: takes events for the core.
             clock_ns: nanoseconds since 1970.
+            inlets: on which the messages are sent.
         """
         self.bounds: dict[RouteKey, Bounds] = {}
         self.full: set[RouteKey] = set()
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
+        self._inlets = inlets
         self._by_link: dict[LinkId, Shelf] = {}
-        self._seen: tuple[bool, frozenset[RouteKey]] = (True, frozenset())
-        self._waiting: deque[tuple[int, LinkId, list[DeliveryNumber], int]] = deque()
+        self._known: set[RouteKey] = set()
+        self._unanswered: dict[LinkId, tuple[AttachLink, RouteKey]] = {}
+        self._seen: tuple[bool, frozenset[RouteKey], int] = (True, frozenset(), 0)
+        self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int]] = deque()
 
     def attach(self, command: AttachLink, route: str) -> None:
-        """Answers the core's attach of a link with messages of a route."""
+        """Answers the core's attach of a link with messages of a route.
+
+        The core then knows which addresses of the route have stored messages: an inlet was attached
+        for each. So before the log has told them, the attach waits.
+        """
+        key = route_key(route)
+        if key in self._known:
+            self._answer(command, key)
+        else:
+            self._unanswered[command.link] = command, key
+
+    def known(self, route: RouteKey) -> None:
+        """Records that the log has told of all messages of a route."""
+        self._known.add(route)
+        for link, (command, key) in tuple(self._unanswered.items()):
+            if key == route:
+                del self._unanswered[link]
+                self._answer(command, key)
+
+    def _answer(self, command: AttachLink, route: RouteKey) -> None:
         target = command.target
         assert isinstance(target, Target)
         assert target.address is not None
-        shelf = Shelf(command.link, route_key(route), target.address)
+        shelf = Shelf(command.link, route, target.address)
         self._by_link[command.link] = shelf
         self._emit(
             LinkAttached(
@@ -103,7 +129,8 @@ class Shelves:
 
     def detach(self, link: LinkId) -> bool:
         """Ends a link; what came on it is stored; returns whether it is one of these."""
-        return self._by_link.pop(link, None) is not None
+        is_one = self._unanswered.pop(link, None) is not None
+        return self._by_link.pop(link, None) is not None or is_one
 
     def store(self, link: LinkId, deliveries: Iterable[OutgoingDelivery]) -> None:
         """Hands messages to the store; the core hears of each when it is durable."""
@@ -123,7 +150,7 @@ class Shelves:
                 delivery.payload,
                 route=shelf.route,
                 address=shelf.address,
-                priority=PRIORITY,
+                priority=priority_in(delivery.protocol, delivery.payload),
                 protocol=PROTOCOL_CODES[delivery.protocol],
                 message_format=delivery.message_format,
                 delivery_count=delivery.delivery_count or 0,
@@ -134,17 +161,17 @@ class Shelves:
                 numbers.append(delivery.number)
         if count:
             shelf.waiting += count
-            self._waiting.append((sequence, link, numbers, count))
+            self._waiting.append((sequence, shelf, numbers, count))
 
     def durable(self, sequence: int) -> None:
         """Accepts the messages that are durable now."""
         accepted: dict[LinkId, list[DeliveryNumber]] = {}
         while self._waiting and self._waiting[0][0] <= sequence:
-            _, link, numbers, count = self._waiting.popleft()
-            shelf = self._by_link.get(link)
-            if shelf is not None:
-                shelf.waiting -= count
-                accepted.setdefault(link, []).extend(numbers)
+            _, shelf, numbers, count = self._waiting.popleft()
+            shelf.waiting -= count
+            self._inlets.stored(shelf.route, shelf.address.encode(), count)
+            if self._by_link.get(shelf.link) is shelf:
+                accepted.setdefault(shelf.link, []).extend(numbers)
         for link, numbers in accepted.items():
             if numbers:
                 self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, True))
@@ -152,12 +179,12 @@ class Shelves:
 
     def review(self) -> None:
         """Grants credit, or takes it back, where a route or the store is not what it was."""
-        seen = (self._is_writing, frozenset(self.full))
+        seen = (self._is_writing, frozenset(self.full), self._inlets.turns)
         if seen == self._seen:
             return
         self._seen = seen
         for shelf in self._by_link.values():
-            if shelf.window != self._window(shelf.route):
+            if shelf.window != self._window(shelf):
                 self._grant(shelf)
 
     @property
@@ -168,12 +195,14 @@ class Shelves:
         return is_writing and not client.is_over_budget
 
     def _grant(self, shelf: Shelf) -> None:
-        shelf.window = self._window(shelf.route)
+        shelf.window = self._window(shelf)
         self._emit(CreditGranted(shelf.link, max(0, shelf.window - shelf.waiting)))
 
-    def _window(self, route: RouteKey) -> int:
+    def _window(self, shelf: Shelf) -> int:
         """Returns how many messages of a link may wait for the disk."""
-        if not self._is_writing or route in self.full:
+        if not self._is_writing or shelf.route in self.full:
             return 0
-        most = self.bounds.get(route, UNBOUNDED).messages
+        if self._inlets.is_turning(shelf.route, shelf.address.encode()):
+            return 0
+        most = self.bounds.get(shelf.route, UNBOUNDED).messages
         return WINDOW if most is None else min(WINDOW, max(1, most // _PART))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
+import structlog
 import trio
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -16,7 +17,10 @@ from router.core.listing import Filter
 from router.core.reach import is_sibling_name
 from router.core.snapshot import PeerRecord
 from router.errors import RouterError
+from router.journal.store.looking import Drop
+from router.journal.store.queues import route_key
 from router.routes.match import parse_pattern
+from router.service.admin.asking import BadRequestError, DropBody, StoredBody
 from router.service.admin.history import SAMPLE_SECONDS, History, Moment, Sample
 from router.service.admin.ranking import RouteWish, survey_routes, weight
 from router.service.admin.showing import (
@@ -25,6 +29,8 @@ from router.service.admin.showing import (
     page_of,
     peer_view,
     route_view,
+    stored_address_view,
+    stored_route_view,
     worker_views,
 )
 from router.service.admin.tracing import TraceResponse
@@ -34,6 +40,7 @@ from router.service.admin.views import (
     DeliveriesView,
     DeliveryView,
     DifferenceView,
+    DroppedView,
     HistoryView,
     LinksView,
     LinkView,
@@ -44,11 +51,14 @@ from router.service.admin.views import (
     ProblemCounts,
     ReadyView,
     ReloadView,
+    ReplayedView,
     ResolvedView,
     RouteState,
     RoutesView,
     RouteView,
     StatusView,
+    StoredAddressesView,
+    StoreView,
 )
 from router.service.control import UnknownRouteError
 from router.service.cursor import decode, encode
@@ -62,8 +72,11 @@ from router.service.diagnosis import (
 )
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
+from router.service.stores import has_store, is_answering, stored_routes
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
+
+_ANY: Final = 1 << 62  # messages
 
 _SENDERS_MOST: Final = 100
 """Deliveries in doubt that are looked at for whether a tag is ambiguous."""
@@ -127,6 +140,7 @@ class Api:
 
     control: RouterControl
     history_kept: History
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     # Probes and metrics
 
@@ -304,6 +318,84 @@ class Api:
         """Resumes a paused route."""
         await self.control.resume(asked.path["name"])
         return await self.route(asked)
+
+    # The message store
+
+    async def store(self, asked: Asked) -> StoreView:
+        """Lists what the message store holds, by route."""
+        snapshot = await self.control.snapshot()
+        return StoreView(
+            is_connected=is_answering(snapshot) if has_store(snapshot) else None,
+            routes=tuple(map(stored_route_view, stored_routes(snapshot))),
+        )
+
+    async def stored_route(self, asked: Asked) -> StoredAddressesView:
+        """Lists what the message store holds of one route, by address."""
+        name = asked.path["name"]
+        snapshot = await self.control.snapshot()
+        found = next((each for each in stored_routes(snapshot) if each.name == name), None)
+        if found is None:
+            if snapshot.routes.find(name) is None:
+                raise UnknownRouteError(name)
+            raise NotFoundError(f"route {name!r} stores nothing")
+        depths = await self.control.look(route_key(name), asked.query["limit"])
+        return StoredAddressesView(
+            route=stored_route_view(found),
+            addresses=tuple(stored_address_view(each, time.time()) for each in depths.held),
+            hidden=depths.addresses - len(depths.held),
+        )
+
+    async def drop_stored(self, asked: Asked) -> DroppedView:
+        """Drops stored messages, the oldest first."""
+        body: DropBody = asked.body
+        if body.route is None and body.address is None:
+            raise BadRequestError("route or address is needed: name what is to be dropped")
+        await self._find_stored(body.route)
+        if not has_store(await self.control.snapshot()):
+            return DroppedView(dropped=0)
+        now_ns = time.time_ns()
+        count = await self.control.drop(
+            Drop(
+                route=None if body.route is None else route_key(body.route),
+                address=None if body.address is None else body.address.encode(),
+                until_ns=now_ns - int(body.older_than_seconds * 1e9),
+                most=_ANY if body.count is None else body.count,
+                forgets=body.forget,
+            )
+        )
+        self._log.warning(
+            "store.dropped",
+            route=body.route,
+            address=body.address,
+            messages=count,
+            forgotten=body.forget,
+            by=body.by,
+        )
+        return DroppedView(dropped=count)
+
+    async def replay_stored(self, asked: Asked) -> ReplayedView:
+        """Tries stored messages at once that rest, and dead letters that wait."""
+        body: StoredBody = asked.body
+        await self._find_stored(body.route)
+        done = await self.control.replay(body.route, body.address)
+        self._log.warning(
+            "store.replayed",
+            route=body.route,
+            address=body.address,
+            resting=done.resting,
+            revived=done.revived,
+            by=body.by,
+        )
+        return ReplayedView(resting=done.resting, revived=done.revived)
+
+    async def _find_stored(self, name: str | None) -> None:
+        """Looks for a route by its name; None is any.
+
+        Raises:
+            UnknownRouteError: there is none.
+        """
+        if name is not None and (await self.control.snapshot()).routes.find(name) is None:
+            raise UnknownRouteError(name)
 
     # Containers, connections, links, deliveries
 

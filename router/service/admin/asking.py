@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
 
@@ -89,6 +89,39 @@ class ResolveBody:
         default=None,
         description="name of the link on which it was received; default: any",
         maxLength=TEXT_MOST,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class StoredBody:
+    """Which stored messages somebody decides about, and who."""
+
+    route: str | None = bounded(
+        default=None,
+        description="name of their route; default: any",
+        minLength=1,
+        maxLength=TEXT_MOST,
+    )
+    address: str | None = bounded(
+        default=None, description="their address; default: any", minLength=1, maxLength=TEXT_MOST
+    )
+    by: str = bounded(default="", description="who decides it, for the log", maxLength=200)
+
+
+@attrs.frozen(kw_only=True)
+class DropBody(StoredBody):
+    """Which stored messages to drop; route or address is needed."""
+
+    needs_one_of: ClassVar[tuple[str, ...]] = ("route", "address")
+
+    older_than_seconds: float = bounded(
+        default=0.0, description="only messages that have been stored for longer", minimum=0
+    )
+    count: int | None = bounded(
+        default=None, description="the oldest of these only; default: all", minimum=1
+    )
+    forget: bool = bounded(
+        default=False, description="delete them; default: they become dead letters"
     )
 
 

@@ -200,13 +200,17 @@ def _class(kind: type[Any], schemas: dict[str, Schema]) -> Schema:
             required.append(name)
         elif field.default is not None:
             schema["default"] = field.default
-    return {
+    found: Schema = {
         "type": "object",
         "description": summary,
         "properties": properties,
         "required": required,
         "additionalProperties": False,
     }
+    if needed := getattr(kind, "needs_one_of", ()):
+        given = {"not": {"type": "null"}}
+        found["anyOf"] = [{"required": [key], "properties": {key: given}} for key in needed]
+    return found
 
 
 _ATTRIBUTE: Final = re.compile(r"    (\w[\w, ]*): (.*)")

@@ -6,9 +6,11 @@ from router.service.admin.api import Api
 from router.service.admin.asking import (
     PAGE_MOST,
     PAGE_USUAL,
+    DropBody,
     LogLevelBody,
     Parameter,
     ResolveBody,
+    StoredBody,
     TraceBody,
 )
 from router.service.admin.openapi import Operation
@@ -16,6 +18,7 @@ from router.service.admin.views import (
     ConnectionsView,
     ContainersView,
     DeliveriesView,
+    DroppedView,
     HistoryView,
     LinksView,
     LiveView,
@@ -24,10 +27,13 @@ from router.service.admin.views import (
     PeersView,
     ReadyView,
     ReloadView,
+    ReplayedView,
     ResolvedView,
     RoutesView,
     RouteView,
     StatusView,
+    StoredAddressesView,
+    StoreView,
 )
 
 METRICS_TYPE: Final = "text/plain"
@@ -173,6 +179,49 @@ OPERATIONS: Final = (
         handler=Api.resume,
         answer=RouteView,
         parameters=(_NAME,),
+        errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/store",
+        summary="What the message store holds, by route, in the order of the configuration.",
+        handler=Api.store,
+        answer=StoreView,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/store/{{name}}",
+        summary="What the message store holds of one route: the addresses that hold most.",
+        handler=Api.stored_route,
+        answer=StoredAddressesView,
+        parameters=(
+            _NAME,
+            Parameter(
+                name="limit",
+                description="addresses that are listed",
+                kind=int,
+                bounds={"minimum": 1, "maximum": PAGE_MOST},
+                default=PAGE_USUAL,
+            ),
+        ),
+        errors={404: "there is no route of that name, or it stores nothing"},
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/store-drop",
+        summary="Drop stored messages, the oldest first: they become dead letters, or are deleted.",
+        handler=Api.drop_stored,
+        answer=DroppedView,
+        body=DropBody,
+        errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/store-replay",
+        summary="Try stored messages now that rest after failures, and dead letters that wait.",
+        handler=Api.replay_stored,
+        answer=ReplayedView,
+        body=StoredBody,
         errors=_NO_ROUTE,
     ),
     Operation(

@@ -8,17 +8,21 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from router.core.snapshot import PeerRecord, RouteRecord
+from router.journal.store.looking import Held
 from router.service.admin.history import Moment, Rates, key_of
 from router.service.admin.views import (
     ConnectionView,
     PeerView,
     RouteState,
     RouteView,
+    StoredAddressView,
+    StoredRouteView,
     WorkerView,
 )
 from router.service.control import ConnectionEntry
 from router.service.diagnosis import is_rejecting
 from router.service.fleet import Page, RouterSnapshot
+from router.service.stores import StoredSummary
 
 
 def route_view(
@@ -68,6 +72,45 @@ def route_state(record: RouteRecord, rates: Rates | None, away: Collection[str] 
 def _container(endpoint: str | None) -> str | None:
     """Returns the container of an endpoint, ``container`` or ``container/address``."""
     return None if endpoint is None else endpoint.partition("/")[0]
+
+
+def stored_route_view(summary: StoredSummary) -> StoredRouteView:
+    """Returns the view of a stored route."""
+    record, storing = summary.record, summary.storing
+    return StoredRouteView(
+        route=summary.name,
+        messages=record.messages,
+        octets=record.octets,
+        oldest_seconds=record.oldest_seconds if record.messages else None,
+        stored_rate=record.stored_rate,
+        forwarded_rate=record.forwarded_rate,
+        drain_seconds=summary.drain_seconds,
+        messages_most=None if storing is None else storing.messages,
+        octets_most=None if storing is None else storing.octets,
+        age_seconds=None if storing is None else storing.age_seconds,
+        when_full=None if storing is None else storing.full.value,
+        share=summary.share,
+        is_full=record.is_full,
+        dead=record.dead,
+        resting=record.resting,
+        waits_for=summary.waits_for,
+    )
+
+
+def stored_address_view(held: Held, at: float) -> StoredAddressView:
+    """Returns the view of a stored address.
+
+    Args:
+        held: what the store holds of it.
+        at: now, in seconds since 1970.
+    """
+    return StoredAddressView(
+        address=held.address.decode(errors="replace"),
+        priority=held.priority,
+        messages=held.messages,
+        octets=held.octets,
+        oldest_seconds=None if held.oldest_ns is None else max(0.0, at - held.oldest_ns / 1e9),
+    )
 
 
 def connection_view(worker: int, entry: ConnectionEntry) -> ConnectionView:

@@ -175,6 +175,108 @@ class ContainersView:
 
 
 @attrs.frozen(kw_only=True)
+class StoredRouteView:
+    """What the message store holds of one route.
+
+    Attributes:
+        route: its name; null: messages that no route of the file has.
+        messages: stored, and not at their target or with the dead letters.
+        octets: of their records.
+        oldest_seconds: age of the oldest one; null: there is none.
+        stored_rate, forwarded_rate: messages a second, over the last 15 s; null: not known yet.
+        drain_seconds: until it is empty, at that pace; null: it does not become less.
+        messages_most, octets_most, age_seconds: bounds of the route; null: it has none.
+        when_full: refuse or drop-oldest; null: the route stores no more.
+        share: of the nearest bound that is used; null: it has none.
+        is_full: its senders wait, or its oldest messages are dropped.
+        dead: dead letters that wait for their target.
+        resting: addresses that rest because their target returned or refused a message.
+        waits_for: what keeps the messages from being forwarded, in words.
+    """
+
+    route: str | None
+    messages: int
+    octets: int
+    oldest_seconds: float | None
+    stored_rate: float | None
+    forwarded_rate: float | None
+    drain_seconds: float | None
+    messages_most: int | None
+    octets_most: int | None
+    age_seconds: float | None
+    when_full: str | None
+    share: float | None
+    is_full: bool
+    dead: int
+    resting: int
+    waits_for: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class StoreView:
+    """What the message store holds.
+
+    Attributes:
+        is_connected: it answers; otherwise stored routes get no credit; null: no route stores.
+        routes: stored routes in the order of the file; last the messages that no route has.
+    """
+
+    is_connected: bool | None
+    routes: tuple[StoredRouteView, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DroppedView:
+    """How many stored messages were dropped."""
+
+    dropped: int
+
+
+@attrs.frozen(kw_only=True)
+class ReplayedView:
+    """Stored messages that are tried at once.
+
+    Attributes:
+        resting: addresses that rested after failures.
+        revived: dead letters that are sent to their target again.
+    """
+
+    resting: int
+    revived: int
+
+
+@attrs.frozen(kw_only=True)
+class StoredAddressView:
+    """What the message store holds of one address.
+
+    Attributes:
+        priority: of its messages.
+        octets: of their records.
+        oldest_seconds: age of the oldest message; null: that would take long to find.
+    """
+
+    address: str
+    priority: int
+    messages: int
+    octets: int
+    oldest_seconds: float | None
+
+
+@attrs.frozen(kw_only=True)
+class StoredAddressesView:
+    """One stored route, and its addresses that hold most.
+
+    Attributes:
+        addresses: the deepest first.
+        hidden: how many more there are.
+    """
+
+    route: StoredRouteView
+    addresses: tuple[StoredAddressView, ...]
+    hidden: int
+
+
+@attrs.frozen(kw_only=True)
 class PeersView:
     """Containers by what they hold and move, configured or not; at most some 200.
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.model.place import Alternative, BindAddress, TcpAddress, UnixAddress
 from router.net.proxy import Proxy
 from router.service.config.document import Items, Node
 from router.service.config.hints import bind_hint, scheme_hint
@@ -27,11 +27,12 @@ from router.service.config.references import Part, Secret
 HIGHEST_PORT: Final = 65535
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671, "ws": 80, "wss": 443}
 _OVER_TLS: Final = ("amqps", "wss")
-_WEBSOCKET: Final = ("ws", "wss")
+WEBSOCKET_SCHEMES: Final = ("ws", "wss")
 _PROXY: Final = re.compile(r"http://", re.IGNORECASE)
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HOST_PATTERN: Final = re.compile(r"\*|(\*\.)?[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 _NEXT_URL: Final = re.compile(r",\s*(?=[A-Za-z]+://)")
 
 
@@ -161,6 +162,46 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
 
 
 @attrs.frozen
+class OtherPlace(ScalarKind[Alternative]):
+    """``host[:port]``, or a URL without user: where else clients of a listener find a container."""
+
+    def parse(self, text: str) -> Alternative:
+        """Parses the place; without a scheme, clients keep the one that they have."""
+        scheme = _SCHEME.match(text)
+        url = parse_url(text if scheme is not None else f"amqp://{text}")
+        if url.user is not None or url.password is not None:
+            raise UnfitError("names a user, and every client would read it: leave user@ out")
+        has_port = re.search(r":[0-9]+(/.*)?$", text.rpartition("]")[2]) is not None
+        return Alternative(
+            host=url.host,
+            port=url.port if scheme is not None or has_port else None,
+            scheme=None if scheme is None else scheme.group(1).lower(),
+            hostname=url.vhost,
+            path=url.path,
+        )
+
+    def wanted(self) -> str:
+        """Returns the form."""
+        return "host[:port], or amqp[s]:// or ws[s]:// before it"
+
+
+@attrs.frozen
+class HostPattern(ScalarKind[str]):
+    """A host, ``*.domain`` for any below a domain, or ``*``; in lower case."""
+
+    def parse(self, text: str) -> str:
+        """Parses a pattern."""
+        plain = text.removeprefix("[").removesuffix("]")
+        if _HOST_PATTERN.fullmatch(plain) is None:
+            raise UnfitError(f"is not {self.wanted()}")
+        return plain.lower().rstrip(".")
+
+    def wanted(self) -> str:
+        """Returns the form."""
+        return "a host, *.domain, or *"
+
+
+@attrs.frozen
 class ProxyUrl(ScalarKind[Proxy]):
     """``http://[user[:password]@]host:port``. Reasons never quote it: it may hold a password."""
 
@@ -229,7 +270,7 @@ def parse_url(text: str) -> ContainerUrl:
         if "@" in path:
             raise UnfitError("has a '/' in user or password: there it is written %2F") from None
         raise
-    is_websocket = name in _WEBSOCKET
+    is_websocket = name in WEBSOCKET_SCHEMES
     if is_websocket and not path.isascii():
         raise UnfitError("has a path that is not ASCII: percent-encode it")
     return ContainerUrl(

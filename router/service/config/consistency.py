@@ -35,11 +35,13 @@ from router.service.config.fallbacks import (
     shared_problems,
 )
 from router.service.config.file import ConfigFile
+from router.service.config.here import local_problems, with_local
 from router.service.config.hints import nearest, unknown_container
+from router.service.config.journal_rules import journal_problems
 from router.service.config.link_terms import link_name_problems, terms_problems
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
 from router.service.config.problems import Problem
-from router.service.config.process import Admin
+from router.service.config.process import Admin, Router, Sample
 from router.service.config.routing import RouteEntry
 from router.service.config.store_rules import store_problems
 
@@ -58,11 +60,13 @@ class Judgement:
 
     Attributes:
         promises: one per route, in order; complete only if there are no problems.
+        containers: those of the file, and the router itself if dead letters stay here.
     """
 
     problems: tuple[Problem, ...]
     table: RoutingTable
     promises: tuple[Promise, ...]
+    containers: Mapping[str, Container]
 
 
 def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
@@ -72,6 +76,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         file: what could be read.
         container_names: every container that the file names, broken ones included.
     """
+    file = with_local(file, container_names)
     problems = [
         *_router_problems(file, container_names),
         *_listener_problems(file.listeners),
@@ -88,25 +93,29 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
     problems += shared_problems(entries)
     for entry in entries:
         found = [
-            *_route_problems(entry, container_names),
+            *_route_problems(entry, container_names, file.containers),
             *fallback_problems(entry, file.containers, container_names),
             *_declare_problems(entry, file.containers),
             *_pull_problems(entry, file.containers),
             *terms_problems(entry, file.containers),
             *dial_in_route_problems(entry, file),
-            *store_problems(entry, file.router),
+            *store_problems(entry),
+            *_tracing_problems(entry, file.router),
         ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
             sound.append(entry)
-    table = RoutingTable(entry.as_route(file.router.ledger) for entry in sound)
+    tracing = file.router.tracing
+    sample = Sample.NEVER if tracing is None else tracing.sample
+    table = RoutingTable(entry.as_route(file.router.ledger, sample) for entry in sound)
     peers = {name: each.as_peer(name) for name, each in file.containers.items()}
     promises = tuple(promise(route, peers) for route in table.routes)
     for entry, promised in zip(sound, promises, strict=True):
         for refusal in promised.refusals:
             problems.append(Problem(entry.where.of(refusal.key), refusal.problem))
     problems += _loop_problems(table, file)
-    return Judgement(tuple(problems), table, promises)
+    problems += local_problems(sound, file, table)
+    return Judgement(tuple(problems), table, promises, file.containers)
 
 
 def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Problems:
@@ -119,6 +128,7 @@ def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Prob
             )
     if router.admin is not None:
         yield from _admin_problems(router.admin)
+    yield from journal_problems(router.journal)
     if router.probes is not None:
         yield from _probe_problems(router.probes, file)
 
@@ -313,7 +323,9 @@ def _without_equals(entries: Sequence[RouteEntry], problems: list[Problem]) -> l
     return [entry for index, entry in enumerate(entries) if index not in repeated]
 
 
-def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Problems:
+def _route_problems(
+    entry: RouteEntry, container_names: Collection[str], containers: Collection[str]
+) -> Problems:
     pattern = parse_pattern(entry.inner_address)
     if is_reserved(entry.address):
         problem = (
@@ -325,7 +337,7 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
     for key, endpoint in [*named, ("dead_letter", entry.dead_letter)]:
         if endpoint is None:
             continue
-        if endpoint.container not in container_names:
+        if endpoint.container not in (containers if key == "dead_letter" else container_names):
             hint = unknown_container(endpoint.container, container_names)
             problem = f"{key}: unknown container '{endpoint.container}'{hint}"
             yield Problem(entry.where.of(key), problem)
@@ -351,6 +363,19 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
             " write one of them, too, or none"
         )
         yield Problem(entry.where.of("dead_letter"), problem)
+
+
+def _tracing_problems(entry: RouteEntry, router: Router) -> Problems:
+    if entry.tracing in (None, Sample.NEVER):
+        return
+    here = entry.where.of("tracing")
+    if router.tracing is None and "tracing" not in router.where.broken:
+        yield Problem(here, "tracing: spans are exported only with router.tracing, an endpoint")
+    if entry.store is not None:
+        problem = "tracing: this version does not record stored messages; leave it out"
+        yield Problem(here, f"{problem}: their context is passed on")
+    if entry.ledger is False:
+        yield Problem(here, "tracing: spans are made of the ledger; leave ledger: false out")
 
 
 def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) -> Problems:

@@ -10,7 +10,7 @@ import attrs
 from router.model.capabilities import Protocol
 from router.net.proxy import Proxy
 from router.routes.promise import Peer
-from router.service.config.addresses import ContainerUrl, ProxyUrl, Urls
+from router.service.config.addresses import ContainerUrl, HostPattern, ProxyUrl, Urls
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.listeners import TlsVersion
 from router.service.config.options import Placed, Section, option
@@ -119,6 +119,13 @@ class ContainerCbs(Placed):
     )
 
 
+class Failover(enum.StrEnum):
+    """What becomes of other places that a container names for itself."""
+
+    OBEY = "obey"
+    IGNORE = "ignore"
+
+
 class Several(enum.StrEnum):
     """What becomes of a second connection of a container that dials in."""
 
@@ -131,6 +138,8 @@ class Container(Placed):
     """A container that the router dials, or that dials in, and its properties."""
 
     needs_one_of: ClassVar[Sequence[str]] = ("url", "dials_in")
+    is_here: bool = attrs.field(default=False)
+    """It is the router itself (``here``); no file says so."""
 
     url: tuple[ContainerUrl, ...] = option(
         Urls(),
@@ -250,6 +259,20 @@ class Container(Placed):
         OrWord(Seconds(), "forever"),
         default=60.0,
         help="how long deliveries and links of clients wait for it while it is away, or forever",
+    )
+
+    failover: Failover = option(
+        OneOf(Failover),
+        default=Failover.OBEY,
+        help="places that the container names for itself: obey dials them when its connection is"
+        " lost (failover-server-list) or redirected, with TLS if the URL has it; ignore does not",
+    )
+    failover_hosts: tuple[str, ...] = option(
+        ListOf(HostPattern(), "host"),
+        default=(),
+        default_text="the hosts of url",
+        help="hosts that may be dialed, and be sent credentials, because the container names them;"
+        " *.domain is any below a domain, * any; those of url always may",
     )
 
     def as_peer(self, name: str) -> Peer:

@@ -18,6 +18,8 @@ _OF_DIALED = (
     "idle_seconds",
     "max_frame_octets",
     "connect_seconds",
+    "failover",
+    "failover_hosts",
 )
 """Keys that say how a container is dialed."""
 
@@ -27,6 +29,8 @@ _OF_DIAL_IN = ("identity", "container_id", "several")
 def dial_in_problems(container: Container) -> Iterator[tuple[Position, str]]:
     """Checks which keys a container has."""
     where = container.where
+    if container.is_here:
+        return
     if not container.dials_in:
         if not container.url and "url" not in where.keys:
             told = "amqp[s]://host, where it is dialed; or write dials_in: true"

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 
 from router.model.capabilities import Protocol
-from router.model.place import BindAddress, TcpAddress
-from router.service.config.addresses import Bind
+from router.model.place import Alternative, BindAddress, TcpAddress
+from router.service.config.addresses import Bind, OtherPlace
 from router.service.config.document import Node, Scalar
 from router.service.config.kinds import Kind, ListOf, MapOf, OrWord, Reading, ScalarKind, Schema
 from router.service.config.options import Placed, Section, option
@@ -200,6 +200,12 @@ class Listener(Placed):
         default=None,
         default_text="WebSocket is not served",
         help="serve AMQP over WebSocket, on the same port",
+    )
+    failover: tuple[Alternative, ...] = option(
+        ListOf(OtherPlace(), "place"),
+        default=(),
+        help="other places where clients find this container when it is away, host[:port] or URL;"
+        " told in the open as failover-server-list (1.0) or known-hosts (0-10 and older)",
     )
     sasl: ListenerSasl | None = option(
         Section(ListenerSasl),

@@ -135,7 +135,7 @@ def read(
             state=directory / written.router.state,
         ),
         listeners=written.listeners,
-        containers=written.containers,
+        containers=judgement.containers,
         routes=judgement.table.routes,
         limits=written.limits,
         policy=written.policy,

@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 
 from router.model.place import BindAddress, TcpAddress
+from router.model.trace import Sampling
 from router.service.config.addresses import Bind
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.options import Placed, Section, option
@@ -17,6 +18,7 @@ from router.service.config.scalars import (
     Flag,
     Octets,
     OneOf,
+    PostgresUrl,
     Seconds,
     SecretText,
     Text,
@@ -84,6 +86,15 @@ class Admin(Placed):
 class Journal(Placed):
     """The log of unsettled deliveries, from which the ledger is made as well."""
 
+    store: Secret | None = option(
+        OrWord(PostgresUrl(), "files"),
+        default=None,
+        default_text="files",
+        help="where it is kept: files (below router.state), or the URL of a PostgreSQL database"
+        " (postgresql://USER@HOST/DATABASE), with which it outlives this machine; needs the extra"
+        " router[postgres] and `router journal init`. TLS to the database as the URL's sslmode"
+        " says",
+    )
     segment_octets: int = option(
         Octets(minimum=1 << 20, maximum=1 << 32),
         default=64 << 20,
@@ -93,6 +104,42 @@ class Journal(Placed):
         OneOf(OldSegments),
         default=OldSegments.RECLAIM,
         help="segments in which everything is settled: reclaim, or keep for the pipeline",
+    )
+
+
+class Sample(enum.StrEnum):
+    """Which deliveries have spans, unless a route says otherwise."""
+
+    SENDER = "sender"
+    """Those whose senders record the trace."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The same as the rest of the program uses it."""
+        return None if self is Sample.NEVER else Sampling(self.value)
+
+
+@attrs.frozen(kw_only=True)
+class Tracing(Placed):
+    """Spans of deliveries, exported to OpenTelemetry by a process of its own."""
+
+    endpoint: str = option(
+        Text(r"https?://[^\s/]+(/\S*)?", "an URL such as http://127.0.0.1:4318"),
+        help="collector that takes OTLP over HTTP; its path is /v1/traces, unless the URL has one."
+        " Headers, certificates and the like come from the environment (OTEL_EXPORTER_OTLP_...)",
+    )
+    sample: Sample = option(
+        OneOf(Sample),
+        default=Sample.SENDER,
+        help="deliveries that have spans: sender: those whose senders record the trace (flag"
+        " sampled in traceparent); always: all; never: only those of routes that say so",
+    )
+    buffer_octets: int = option(
+        Octets(minimum=1 << 20),
+        default=512 << 20,
+        help="most octets of journal segments that are kept while the collector is away",
     )
 
 
@@ -197,4 +244,11 @@ class Router(Placed):
         default_text="off",
         help="makes Parquet files of journal segments for `router audit`, which are removed then;"
         " needs the extra router[spark]. A directory alone, the keys below, or off",
+    )
+    tracing: Tracing | None = option(
+        OrWord(Section(Tracing, shorthand="endpoint"), "off"),
+        default=None,
+        default_text="off",
+        help="exports a span of each traced delivery; needs the extra router[otel]. Routes that"
+        " trace are recorded as with ledger: all. An endpoint alone, the keys below, or off",
     )

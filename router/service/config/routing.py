@@ -21,7 +21,7 @@ from router.service.config.endpoints import EndpointKind
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.options import Placed, Section, option
 from router.service.config.policy import AddressPattern
-from router.service.config.process import LedgerScope
+from router.service.config.process import LedgerScope, Sample
 from router.service.config.scalars import Flag, OneOf, Seconds, Text, Whole
 from router.service.config.storing import Store
 
@@ -154,6 +154,13 @@ class RouteEntry(Placed):
         default=False,
         help="keep every message in state/archive, for `router replay`; implies ledger",
     )
+    tracing: Sample | None = option(
+        OneOf(Sample),
+        default=None,
+        default_text="that of router.tracing",
+        help="deliveries that have spans: sender, always or never; other than never, the route is"
+        " recorded and leaves the express lane",
+    )
     ttl_seconds: float | None = option(
         OrWord(Seconds(0.001)),
         default=None,
@@ -176,7 +183,8 @@ class RouteEntry(Placed):
     dead_letter: Endpoint | None = option(
         EndpointKind(),
         default=None,
-        help="target of dead letters, for store and for unroutable: dead-letter",
+        help="target of dead letters, for store and for unroutable: dead-letter; local/ADDRESS is"
+        " ADDRESS at this router, unless a container is called local",
     )
     fallback: Endpoint | None = option(
         EndpointKind(),
@@ -210,8 +218,17 @@ class RouteEntry(Placed):
         """The pattern as the rest of the program uses it; see ``router.routes.vhost``."""
         return inside(self.vhost or "", self.address)
 
-    def as_route(self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE) -> Route:
-        """Returns the route; ``scope`` applies where the route itself does not set ``ledger``."""
+    def as_route(
+        self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE, sample: Sample = Sample.NEVER
+    ) -> Route:
+        """Returns the route.
+
+        Args:
+            scope: applies where the route itself does not set ``ledger``.
+            sample: applies where the route itself does not set ``tracing``.
+        """
+        sampling = (sample if self.tracing is None else self.tracing).sampling
+        tracing = sampling if self.store is None else None
         scope_records = scope is LedgerScope.ALL and self.store is None
         is_recorded = scope_records if self.ledger is None else self.ledger
         return Route(
@@ -224,8 +241,9 @@ class RouteEntry(Placed):
             in_doubt=self.in_doubt,
             dedup=Deduplication(self.dedup.property) if self.dedup else None,
             declare=self.declare.as_declaration() if self.declare else None,
-            is_recorded=is_recorded or self.archive,
+            is_recorded=is_recorded or self.archive or tracing is not None,
             archive=self.archive,
+            tracing=tracing,
             ttl_seconds=self.ttl_seconds,
             unroutable=self.unroutable,
             store=None if self.store is None else self.store.as_storing(),

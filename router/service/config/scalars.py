@@ -64,6 +64,23 @@ class SecretText(ScalarKind[Secret]):
 
 
 @attrs.frozen
+class PostgresUrl(ScalarKind[Secret]):
+    """The URL of a PostgreSQL database, which may hold a password."""
+
+    is_secret = True
+
+    def parse(self, text: str) -> Secret:
+        """Accepts the schemes of libpq."""
+        if not text.startswith(("postgresql://", "postgres://")):
+            raise UnfitError("does not begin with postgresql://")
+        return Secret(text)
+
+    def wanted(self) -> str:
+        """Shows the form."""
+        return "postgresql://USER@HOST/DATABASE, a password in it as ${NAME} or ${file:PATH}"
+
+
+@attrs.frozen
 class Flag(ScalarKind[bool]):
     """True or false."""
 

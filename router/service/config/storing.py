@@ -37,11 +37,15 @@ class Store(Placed):
     always: bool = option(
         Flag(),
         default=False,
-        help="store messages also while the target takes them; must be true in this version",
+        help="store messages also while the target takes them; if false, they pass it by then",
     )
 
     def as_storing(self) -> Storing:
         """Returns the rules as the rest of the program uses them."""
         return Storing(
-            octets=self.octets, messages=self.messages, age_seconds=self.age, full=self.full
+            octets=self.octets,
+            messages=self.messages,
+            age_seconds=self.age,
+            full=self.full,
+            always=self.always,
         )

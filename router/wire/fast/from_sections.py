@@ -9,6 +9,7 @@ import uuid
 from typing import Any, Final
 
 from router.errors import MisuseError, TranslationError
+from router.wire import trace_context
 from router.wire.fast import marks
 from router.wire.fast.message import DELIVERY_COUNT, TTL, Head, encode_head, payload_prefix
 from router.wire.fast.types import Seconds, fits_short
@@ -28,7 +29,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message cannot be expressed in AMQP/Fast; names the part.
     """
-    from_sections = _FromSections(message)
+    from_sections = _FromSections(trace_context.in_headers(message))
     head = from_sections.head()
     header = message.header
     redelivered = header is not None and header.delivery_count > 0

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from router.errors import DecodeError, TranslationError
+from router.wire import trace_context
 from router.wire.fast import marks
 from router.wire.fast.message import DELIVERY_COUNT, TTL, Head, decode_head, layout_of
 from router.wire.fast.types import Seconds, TableValue
@@ -35,7 +36,7 @@ def to_message(payload: bytes) -> AnnotatedMessage:
         to_sections.annotations[marks.DESTINATION] = name
     to_sections.place_headers()
     to_sections.place_body(payload[layout.body_start :])
-    return to_sections.message()
+    return trace_context.from_headers(to_sections.message())
 
 
 class _ToSections:

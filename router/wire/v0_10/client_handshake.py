@@ -14,6 +14,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
 from router.model.text import decode_text, readable, words
+from router.wire.alternatives import read_known_hosts, redirect
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
@@ -129,7 +130,12 @@ class ClientHandshake(Machine):
         self.start_heartbeat(float(heartbeat))
         self.phase = Opening.OPEN_OK
         vhost = self.settings.hostname or ""
-        self.send_control(0, r.ConnectionOpen("" if vhost == "/" else vhost, insist=True))
+        self.send_control(
+            0,
+            r.ConnectionOpen(
+                "" if vhost == "/" else vhost, insist=not self.settings.is_redirectable
+            ),
+        )
 
     def _heartbeat_within(self, least: int | None, most: int | None) -> int:
         """Returns the heartbeat in seconds, within the broker's limits; 0: none."""
@@ -151,17 +157,12 @@ class ClientHandshake(Machine):
                     protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH, declares=True
                 ),
                 properties=readable(self._broker),
+                alternatives=read_known_hosts(control.known_hosts) if control.known_hosts else None,
             )
         )
 
     def _take_redirect(self, control: r.ConnectionRedirect) -> None:
-        host = control.host or ""
-        name, _, port = host.rpartition(":")
-        info: dict[object, object] = {"network-host": name or host}
-        if port.isdigit():
-            info["port"] = int(port)
-        redirect = Condition(conditions.CONNECTION_REDIRECT, f"dial {host}", info)
-        self.over(redirect, True)
+        self.over(redirect(control.host, control.known_hosts), True)
 
     steps: ClassVar[Steps] = {
         (Opening.START, r.ConnectionStart): _take_start,

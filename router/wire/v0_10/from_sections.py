@@ -11,6 +11,7 @@ import attrs
 
 from router.errors import DecodeError, MisuseError, TranslationError
 from router.model.text import decode_text, encode_text
+from router.wire import trace_context
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
@@ -32,7 +33,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message cannot be expressed in 0-10; names the part.
     """
-    from_sections = _FromSections(message)
+    from_sections = _FromSections(trace_context.in_headers(message))
     try:
         delivery, described = from_sections.properties()
         header = messages.write_header(delivery, described, from_sections.others)

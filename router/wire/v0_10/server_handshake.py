@@ -19,6 +19,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.model.text import decode_text, readable
+from router.wire.alternatives import write_known_hosts
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
@@ -177,7 +178,8 @@ class ServerHandshake(Machine):
                 )
             self.channel_max = min(self.channel_max, max(terms.sessions - 1, 0))
         self.opened()
-        self.send_control(0, r.ConnectionOpenOk())
+        known_hosts = write_known_hosts(self.settings.alternatives, is_url=True)
+        self.send_control(0, r.ConnectionOpenOk(known_hosts or None))
         self.runs.add(
             ConnectionOpened(
                 container=ContainerId(self._name()),

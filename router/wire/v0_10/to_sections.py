@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from router.errors import DecodeError, TranslationError
 from router.model.text import encode_text, is_text
+from router.wire import trace_context
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.message import Message
@@ -39,7 +40,7 @@ def to_message(content: bytes) -> AnnotatedMessage:
 
 def translated(found: Message) -> AnnotatedMessage:
     """Translates a decoded content into sections."""
-    return _ToSections(found).message()
+    return trace_context.from_headers(_ToSections(found).message())
 
 
 def _string_or_binary(text: str) -> str | bytes:

@@ -14,6 +14,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
 from router.model.text import decode_text, readable, words
+from router.wire.alternatives import redirect
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
@@ -165,14 +166,23 @@ class ClientHandshake(Machine):
                     subscribes=True,
                 ),
                 properties=readable(self._broker),
+                alternatives=self.alternatives_of(method),
             )
         )
+
+    def alternatives_of(self, method: m.ConnectionOpenOk) -> object:
+        """Returns the other places that open-ok names: none, the field is reserved in 0-9-1."""
+        return None
+
+    def _take_redirect(self, method: m.ConnectionRedirect) -> None:
+        self.over(redirect(method.host, method.known_hosts), True)
 
     steps: ClassVar[Steps] = {
         (Opening.START, m.ConnectionStart): _take_start,
         (Opening.NEGOTIATING, m.ConnectionSecure): _take_secure,
         (Opening.NEGOTIATING, m.ConnectionTune): _take_tune,
         (Opening.OPEN_OK, m.ConnectionOpenOk): _take_open_ok,
+        (Opening.OPEN_OK, m.ConnectionRedirect): _take_redirect,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from router.errors import MisuseError, TranslationError
 from router.model.text import decode_text, encode_text
+from router.wire import trace_context
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import Properties
@@ -29,7 +30,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message cannot be expressed in 0-9-1; names the part.
     """
-    from_sections = _FromSections(message)
+    from_sections = _FromSections(trace_context.in_headers(message))
     properties = from_sections.properties()
     exchange, routing_key = from_sections.route
     header = message.header

@@ -18,6 +18,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.model.text import encode_text, readable, words
+from router.wire.alternatives import write_known_hosts
 from router.wire.engine import EngineSettings
 from router.wire.machine import MachinePhase, Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
@@ -53,6 +54,9 @@ CAPABILITIES: Final = {
 NAME_MOST: Final = 255
 """Most characters of a client's connection name."""
 
+KNOWN_HOSTS_MOST: Final = 255
+"""Most characters of ``known-hosts``, a short string."""
+
 VERSIONS: Final = {
     PROTOCOL_HEADER: (0, 9),
     PROTOCOL_HEADER_0_9: (0, 9),
@@ -76,6 +80,9 @@ class ServerHandshake(Machine):
     """The answer to an unsupported header."""
 
     versions: ClassVar[Mapping[bytes, tuple[int, int]]] = VERSIONS
+
+    names_known_hosts: ClassVar[bool] = False
+    """Whether open-ok has ``known-hosts``: not in 0-9-1, where the field is reserved."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -110,6 +117,15 @@ class ServerHandshake(Machine):
             ),
         )
         return len(header)
+
+    def _known_hosts(self) -> str:
+        """Returns other places of our container, where open-ok has a field for them."""
+        if not self.names_known_hosts and self.codec is not CODEC_0_8:
+            return ""
+        hosts = write_known_hosts(self.settings.alternatives, is_url=False)
+        while len(",".join(hosts)) > KNOWN_HOSTS_MOST:
+            hosts.pop()
+        return ",".join(hosts)
 
     def _server_properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = {"product": PRODUCT, "cluster_name": self.settings.container}
@@ -206,7 +222,7 @@ class ServerHandshake(Machine):
                 )
             self.channel_max = min(self.channel_max, terms.channels)
         self.opened()
-        self.send_method(0, m.ConnectionOpenOk())
+        self.send_method(0, m.ConnectionOpenOk(self._known_hosts()))
         name = self._client.get("connection_name") or self._client.get("product") or "client"
         name = words(str(name))[:NAME_MOST]
         self.runs.add(

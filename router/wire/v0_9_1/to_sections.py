@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from router.errors import DecodeError, TranslationError
 from router.model.text import decode_text, encode_text, is_text
+from router.wire import trace_context
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import ContentLayout, Properties
@@ -37,7 +38,7 @@ def to_message(content: bytes) -> AnnotatedMessage:
     to_sections.place_route(*contents.content_route(content))
     to_sections.place_headers()
     to_sections.place_body(content[layout.body_start :])
-    return to_sections.message()
+    return trace_context.from_headers(to_sections.message())
 
 
 def _string_or_binary(text: str) -> str | bytes:

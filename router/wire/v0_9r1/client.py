@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from router.model.commands import AttachLink
 from router.model.delivery import OutgoingDelivery
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
+from router.wire.alternatives import read_known_hosts
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
@@ -146,3 +147,7 @@ class DraftClient(DraftMachine, ClientEngine):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.outgoing = DraftOutgoing()
+
+    def alternatives_of(self, method: m.ConnectionOpenOk) -> object:
+        """Returns the other places that open-ok names in ``known-hosts``."""
+        return read_known_hosts(method.reserved_1) if method.reserved_1 else None

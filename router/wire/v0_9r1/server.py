@@ -35,6 +35,7 @@ class DraftServer(DraftLinks, ServerEngine):
 
     header = PROTOCOL_HEADER
     versions: ClassVar[dict[bytes, tuple[int, int]]] = {PROTOCOL_HEADER: VERSION}
+    names_known_hosts = True
     channel_type = DraftServerChannel
     channels: dict[int, DraftServerChannel]  # type: ignore[assignment]
 

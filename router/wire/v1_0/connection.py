@@ -29,6 +29,7 @@ import attrs
 from router.errors import MisuseError
 from router.model.condition import Condition
 from router.model.terminus import ANONYMOUS_RELAY
+from router.wire.alternatives import FAILOVER_SERVER_LIST, as_map
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.fitting import fitting
@@ -215,6 +216,8 @@ class Connection:
     def _properties(self) -> dict[object, object]:
         properties: dict[object, object] = {"product": PRODUCT}
         properties.update(self.settings.properties)
+        if self.settings.alternatives:
+            properties[FAILOVER_SERVER_LIST] = list(map(as_map, self.settings.alternatives))
         return properties
 
     def receive_open(self, channel: int, remote: Open, now: float) -> None:

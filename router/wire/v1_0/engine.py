@@ -56,6 +56,7 @@ from router.model.events import (
 from router.model.identity import ContainerId, DeliveryNumber
 from router.model.outcome import DeliveryState, TransactionalState
 from router.model.terminus import Role
+from router.wire.alternatives import FAILOVER_SERVER_LIST
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer
 from router.wire.runs import Runs
@@ -424,6 +425,7 @@ class Engine10:
                     frame_octets=self._state.max_frame_octets,
                 ),
                 properties=remote.properties or {},
+                alternatives=(remote.properties or {}).get(FAILOVER_SERVER_LIST),
             )
         )
 

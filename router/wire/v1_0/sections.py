@@ -371,6 +371,11 @@ class Peek:
         return self._annotations(MESSAGE_ANNOTATIONS)
 
     @property
+    def application_properties(self) -> Annotations:
+        """The application properties; empty if absent (§3.2.5)."""
+        return self._annotations(APPLICATION_PROPERTIES)
+
+    @property
     def annotations_at(self) -> tuple[int, int] | None:
         """Start and end offset of the delivery annotations; None if absent."""
         section = self._bounds.get(DELIVERY_ANNOTATIONS)

@@ -15,8 +15,19 @@ from router.journal.store.asks import (
     MessageRead,
     QueueNews,
     RouteNews,
+    Survey,
 )
 from router.journal.store.desk import OUTPUT_OCTETS, Desk
+from router.journal.store.looking import (
+    OPERATOR,
+    STEP,
+    Drop,
+    Dropped,
+    Held,
+    Look,
+    Looked,
+    Sentence,
+)
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import StoredMessage
 from tests.support.journal import SECOND_NS, START_NS, FakeDisk, Fault
@@ -24,6 +35,7 @@ from tests.support.stored import ADDRESS, OTHER, ROUTE, Custodian, claims, numbe
 
 ONE = Origin(1, START_NS)
 TWO = Origin(2, START_NS)
+OPERATING = Origin(OPERATOR, START_NS)
 NAME = ADDRESS.encode()
 
 
@@ -266,3 +278,135 @@ def test_readers_that_come_and_go_at_random_get_each_message_until_it_is_gone() 
         seen += numbers(answers)
         answers = read(counter.answers())
     assert seen == left
+
+
+def test_a_person_is_shown_the_deepest_addresses_and_how_many_there_are() -> None:
+    counter = Counter()
+    counter.put(0, 5)
+    counter.put(10, 9, address="b")
+    counter.put(20, 1, address="c")
+    counter.put(30, 20, route=OTHER)
+    *held, looked = counter.ask(Look(ROUTE, 2), origin=OPERATING)
+    assert [(each.address, each.messages) for each in held if isinstance(each, Held)] == [
+        (b"b", 9),
+        (NAME, 5),
+    ]
+    assert looked == Looked(3)
+    assert {each.oldest_ns for each in held if isinstance(each, Held)} == {START_NS}
+    *everything, looked = counter.ask(Look(None, 100), origin=OPERATING)
+    assert (len(everything), looked) == (4, Looked(4))
+
+
+def test_whoever_looks_takes_nothing() -> None:
+    counter = Counter()
+    counter.put(0, 5)
+    counter.ask(Look(ROUTE, 10), origin=OPERATING)
+    counter.desk.lost(OPERATING)
+    assert numbers(read(counter.ask(Flow(ROUTE, NAME, 9)))) == [0, 1, 2, 3, 4]
+
+
+def test_news_of_a_route_say_how_many_messages_came_and_left_and_how_old_the_oldest_is() -> None:
+    counter = Counter()
+    counter.put(0, 5)
+    counter.custodian.now_ns += SECOND_NS
+    counter.put(5, 2)
+    counter.forward(read(counter.ask(Flow(ROUTE, NAME, 5))))
+    (news,) = [each for each in counter.ask(Survey()) if isinstance(each, RouteNews)]
+    assert (news.messages, news.came, news.left) == (2, 7, 5)
+    assert news.oldest_ns == START_NS + SECOND_NS
+
+
+def test_the_oldest_message_is_found_again_whatever_has_gone_before_it() -> None:
+    draw, counter = random.Random(7), Counter()
+    stored: dict[int, tuple[int, StoredMessage | None]] = {}
+    for number in range(300):
+        counter.custodian.now_ns += SECOND_NS
+        counter.put(number)
+        stored[number] = counter.custodian.now_ns, None
+        if draw.random() < 0.7:
+            for message in read(counter.ask(Flow(ROUTE, NAME, 1))):
+                stored[int(message.payload[:8])] = message.time_ns, message
+        taken = [(key, each) for key, (_, each) in stored.items() if each is not None]
+        if taken and draw.random() < 0.6:
+            key, message = draw.choice(taken)
+            counter.forward([message])
+            del stored[key]
+        expected = min((time_ns for time_ns, _ in stored.values()), default=None)
+        assert counter.custodian.store.oldest_ns(ROUTE) == expected
+
+
+def drop(**fields: object) -> Drop:
+    """Gives a drop of the oldest messages of the route."""
+    usual = {"route": ROUTE, "address": None, "until_ns": 2 * START_NS, "most": 1000}
+    return Drop(**{**usual, **fields})  # type: ignore[arg-type]
+
+
+def test_the_oldest_messages_that_somebody_drops_come_as_dead_letters_and_the_others_as_ever() -> (
+    None
+):
+    counter = Counter()
+    counter.put(0, 4)
+    counter.put(10, 4, address="b")
+    counter.ask(Flow(ROUTE, None, 100))
+    (dropped,) = counter.ask(drop(most=3), origin=OPERATING)
+    assert isinstance(dropped, Dropped)
+    assert (dropped.messages, dropped.has_more) == (3, False)
+    swept = [each for each in counter.answers() if isinstance(each, MessageRead)]
+    assert [each.is_swept and each.message.is_overdue for each in swept] == [True] * 3
+    assert numbers(read([*swept])) == [0, 1, 2]
+    assert numbers(read(counter.ask(Flow(ROUTE, NAME, 9)))) == [3]
+    assert numbers(read(counter.ask(Flow(ROUTE, b"b", 9)))) == [10, 11, 12, 13]
+
+
+def test_what_was_dropped_stays_dropped_when_the_process_is_killed() -> None:
+    disk = FakeDisk()
+    counter = Counter(disk)
+    counter.put(0, 4)
+    counter.put(10, 4, address="b")
+    counter.ask(drop(address=b"b", most=2), origin=OPERATING)
+    assert counter.custodian.commit(), "as the server does before it answers"
+    later = Counter(disk.crashed(random.Random(1)))
+    later.custodian.now_ns += SECOND_NS
+    assert numbers(read(later.ask(Flow(ROUTE, None, 9)))) == [10, 11]
+    assert numbers(read(later.ask(Flow(ROUTE, b"b", 9)))) == [12, 13]
+    assert numbers(read(later.ask(Flow(ROUTE, NAME, 9)))) == [0, 1, 2, 3]
+
+
+def test_a_drop_leaves_younger_messages_and_other_routes_alone() -> None:
+    counter = Counter()
+    counter.put(0, 2)
+    counter.put(20, 2, route=OTHER)
+    counter.custodian.now_ns += 10 * SECOND_NS
+    counter.put(2, 2)
+    (dropped,) = counter.ask(drop(until_ns=START_NS + SECOND_NS), origin=OPERATING)
+    assert isinstance(dropped, Dropped)
+    assert dropped.messages == 2
+    assert numbers(read(counter.ask(Flow(ROUTE, NAME, 9)))) == [0, 1, 2, 3]
+    assert [
+        each.message.is_overdue
+        for each in counter.ask(Flow(OTHER, NAME, 9))
+        if isinstance(each, MessageRead)
+    ] == [False, False]
+
+
+def test_a_long_drop_goes_step_by_step() -> None:
+    counter = Counter()
+    counter.put(0, STEP + 10)
+    (first,) = counter.ask(drop(most=STEP + 5), origin=OPERATING)
+    assert isinstance(first, Dropped)
+    assert (first.messages, first.has_more) == (STEP, True)
+    (last,) = counter.ask(drop(most=5, after=first.place), origin=OPERATING)
+    assert isinstance(last, Dropped)
+    assert (last.messages, last.has_more) == (5, False)
+
+
+def test_what_is_to_be_forgotten_is_claimed_and_the_worker_hears_of_it() -> None:
+    counter = Counter()
+    counter.put(0, 4)
+    messages = read(counter.ask(Flow(ROUTE, NAME, 2)))
+    *found, dropped = counter.ask(drop(most=3, forgets=True), origin=OPERATING)
+    assert found[:2] == claims(messages)
+    assert isinstance(dropped, Dropped)
+    assert dropped.messages == 3
+    (sentence,) = counter.answers()
+    assert sentence == Sentence(route=ROUTE, address=None, place=dropped.place, forgets=True)

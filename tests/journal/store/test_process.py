@@ -124,7 +124,7 @@ def test_asks_are_answered_between_records(journal: JournalUnderTest) -> None:
         worker.receive()
     first, *others = worker.client.answers
     assert first == RouteNews(ROUTE, 0, 0, is_full=False)
-    assert [type(answer) for answer in others] == [RouteNews, QueueNews]
+    assert [type(answer) for answer in others] == [QueueNews, RouteNews]
     worker.client.answers.clear()
     (message,) = worker.read(1)
     worker.client.ask(Back(message.claim))

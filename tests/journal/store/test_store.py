@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from router.journal.block import open_block
+from router.journal.block import open_block, salted
 from router.journal.protocol import Health
-from router.journal.segment import ForeignFileError, segment_name
+from router.journal.segment import (
+    ForeignFileError,
+    segment_head,
+    segment_header,
+    segment_name,
+)
 from router.journal.store import state
+from router.journal.store.holdings import Holdings
 from router.journal.store.queues import Bounds, Full
+from router.journal.store.state import decode_state, encode_state
 from tests.support.journal import DIRECTORY, SECOND_NS, FakeDisk, Fault, key
 from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
 
@@ -280,7 +287,7 @@ def test_time_does_not_go_back_even_if_the_clock_was_set_back() -> None:
 def test_the_store_of_a_later_version_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FakeDisk()
     with monkeypatch.context() as later:
-        later.setattr(state, "VERSION", 2)
+        later.setattr(state, "VERSION", state.VERSION + 1)
         custodian = opened(disk)
         stored(custodian, 3)
         custodian.log.close(custodian.now_ns)
@@ -288,6 +295,43 @@ def test_the_store_of_a_later_version_is_left_alone(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ForeignFileError, match=segment_name(1)):
         Custodian(disk, life=1).open()
     assert {path: disk.content(path) for path in disk.paths} == before
+
+
+def test_a_segment_that_was_made_and_given_up_does_not_hide_what_was_stored_after_it() -> None:
+    """The disk was full when it was made, and a crash brought its name back."""
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    stored(custodian, 3)
+    head = segment_head(
+        number=2,
+        router="dc1",
+        incarnation=custodian.writer.incarnation,
+        time_ns=custodian.now_ns,
+        marks=custodian.log.durable,
+        links=(),
+        previous=1,
+    )
+    given_up = head + custodian.store.head(custodian.now_ns)
+    stored(custodian, 3, first=3)
+    salt = 7
+    disk.put(
+        DIRECTORY / segment_name(2), segment_header(salt) + salted(given_up, salt) + bytes(500)
+    )
+    again = reopened(disk)
+    assert numbers(again.read()) == [0, 1, 2, 3, 4, 5]
+    assert again.store.losses == []
+
+
+def test_the_store_of_the_version_before_is_read() -> None:
+    """Version 1 ends each queue before the last place that somebody dropped."""
+    holdings = Holdings()
+    holdings.queue(ROUTE, b"telemetry.a", 4).messages = 3
+    octets = bytearray(encode_state(holdings))
+    place = octets.index(b"telemetry.a")
+    octets[0] = 1
+    del octets[place - 8 : place]
+    (read,) = decode_state(bytes(octets)).queues.values()
+    assert (read.address, read.messages, read.condemned) == (b"telemetry.a", 3, 0)
 
 
 # ------------------------------------------------------------------ damage

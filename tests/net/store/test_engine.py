@@ -2,21 +2,32 @@
 
 import random
 
-from router.journal.store.queues import Bounds, Full
+from router.journal.store.looking import Drop
+from router.journal.store.queues import Bounds, Claim, Full
 from router.model.commands import CloseConnection, DetachLink, GrantCredit, RefuseLink
 from router.model.condition import NOT_FOUND, Condition
-from router.model.events import ConnectionOpened, CreditReturned, LinkDetached
+from router.model.events import (
+    ConnectionOpened,
+    CreditReturned,
+    DeliveriesUpdated,
+    LinkAttached,
+    LinkDetached,
+)
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Rejected
+from router.net.store.engine import SURVEY_SECONDS
 from router.net.store.inlets import (
     ATTEMPTS,
     OVERDUE_WINDOW,
     PAUSE_LIMIT_SECONDS,
+    PAUSE_SECONDS,
     REFUSED_SECONDS,
     WINDOW,
+    Delays,
 )
 from router.net.store.shelves import WINDOW as SHELF_WINDOW
+from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from tests.support.journal import FakeDisk
-from tests.support.shelved import SHELF, Shelved
+from tests.support.shelved import KEY, SHELF, Shelved
 
 
 def test_the_connection_opens_when_the_store_has_let_it_in() -> None:
@@ -205,3 +216,204 @@ def test_after_the_end_of_the_connection_nothing_is_attached() -> None:
     shelved.engine.execute(CloseConnection())
     assert shelved.engine.finished
     assert SHELF not in [each.link for each in shelved.events if isinstance(each, LinkDetached)]
+
+
+def test_the_pace_of_a_route_is_known_from_the_second_survey_on() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 30)
+    assert shelved.engine.paces.of(KEY) is None
+    link = shelved.answer(10)
+    shelved.wait(SURVEY_SECONDS)
+    shelved.accept_all(link)
+    shelved.wait(SURVEY_SECONDS)
+    stored, forwarded = shelved.engine.paces.of(KEY) or (0.0, 0.0)
+    assert (stored, forwarded) == (30 / (2 * SURVEY_SECONDS), 10 / (2 * SURVEY_SECONDS))
+    for _ in range(10):
+        shelved.wait(SURVEY_SECONDS)
+    assert shelved.engine.paces.of(KEY) == (0.0, 0.0)
+
+
+def test_a_route_says_which_addresses_rest_and_how_many_dead_letters_wait() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 4)
+    link = shelved.answer(4)
+    assert shelved.engine.inlets.delays() == {}
+    shelved.outcome(link, Rejected(), 1, 2)
+    assert shelved.engine.inlets.delays() == {KEY: Delays(dead=2)}
+    shelved.outcome(link, RELEASED, 3)
+    until = shelved.seconds + PAUSE_SECONDS
+    assert shelved.engine.inlets.delays() == {
+        KEY: Delays(dead=2, resting=1, failures=1, rests_until=until)
+    }
+    shelved.wait(PAUSE_SECONDS)
+    shelved.accept_all(shelved.answer(10, is_dead=True))
+    assert shelved.engine.inlets.delays() == {}
+
+
+def test_messages_of_a_higher_priority_are_sent_first_and_each_priority_in_order() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 3)
+    shelved.put(4, 2, head=priority(9))
+    shelved.put(6, 2, head=priority(0))
+    link = shelved.answer(2)
+    assert shelved.sent(link) == [4, 5]
+    shelved.outcome(link, RELEASED, 4)
+    shelved.put(8, 1, head=priority(9))
+    shelved.wait(1.5)
+    shelved.order(GrantCredit(link, 100))
+    assert shelved.sent(link)[2:] == [4, 8, 1, 2, 3, 6, 7]
+    shelved.accept_all(link)
+    assert shelved.messages == 0
+    assert LinkDetached(link, True) in shelved.events
+
+
+def priority(value: int) -> bytes:
+    """Returns what stands before the body of a message of a priority."""
+    return encode_message(AnnotatedMessage(header=Header(priority=value))) + b"\x00\x53\x75\xa0\x08"
+
+
+def drop(shelved: Shelved, most: int, *, forgets: bool = False) -> None:
+    """Somebody drops the oldest messages."""
+    until_ns = shelved.now_ns + 1
+    ask = Drop(route=KEY, address=None, until_ns=until_ns, most=most, forgets=forgets)
+    *found, _ = shelved.ask_as_operator(ask)
+    claims = [each for each in found if isinstance(each, Claim)]
+    if claims:
+        shelved.forget(claims)
+    shelved.exchange()
+
+
+def test_what_somebody_drops_while_its_target_returns_it_is_a_dead_letter() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 5)
+    link = shelved.answer(2)
+    shelved.outcome(link, RELEASED, 1)
+    drop(shelved, 3)
+    shelved.outcome(link, RELEASED, 2)
+    shelved.wait(PAUSE_LIMIT_SECONDS)
+    dead = shelved.answer(10, is_dead=True)
+    assert sorted(shelved.sent(dead)) == [1, 2, 3]
+    shelved.order(GrantCredit(link, 10))
+    assert shelved.sent(link) == [1, 2, 4, 5]
+    shelved.accept_all(dead)
+    shelved.accept_all(link)
+    assert shelved.messages == 0
+
+
+def test_what_is_accepted_after_all_is_no_dead_letter() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 2)
+    link = shelved.answer(1)
+    drop(shelved, 1)
+    shelved.outcome(link, ACCEPTED, 1)
+    assert shelved.messages == 1
+    assert shelved.engine.inlets.delays() == {}
+
+
+def test_what_somebody_forgets_is_gone_and_sent_to_nobody() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 6)
+    link = shelved.answer(3)
+    shelved.outcome(link, RELEASED, 1)
+    shelved.outcome(link, Rejected(), 2)
+    drop(shelved, 4, forgets=True)
+    assert shelved.messages == 2
+    shelved.outcome(link, RELEASED, 3)
+    shelved.wait(PAUSE_LIMIT_SECONDS)
+    shelved.order(GrantCredit(link, 10))
+    assert shelved.sent(link) == [1, 2, 3, 5, 6]
+    assert shelved.engine.inlets.delays() == {}
+    shelved.accept_all(link)
+    assert shelved.messages == 0
+
+
+def test_what_rests_and_what_was_rejected_is_tried_at_once_when_somebody_wants_it() -> None:
+    shelved = Shelved(bounds=Bounds(age_ns=10_000_000_000))
+    shelved.attach()
+    shelved.put(1, 1)
+    shelved.wait(9.0)
+    shelved.put(2, 3)
+    shelved.wait(2.0)  # the first one is too old now
+    link = shelved.answer(2)
+    shelved.outcome(link, Rejected(), 2)
+    shelved.outcome(link, RELEASED, 3)
+    assert shelved.engine.inlets.delays()[KEY].dead == 2
+    assert shelved.engine.inlets.replay(KEY, b"elsewhere") == (0, 0)
+    assert shelved.engine.inlets.replay(KEY, None) == (1, 1)
+    shelved.order(GrantCredit(link, 10))
+    assert shelved.sent(link) == [2, 3, 2, 3, 4]
+    assert shelved.sent(shelved.answer(10, is_dead=True)) == [1]
+
+
+def test_the_core_learns_of_the_stored_address_before_its_message_is_accepted() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.is_committing = False
+    shelved.put(1)
+    assert shelved.inlets() == {}
+    shelved.is_committing = True
+    shelved.commit()
+    kinds = [type(each) for each in shelved.events]
+    inlet = next(
+        number
+        for number, each in enumerate(shelved.events)
+        if isinstance(each, LinkAttached) and not each.is_answer
+    )
+    assert inlet < kinds.index(DeliveriesUpdated)
+
+
+def test_an_address_is_attached_though_the_link_that_brought_its_message_has_ended() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.is_committing = False
+    shelved.put(1)
+    shelved.order(DetachLink(SHELF, True))
+    shelved.is_committing = True
+    shelved.log.commit(shelved.now_ns)
+    shelved._say_durable()
+    assert list(shelved.inlets()) == [("telemetry.a", False)]
+    assert shelved.accepted() == []
+
+
+def test_nobody_waits_for_an_address_of_which_dead_letters_alone_are_left() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 5)
+    link = shelved.answer(100)
+    shelved.outcome(link, Rejected(), 2, 4)
+    assert LinkDetached(link, True) not in shelved.events
+    shelved.outcome(link, ACCEPTED, 1, 3, 5)
+    assert LinkDetached(link, True) in shelved.events
+    assert shelved.messages == 2
+    shelved.put(6, 3)
+    again = shelved.answer(100)
+    assert shelved.sent(again) == [6, 7, 8]
+    shelved.outcome(again, ACCEPTED, 6, 7, 8)
+    assert LinkDetached(again, True) in shelved.events
+    dead = shelved.answer(100, is_dead=True)
+    assert shelved.sent(dead) == [2, 4]
+    shelved.accept_all(dead)
+    assert shelved.messages == 0
+    shelved.put(9)
+    assert shelved.sent(shelved.answer(100)) == [9]
+
+
+def test_dead_letters_that_are_revived_are_sent_though_their_address_was_quiet() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 2)
+    link = shelved.answer(100)
+    shelved.outcome(link, Rejected(), 1, 2)
+    assert LinkDetached(link, True) in shelved.events
+    assert shelved.engine.inlets.replay(None, None) == (0, 2)
+    shelved.wait(0.0)
+    again = shelved.answer(100)
+    assert shelved.sent(again) == [1, 2]
+    shelved.accept_all(again)
+    assert shelved.messages == 0

@@ -29,7 +29,7 @@ def test_deployed_file_passes_check(tmp_path: Path) -> None:
     variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", TEXT), "x")
     config = load(tmp_path / "router.yaml", variables)
     assert len(config.routes) == 9
-    assert config.router.workers == 1
+    assert config.router.workers == 2
     assert not config.notes
 
 

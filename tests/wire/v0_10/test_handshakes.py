@@ -320,6 +320,17 @@ def test_a_redirect_says_where_to_dial() -> None:
     assert closed.condition.info == {"network-host": "other.example", "port": 5673}
 
 
+@pytest.mark.parametrize("is_redirectable", [True, False])
+def test_a_broker_may_redirect_where_the_file_obeys_it(is_redirectable: bool) -> None:
+    told = attrs.evolve(settings(is_server=False), is_redirectable=is_redirectable)
+    peer = Peer(ClientEngine(told))
+    peer.feed(PROTOCOL_HEADER)
+    peer.control(r.ConnectionStart(None, ["ANONYMOUS"], ["en_US"]), 0)
+    peer.control(TUNE, 0)
+    (asked,) = peer.said(r.ConnectionOpen)
+    assert asked.insist is not is_redirectable
+
+
 def test_a_broker_of_another_version_is_told_from_one_that_fails() -> None:
     peer = Peer(ClientEngine(settings(is_server=False)))
     peer.feed(b"AMQP\x00\x00\x09\x01")

@@ -17,11 +17,22 @@ cdef Py_ssize_t take_frames(
     cdef PyObject *found
     cdef Reader reader
     cdef bint is_taken
+    cdef Shape shape
+    cdef Run run
+    forget_shape(&shape)
+    run.data = data
+    run.end = end
+    run.largest = largest
     while end - position >= 12:
         frame = data + position
         size = load32(frame)
         if size > end - position or size < 12 or size > largest:
             break
+        if shape.link != NULL and has_shape(&shape, frame, size):
+            run.position = position
+            if take_run(kernel, &shape, &run) != position:
+                position = run.position
+                continue
         if frame[4] != 2 or frame[5] != 0 or frame[8] != 0 or frame[9] != 0x53:
             break
         if (frame[6] << 8 | frame[7]) != channel:
@@ -30,6 +41,7 @@ cdef Py_ssize_t take_frames(
             if found == NULL or not isinstance(<object>found, SessionState):
                 break
             session = <SessionState>found
+            forget_shape(&shape)
         if not session.is_open or session.express is not kernel:
             break
         is_taken = True
@@ -50,7 +62,7 @@ cdef Py_ssize_t take_frames(
         reader.end = list_end
         reader.is_bad = False
         if frame[10] == 0x14:
-            is_taken = take_transfer(kernel, session, &reader, count, frame + size)
+            is_taken = take_transfer(kernel, session, &shape, &reader, count, frame, size)
         elif list_end != frame + size:
             is_taken = False
         elif frame[10] == 0x15:
@@ -68,7 +80,13 @@ cdef Py_ssize_t take_frames(
 
 
 cdef inline bint take_transfer(
-    Express kernel, SessionState session, Reader *reader, uint32_t count, const uint8_t *end
+    Express kernel,
+    SessionState session,
+    Shape *shape,
+    Reader *reader,
+    uint32_t count,
+    const uint8_t *frame,
+    Py_ssize_t size,
 ) except -1:
     """Handles a transfer that is a complete delivery and whose head need not be read (§2.7.5)."""
     cdef uint32_t handle
@@ -77,6 +95,7 @@ cdef inline bint take_transfer(
     cdef const uint8_t *tag = NULL
     cdef uint32_t tag_octets = 0
     cdef const uint8_t *payload = reader.end
+    cdef const uint8_t *end = frame + size
     cdef bint has_id = False
     cdef bint has_format = False
     cdef bint settled = False
@@ -117,8 +136,8 @@ cdef inline bint take_transfer(
         read_flag(reader)
     if reader.is_bad or reader.at != reader.end:
         return False
-    found = PyDict_GetItemWithError(session.links, handle)
-    if found == NULL or not isinstance(<object>found, LinkState):
+    found = link_by(session, shape, handle)
+    if found == NULL:
         return False
     link = <LinkState>found
     if link.gathered != NONE:
@@ -151,6 +170,8 @@ cdef inline bint take_transfer(
         )
         return True
     forward(kernel, lane, link, an_id, tag, tag_octets, payload, <uint32_t>(end - payload), settled)
+    if not settled and lane.near.count == 1:
+        learn(shape, link, frame, size)
     return True
 
 

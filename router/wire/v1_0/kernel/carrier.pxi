@@ -22,6 +22,7 @@ cdef class Carrier:
     cdef epoll_event events[MOST_EVENTS]
     cdef int ready            # events reported by the system
     cdef int done             # of these, handled
+    cdef bint has_called      # the data plane, in this turn
 
     def __init__(self, Express express not None, int poller, take, fail):
         self.express = express
@@ -54,23 +55,36 @@ cdef class Carrier:
             state.pipe = NULL
             state.pipe_capsule = None
 
-    def turn(self, double now, double until):
+    def turn(self, double now, double until, bint is_alone=False):
         """Serves ready sockets until the given time; False: none is ready."""
-        cdef double skew
+        cdef double skew = now - seconds_now()
+        cdef bint was_ready = False
         cdef epoll_event *event
-        if self.done >= self.ready:
-            self.done = 0
-            self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
-            if self.ready <= 0:
-                self.ready = 0
-                return False
-        skew = now - seconds_now()
-        while self.done < self.ready and now <= until:
-            event = &self.events[self.done]
-            self.done += 1
-            self.serve(descriptor_of(event), event.events, now)
-            now = seconds_now() + skew
-        return True
+        self.has_called = False
+        while True:
+            if self.done >= self.ready:
+                self.done = 0
+                self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
+                if self.ready <= 0:
+                    self.ready = 0
+                    return was_ready
+            was_ready = True
+            while self.done < self.ready and now <= until:
+                event = &self.events[self.done]
+                self.done += 1
+                self.serve(descriptor_of(event), event.events, now)
+                now = seconds_now() + skew
+            if not is_alone or self.has_called or now > until:
+                return True
+            self.express.finish()
+            if self.express.left:
+                return True
+
+    cdef int call(self, int descriptor, uint32_t events, octets) except -1:
+        """Hands a socket to the data plane."""
+        self.has_called = True
+        self.take(descriptor, events, octets)
+        return 0
 
     def write(self, ConnectionState state not None):
         """Sends a connection's output; False: its socket has not accepted all of it.
@@ -86,7 +100,7 @@ cdef class Carrier:
         if descriptor < len(self.carried):
             state = self.carried[descriptor]
         if state is None:
-            self.take(descriptor, events, None)
+            self.call(descriptor, events, None)
             return 0
         if events & EPOLLOUT:
             if self.still_waits(state):
@@ -97,15 +111,15 @@ cdef class Carrier:
                 self.look_at_pipe(state, descriptor)
             return 0
         if events:
-            self.take(descriptor, events, None)
+            self.call(descriptor, events, None)
         return 0
 
     cdef int look_at_pipe(self, ConnectionState state, int descriptor) except -1:
         """Hands on what receiving through a pipe has brought about beside octets."""
         if state.pipe.is_over:
-            self.take(descriptor, EPOLLIN, None)
+            self.call(descriptor, EPOLLIN, None)
         elif state.pipe.waits and not state.is_blocked:
-            self.take(descriptor, EPOLLOUT, None)
+            self.call(descriptor, EPOLLOUT, None)
         return 0
 
     cdef bint still_waits(self, ConnectionState state) except -1:
@@ -136,10 +150,11 @@ cdef class Carrier:
         if count < 0:
             reason = errno
             if reason != EAGAIN and reason != EINTR:
+                self.has_called = True
                 self.fail(descriptor, OSError(reason, os.strerror(reason)))
             return 0
         if count == 0:
-            self.take(descriptor, EPOLLIN, None)
+            self.call(descriptor, EPOLLIN, None)
             return 0
         drop_tail(state)
         inbox.fill = begin + <uint32_t>count
@@ -149,6 +164,7 @@ cdef class Carrier:
         try:
             position = take_frames(self.express, state, inbox.data, 0, begin + count)
         except Exception as error:
+            self.has_called = True
             self.fail(descriptor, error)
             return 0
         finally:
@@ -162,7 +178,7 @@ cdef class Carrier:
         rest = PyBytes_FromStringAndSize(
             <const char *>inbox.data + position, begin + count - position
         )
-        self.take(descriptor, EPOLLIN, rest)
+        self.call(descriptor, EPOLLIN, rest)
         return 0
 
     cdef Chunk *empty_inbox(self) except NULL:

@@ -84,7 +84,9 @@ cdef inline int send(
     cdef Output output = session.output
     cdef uint8_t *frame = output.reserve(TRANSFER_OCTETS + HEAD_OCTETS + octets)
     cdef bint is_over = settled and out.settles
-    cdef uint8_t *at = write_transfer(kernel, frame, out, is_over, False)
+    cdef uint8_t *at = write_transfer(
+        frame, out, session.next_outgoing_delivery, LANE_NUMBERS + out.next_number, is_over, False
+    )
     cdef uint32_t index
     cdef Pair *pair
     memcpy(at, payload, octets)
@@ -129,7 +131,14 @@ cdef int send_pair(
         if done:
             at = write_part_head(frame, session.channel, out.handle, more)
         else:
-            at = write_transfer(kernel, frame, out, is_over, more)
+            at = write_transfer(
+                frame,
+                out,
+                session.next_outgoing_delivery,
+                LANE_NUMBERS + out.next_number,
+                is_over,
+                more,
+            )
         store32(frame, <uint32_t>(at - frame) + part)
         if is_copied:
             copy_payload(pair, done, part, at)
@@ -154,11 +163,9 @@ cdef int send_pair(
 
 
 cdef inline uint8_t *write_transfer(
-    Express kernel, uint8_t *frame, LinkState out, bint settled, bint more
+    uint8_t *frame, LinkState out, uint32_t out_id, uint32_t number, bint settled, bint more
 ) noexcept:
-    """Encodes a delivery's first transfer except payload and size."""
-    cdef SessionState session = out.session
-    cdef uint32_t out_id = session.next_outgoing_delivery
+    """Encodes a delivery's first transfer except payload and size; ``number``: within the link."""
     cdef uint8_t *at
     if out_id >= 256 and not more:
         memcpy(frame + 4, out.head, HEAD_OCTETS)
@@ -166,13 +173,13 @@ cdef inline uint8_t *write_transfer(
         store32(at, out_id)
         at += 4
     else:
-        at = write_frame_head(frame, session.channel, 0x14)
+        at = write_frame_head(frame, out.session.channel, 0x14)
         at = write_uint(at, out.handle)
         at = write_uint(at, out_id)
         write_frame_sizes(frame, at + 8 + more, 6 if more else 5)
     at[0] = 0xA0
     at[1] = 4
-    store32(at + 2, LANE_NUMBERS + out.next_number)
+    store32(at + 2, number)
     at[6] = 0x43
     at[7] = 0x41 if settled else 0x42
     if more:

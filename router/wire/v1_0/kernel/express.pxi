@@ -23,6 +23,7 @@ cdef class Express:
     cdef Chunk *inbox         # the chunk being read; NULL: the octets lie elsewhere
     cdef uint64_t compact_at
     cdef Carrier carrier      # None: there is none
+    cdef list left            # owners for the next ``end_turn``
 
     def __init__(self, int64_t octet_budget=256 << 20, int64_t connection_budget=64 << 20):
         self.octet_budget = octet_budget
@@ -37,6 +38,7 @@ cdef class Express:
         self.touched = []
         self.relieved = []
         self.starved = []
+        self.left = []
         self.free_pairs = NONE
         self.compact_at = FIRST_COMPACTION
 
@@ -97,10 +99,16 @@ cdef class Express:
 
         Connections whose output a carrier has sent completely are not among them.
         """
+        self.finish()
+        left = self.left
+        self.left = []
+        return left
+
+    cdef int finish(self) except -1:
+        """Writes and sends what the turn has gathered; whose output is left is put into ``left``."""
         cdef Lane lane
         cdef ConnectionState connection
         cdef list dirty
-        cdef list left = []
         while True:
             while self.relieved:
                 relieved = self.relieved
@@ -113,14 +121,14 @@ cdef class Express:
                 compact(self)
             dirty = self.dirty
             if not dirty:
-                return left
+                return 0
             self.dirty = []
             for connection in dirty:
                 connection.is_dirty = False
                 if connection.descriptor < 0 or not self.carrier.send(connection):
-                    left.append(connection.owner)
+                    self.left.append(connection.owner)
             if not self.relieved:  # sending has freed nothing that others wait for
-                return left
+                return 0
 
     cpdef opened(self, SessionState session, LinkState link):
         """Records that the engine has applied a flow: window or credit may have grown."""

@@ -10,6 +10,7 @@ cdef enum:
     TO_SENDER_ACCEPTED = 1
     TO_RECEIVER_SETTLED = 2
     KINDS = 3
+    PAIRS_AHEAD = 6           # which the processor fetches before they are needed
 
 
 cdef int append_range(Saying *saying, uint32_t first, uint32_t last) except -1:
@@ -84,7 +85,7 @@ cdef bint take_outcome(
         kernel, &session.outgoing_ring, session.spilled_outgoing, first, last
     )
     cdef bint is_mixed = count <= <uint32_t>(last - first) and len(session.outgoing) > 0
-    cdef uint32_t each
+    cdef uint32_t each = 0
     cdef uint32_t index
     cdef Pair *pair
     cdef LinkState link
@@ -93,9 +94,14 @@ cdef bint take_outcome(
         for each in range(count):
             if pair_at(kernel, kernel.found[each]).flags & SECOND:
                 return False
-    for each in range(count):
+    each = 0
+    while each < count:
         index = kernel.found[each]
         pair = pair_at(kernel, index)
+        if settled and pair.flags == LIVE:
+            each = end_run(kernel, session, each, count)
+            continue
+        each += 1
         link = <LinkState>kernel.slots[pair.link]
         if not pair.flags & SECOND:
             if not pair.flags & SETTLED:
@@ -124,6 +130,48 @@ cdef bint take_outcome(
             rank(out)
             out.answered += 1
     return not is_mixed
+
+
+cdef uint32_t end_run(
+    Express kernel, SessionState session, uint32_t each, uint32_t count
+) except? 0xFFFFFFFF:
+    """Forgets accepted deliveries that two links have in common; returns the first of others."""
+    cdef uint32_t index = kernel.found[each]
+    cdef Pair *pair = pair_at(kernel, index)
+    cdef uint32_t link_slot = pair.link
+    cdef uint32_t out_slot = pair.out
+    cdef LinkState link = <LinkState>kernel.slots[link_slot]
+    cdef LinkState out = <LinkState>kernel.slots[out_slot]
+    cdef SessionState source = link.session
+    cdef uint32_t begin = each
+    cdef uint32_t first = pair.in_id
+    cdef uint32_t last = first - 1
+    cdef int64_t octets = 0
+    while each < count:
+        index = kernel.found[each]
+        pair = pair_at(kernel, index)
+        if each + PAIRS_AHEAD < count:
+            fetch_ahead(pair_at(kernel, kernel.found[each + PAIRS_AHEAD]))
+        if pair.flags != LIVE or pair.link != link_slot or pair.out != out_slot:
+            break
+        if pair.in_id != <uint32_t>(last + 1):
+            say_range(kernel, source, TO_SENDER_SETTLED, first, last)
+            first = pair.in_id
+        last = pair.in_id
+        octets += pair.octets
+        clear(kernel, &session.outgoing_ring, session.spilled_outgoing, pair.out_id, index)
+        clear(kernel, &source.incoming_ring, source.spilled_incoming, last, index)
+        free_pair(kernel, index)
+        each += 1
+    say_range(kernel, source, TO_SENDER_SETTLED, first, last)
+    link.accepted += each - begin
+    link.unsettled -= each - begin
+    keep(kernel, link, -octets)
+    out.accepted += each - begin
+    out.unsettled -= each - begin
+    rank(out)
+    link.lane.touch(link)
+    return each
 
 
 cdef bint take_settling(
@@ -188,11 +236,17 @@ cdef inline void keep(Express kernel, LinkState link, int64_t octets) noexcept:
 
 cdef inline int say(Express kernel, SessionState session, uint32_t kind, uint32_t an_id) except -1:
     """Gathers a disposition for the end of the turn, joined with its neighbors."""
+    return say_range(kernel, session, kind, an_id, an_id)
+
+
+cdef inline int say_range(
+    Express kernel, SessionState session, uint32_t kind, uint32_t first, uint32_t last
+) except -1:
     cdef Saying *saying = &session.sayings[kind]
-    if saying.used and <uint32_t>(saying.ranges[saying.used - 1] + 1) == an_id:
-        saying.ranges[saying.used - 1] = an_id
+    if saying.used and <uint32_t>(saying.ranges[saying.used - 1] + 1) == first:
+        saying.ranges[saying.used - 1] = last
         return 0
-    append_range(saying, an_id, an_id)
+    append_range(saying, first, last)
     if not session.is_speaking:
         session.is_speaking = True
         kernel.speaking.append(session)

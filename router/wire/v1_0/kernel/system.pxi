@@ -9,6 +9,17 @@ cdef extern from *:
     static inline uint32_t load32(const uint8_t *at) {
         return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     }
+    static inline uint64_t load64(const uint8_t *at) {  /* in the machine's order: to compare */
+        uint64_t word;
+        memcpy(&word, at, sizeof word);
+        return word;
+    }
+    static inline uint64_t first_octets(uint32_t count) {  /* a word's mask, in the same order */
+        uint8_t octets[8] = {0};
+        memset(octets, 0xFF, count);
+        return load64(octets);
+    }
+    #define fetch_ahead(at) __builtin_prefetch(at, 1)
     static inline void store32(uint8_t *at, uint32_t value) {
         at[0] = value >> 24; at[1] = value >> 16; at[2] = value >> 8; at[3] = value;
     }
@@ -27,6 +38,8 @@ cdef extern from *:
         return recv(descriptor, at, most, MSG_DONTWAIT);
     }
     static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) {
+        if (count == 1)
+            return send(descriptor, pieces->iov_base, pieces->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
         struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
         return sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -65,6 +78,9 @@ cdef extern from *:
     const uint32_t LANE_NUMBERS  # a link's delivery numbers of the lane begin here
     const uint32_t NONE          # no pair, no link
     uint32_t load32(const uint8_t *at) noexcept nogil
+    uint64_t load64(const uint8_t *at) noexcept nogil
+    uint64_t first_octets(uint32_t count) noexcept nogil
+    void fetch_ahead(const void *at) noexcept nogil
     void store32(uint8_t *at, uint32_t value) noexcept nogil
 
 cdef enum:

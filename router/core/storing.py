@@ -1,0 +1,293 @@
+"""Stored routes that are passed through: who is sent a message, the targets or the store.
+
+A route with ``store`` that is not ``always`` stores messages only while its targets cannot take
+them. Both the targets and the store have uplinks at the node of its senders; one of the two is the
+*taker* at any time, and the links of the other are put aside (``Node.aside``)::
+
+                 the targets are gone, or grant no credit, or have returned a delivery
+        TARGETS ────────────────────────────────────────────────▶ NOBODY
+           ▲  ▲                                                      │ nothing is under way
+           │  └──────────────────────────────────────────────────────┤ to them any more
+           │       they take messages again, and nothing was stored  ▼
+           └───────────────────────────────────────────────────── STORE
+                   they take messages, and nothing is stored any more
+
+NOBODY is what keeps the order: what a target was sent and returns goes back to its place in the
+queue, before what has come since, so it is also stored before that. A node begins there, until the
+store has said what it holds: it answers an attach only after it has attached a link for each
+address with stored messages (``net.store``), and attaches one before it accepts a message. So the
+store is empty for an address if no delivery to it is unsettled and it has no link at the node
+``STORED``. Near that point it grants no credit for a moment, so that it becomes empty even if
+senders never pause.
+
+**Nothing overtakes**: TARGETS is never entered while something of the address is stored; STORE is
+not entered while a delivery that a target may return is under way, unless the target answers
+nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew, and
+what one that is there returns later goes behind what was stored meanwhile.
+
+A route that stores no more after a reload is passed through, too, once what it stored is gone.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.credit import Granter
+from router.core.lanes import Lanes
+from router.core.node import Direction, Node, NodeKey, Taker, is_able
+from router.core.reach import Reach, is_sibling
+from router.core.state import State
+from router.core.stored import STORE
+from router.core.uplinks import Uplinks
+from router.links.link import OutgoingLink
+from router.links.pairing import Pairing
+from router.model.terminus import Role
+
+SETTLE_SECONDS: Final = 5.0
+"""How long the outcomes of what was sent to targets are awaited before others are stored."""
+
+START_SECONDS: Final = 1.0
+"""How long a node waits at first for targets to be attached and to grant credit."""
+
+LOOK_SECONDS: Final = 2.5
+"""Pause between checks of the targets' credit; without any at two in a row they take nothing."""
+
+
+@attrs.define(eq=False)
+class _Choice:
+    """What decides about a node.
+
+    Attributes:
+        is_clear: nothing of its address is stored.
+        is_new: its targets have not been used yet.
+        until: NOBODY ends then at the latest.
+        look: the alarm for that.
+        checks: in a row at which its targets had no credit.
+    """
+
+    is_clear: bool = False
+    is_new: bool = True
+    until: float = 0.0
+    look: Alarm | None = None
+    checks: int = 0
+
+
+class Storer:
+    """Chooses who is sent the messages of stored routes."""
+
+    def __init__(
+        self, state: State, granter: Granter, uplinks: Uplinks, *, lanes: Lanes, reach: Reach
+    ) -> None:
+        self._registry = state.registry
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._notices = state.notices
+        self._granter = granter
+        self._uplinks = uplinks
+        self._lanes = lanes
+        self._reach = reach
+        self._choices: dict[Node, _Choice] = {}
+        self._held: set[str] = set()
+        self._is_looking = False
+
+    def look(self) -> None:
+        """Has the nodes reviewed whose links have come or gone; called as a turn ends."""
+        for node in self._registry.moved:
+            if node.taker is not None or node.route.store is not None:
+                self._turn.touch(node)
+        for node in self._registry.fed:
+            if node.key.direction is Direction.STORED or node.route.store is not None:
+                self._turn.touch(node)
+
+    def review(self, node: Node) -> None:
+        """Chooses anew for a node that something has happened to."""
+        if node.key.direction is Direction.STORED:
+            self._follow(node)
+            return
+        if node.taker is None and node.route.store is None and not self._has_inlet(node):
+            return
+        if not self._chooses(node):
+            if node.taker is not None:
+                self._forget(node)
+            return
+        choice = self._choices.get(node)
+        if choice is None:
+            choice = self._begin(node)
+        taker = self._decide(node, choice)
+        if taker is Taker.STORE and node.taker is Taker.NOBODY and self._uplinks.forsake(node):
+            self._turn.touch(node)  # what was forsaken goes back to its place first
+            return
+        if taker is not node.taker:
+            self._change(node, choice, taker)
+        for link in node.aside:
+            if _is_for(link, taker):
+                node.take_up(link)
+                self._granter.receivers_changed(node)
+
+    def _follow(self, node: Node) -> None:
+        """Has the nodes reviewed that care whether the store has messages of an address."""
+        address = node.key.address
+        if bool(node.feeds) is (address in self._held):
+            return
+        self._held ^= {address}
+        for direction in (Direction.TOWARDS, Direction.MEETING):
+            other = self._registry.nodes.get(NodeKey(address, direction))
+            if other is not None:
+                self._turn.touch(other)
+
+    def _chooses(self, node: Node) -> bool:
+        """Returns whether a node's messages may go to the targets or to the store."""
+        if node.key.container is not None or not self._reach.owns(STORE):
+            return False
+        if node.key.direction not in {Direction.TOWARDS, Direction.MEETING} or not node.route.to:
+            return False
+        if node.route.store is None:
+            return self._is_held(node)
+        return node.route.passes_through
+
+    def _is_held(self, node: Node) -> bool:
+        """Returns whether something of a node's address is stored, or about to be."""
+        if self._has_inlet(node):
+            return True
+        links = (uplink.link for uplink in self._uplinks.of(node))
+        return any(isinstance(x, OutgoingLink) and x.keeps and x.unsettled for x in links)
+
+    def _has_inlet(self, node: Node) -> bool:
+        """Returns whether the store has messages of a node's address, perhaps since this turn."""
+        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
+        return stored is not None and bool(stored.feeds)
+
+    # Deciding
+
+    def _decide(self, node: Node, choice: _Choice) -> Taker:
+        links = (*node.outgoing, *node.aside)
+        targets = [link for link in links if not link.keeps]
+        is_known = len(targets) < len(links)
+        is_held = self._is_held(node)
+        may_pass = any(is_able(link) and not is_sibling(link.connection) for link in targets)
+        has_returned = _returned(targets, (*node.given_back, *node.hopeful))
+        if node.taker is Taker.TARGETS:
+            is_starved = choice.checks > 1
+            return Taker.NOBODY if is_starved or has_returned or not targets else Taker.TARGETS
+        if node.route.store is None:
+            return Taker.NOBODY if is_held else Taker.TARGETS
+        if node.taker is Taker.STORE:
+            passes = is_known and not is_held and may_pass and not has_returned
+            return Taker.TARGETS if passes else Taker.STORE
+        if is_known and not is_held:
+            choice.is_clear = True
+        if choice.is_clear and may_pass and not has_returned:
+            return Taker.TARGETS
+        if not is_known:
+            return Taker.NOBODY
+        if is_held or self._turn.now >= choice.until:
+            return Taker.STORE
+        return Taker.NOBODY if self._waits(node, choice, targets) else Taker.STORE
+
+    def _waits(self, node: Node, choice: _Choice, targets: list[OutgoingLink]) -> bool:
+        """Returns whether something may still come of a node's targets before others are stored."""
+        if choice.is_new:
+            return bool(targets) or self._uplinks.is_attaching(node, Role.SENDER)
+        return any(link.unsettled or link.adrift for link in self._under_way(node))
+
+    def _under_way(self, node: Node) -> Iterable[OutgoingLink]:
+        """Yields the links to targets, attached or suspended."""
+        for uplink in self._uplinks.of(node):
+            link = uplink.link or uplink.kept
+            if isinstance(link, OutgoingLink) and not link.keeps:
+                yield link
+
+    # Doing
+
+    def _begin(self, node: Node) -> _Choice:
+        choice = self._choices[node] = _Choice()
+        if not self._is_looking:
+            self._is_looking = True
+            self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
+        return choice
+
+    def _change(self, node: Node, choice: _Choice, taker: Taker) -> None:
+        self._lanes.demote(node)
+        node.taker = taker
+        choice.checks = 0
+        self._alarms.cancel(choice.look)
+        choice.look = None
+        if taker is Taker.NOBODY:
+            node.returning.add(self)
+            seconds = START_SECONDS if choice.is_new else SETTLE_SECONDS
+            choice.until = self._turn.now + seconds
+            choice.look = self._alarms.set(choice.until, partial(self._turn.touch, node))
+        else:
+            node.returning.discard(self)
+            choice.is_new = False
+            choice.is_clear = taker is Taker.TARGETS
+            self._notices.add(
+                "store.passed" if taker is Taker.TARGETS else "store.used",
+                route=node.route.name,
+                address=node.key.address,
+            )
+        for link in (*node.outgoing, *node.aside):
+            if not _is_for(link, taker):
+                node.put_aside(link)
+            elif link in node.aside:
+                node.take_up(link)
+        self._registry.moved[node] = None
+        self._granter.receivers_changed(node)
+        self._turn.touch(node)
+        self._lanes.consider(node)
+
+    def _forget(self, node: Node) -> None:
+        """Has all links of a node used that has no choice any more."""
+        self._lanes.demote(node)
+        choice = self._choices.pop(node, None)
+        if choice is not None:
+            self._alarms.cancel(choice.look)
+        node.taker = None
+        node.returning.discard(self)
+        for link in node.aside:
+            node.take_up(link)
+        self._registry.moved[node] = None
+        self._granter.receivers_changed(node)
+        self._turn.touch(node)
+
+    def _look_at_credit(self) -> None:
+        """Looks for targets that grant no credit, and forgets nodes that are gone."""
+        self._is_looking = False
+        for node, choice in tuple(self._choices.items()):
+            if self._registry.nodes.get(node.key) is not node:
+                del self._choices[node]
+                continue
+            if not (node.feeds or node.rotation):
+                node.returning.discard(self)
+                self._turn.leave(node)
+            if node.taker is not Taker.TARGETS:
+                continue
+            if node.is_express:
+                self._lanes.refresh((node,))
+            has_credit = any(link.credit > 0 for link in node.outgoing)
+            choice.checks = 0 if has_credit else choice.checks + 1
+            if choice.checks > 1:
+                self._turn.touch(node)
+        if self._choices:
+            self._is_looking = True
+            self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
+
+
+def _is_for(link: OutgoingLink, taker: Taker) -> bool:
+    """Returns whether a link is one of the taker's."""
+    if taker is Taker.NOBODY:
+        return False
+    if taker is Taker.STORE:
+        return link.keeps
+    return not (link.keeps or is_sibling(link.connection))
+
+
+def _returned(targets: list[OutgoingLink], pairings: Iterable[Pairing]) -> bool:
+    """Returns whether all targets that are attached have returned some delivery."""
+    return bool(targets) and any(
+        pairing.tried is not None and all(link.link in pairing.tried for link in targets)
+        for pairing in pairings
+    )

@@ -1,0 +1,1 @@
+"""The store on PostgreSQL: the journal outlives the machine that wrote it."""

@@ -1,0 +1,91 @@
+"""How long this router may still act as the leader, where its processes can see it.
+
+The journal's process renews the lease in the database, and writes how long it holds into a file
+that the workers have mapped. All of them read CLOCK_BOOTTIME, which goes on while the machine
+sleeps, so a process that was stopped or slept finds that its time is over before it sends anything.
+
+    octet  0         8                            16
+          +---------+----------------------------+
+          | epoch   | CLOCK_BOOTTIME, in ns,     |
+          | u64     | at which it ends, u64      |
+          +---------+----------------------------+
+
+The journal's process counts ``HELD_SECONDS`` from the time at which it *asked* for the renewal;
+others wait ``schema.LEASE_SECONDS`` from the time at which the database noted it, which is later.
+"""
+
+import contextlib
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Final
+
+HELD_SECONDS: Final = 2.0
+LEASE_NAME: Final = "journal.lease"
+URL_VARIABLE: Final = "ROUTER_JOURNAL_STORE"
+"""Of the environment, where process lists of other users do not show a password."""
+
+FENCED: Final = 3
+"""Exit code of a journal's process that has learned that another router leads."""
+
+_FORM: Final = struct.Struct("<QQ")
+_NANOSECONDS: Final = 1_000_000_000
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boot_ns() -> int:
+    """Returns CLOCK_BOOTTIME in nanoseconds."""
+    return time.clock_gettime_ns(_CLOCK)
+
+
+class LeaseFile:
+    """The file, mapped; made if it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        """Maps it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(file).st_size < _FORM.size:
+                os.ftruncate(file, _FORM.size)
+            self._map = mmap.mmap(file, _FORM.size)
+        finally:
+            os.close(file)
+
+    @property
+    def epoch(self) -> int:
+        """The last lease's; 0: there was none."""
+        return int(_FORM.unpack_from(self._map)[0])
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this router may act as the leader now."""
+        return boot_ns() < int(_FORM.unpack_from(self._map)[1])
+
+    def hold(self, epoch: int, asked_ns: int) -> None:
+        """Records a renewal.
+
+        Args:
+            epoch: of the lease.
+            asked_ns: CLOCK_BOOTTIME when it was asked for.
+        """
+        ends_ns = asked_ns + int(HELD_SECONDS * _NANOSECONDS)
+        _FORM.pack_into(self._map, 0, epoch, ends_ns)
+
+    def let_go(self) -> None:
+        """Records that the lease is not held any more."""
+        _FORM.pack_into(self._map, 0, self.epoch, 0)
+
+    def forget(self) -> None:
+        """Begins anew: no process that lives has seen a lease."""
+        _FORM.pack_into(self._map, 0, 0, 0)
+
+    def close(self) -> None:
+        """Unmaps it."""
+        with contextlib.suppress(BufferError):
+            self._map.close()

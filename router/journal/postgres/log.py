@@ -1,0 +1,653 @@
+"""The log of the store on PostgreSQL: inserts blocks, and tracks how far they are durable.
+
+All that was appended since the last insert is one row, a *group*. Up to ``PIPES`` groups are on
+their way at once, each on a connection of its own, and they may be committed in any order: durable
+is the prefix in which none is missing. A group is kept here until it is durable.
+
+    INSERT ... SELECT ... FROM lease WHERE router = R AND epoch = E FOR KEY SHARE
+
+**Fence.** Whoever takes the lease over changes its epoch, and waits for all that hold this row; an
+insert that waits for it meanwhile finds another epoch, and inserts nothing. So when a lease is
+taken, no group of an earlier epoch can follow. ``FencedError`` ends this process then.
+
+**Unknown.** When a connection is lost, the groups on it may or may not have been committed. They
+are inserted again, under the same number: the row is there, is inserted, or the insert waits for
+the lost one to end. If it was there, ``schema.LOOK`` makes sure that it is durable.
+
+**Lease.** It is renewed every ``RENEW_SECONDS`` over a fourth connection, and holds for two seconds
+from the time at which that was asked for (``lease``). While it does not hold, the health is AWAY.
+
+    rotate    a segment is a partition. The one behind the next is made beforehand, so that a
+              rotation waits for the groups on their way and for nothing else
+    health    WRITING    the lease holds, and some connection takes groups
+              DISK_FULL  the server says that it has no room; AWAY anything else
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+import platform
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+import structlog
+
+from router.errors import RouterError
+from router.journal.block import Block, BlockFlag, Origin
+from router.journal.facts import LatestFacts
+from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
+from router.journal.postgres.lease import HELD_SECONDS, LeaseFile, boot_ns
+from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
+from router.journal.postgres.schema import (
+    INSERT_BLOCKS,
+    LOOK,
+    RELEASE,
+    RENEW,
+    SCHEMA,
+    TAKE,
+)
+from router.journal.postgres.storage import (
+    PostgresStorage,
+    StoreError,
+    check_version,
+    connect,
+    conninfo,
+    told,
+)
+from router.journal.protocol import Health
+from router.journal.record import RecordError, RecordKind, heap_strings
+from router.journal.segment import (
+    ForeignFileError,
+    SegmentScan,
+    numbered,
+    segment_head,
+    segment_name,
+    snapshot_name,
+)
+from router.journal.storage import Opened
+
+PIPES: Final = 3
+GROUP_OCTETS: Final = 4 << 20
+"""A larger group is cut into several rows."""
+
+RENEW_SECONDS: Final = 0.5
+CLOSE_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 3.0
+_NANOSECONDS: Final = 1_000_000_000
+_SILENT_NS: Final = int(2 * HELD_SECONDS * _NANOSECONDS)
+"""A renewal that is not answered for so long was lost with its connection."""
+
+_NO_ROOM: Final = frozenset({"53100", "53000", "53200"})
+_log = structlog.get_logger("router.journal")
+
+
+class FencedError(RouterError):
+    """Another router leads."""
+
+    def __str__(self) -> str:
+        return "another router has taken the lease"
+
+
+@attrs.define(eq=False)
+class Group:
+    """Blocks that are one row.
+
+    Attributes:
+        segment: its partition.
+        commit: its number there, from 0.
+        octets: the blocks.
+        marks: next sequence numbers of the origins in it.
+        is_durable: it is committed.
+        since_ns: when it was sent (CLOCK_BOOTTIME).
+    """
+
+    segment: int
+    commit: int
+    octets: bytes
+    marks: dict[Origin, int]
+    is_durable: bool = False
+    since_ns: int = 0
+
+
+@attrs.frozen
+class _Look:
+    """Whether a group was committed that was already there."""
+
+    group: Group
+
+
+@attrs.frozen
+class _Renewal:
+    asked_ns: int
+
+
+@attrs.frozen
+class _Partition:
+    number: int
+
+
+class PostgresLog:
+    """The journal of one router in PostgreSQL: a ``storage.BlockLog``."""
+
+    def __init__(
+        self,
+        url: str,
+        router: str,
+        *,
+        incarnation: int,
+        holder: str,
+        lease: LeaseFile,
+        segment_octets: int = SEGMENT_OCTETS,
+        rotate_seconds: float = ROTATE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        clock: Callable[[], int] = boot_ns,
+    ) -> None:
+        """Makes a closed log.
+
+        Args:
+            url: of the database.
+            router: id of the router that the journal belongs to.
+            incarnation: start time of the journal's process, in nanoseconds.
+            holder: names this router's place among those with the same id, in all its lives.
+            lease: where workers see how long it holds.
+            segment_octets: a segment that would grow beyond is sealed before.
+            rotate_seconds: a segment with records in it is sealed when it is as old as this.
+            retry_seconds: pause between two attempts to connect.
+            clock: CLOCK_BOOTTIME, in nanoseconds.
+        """
+        self.router = router
+        self.incarnation = incarnation
+        self.health = Health.WRITING
+        self.errno = 0
+        self.pending_octets = 0
+        self.commits = 0
+        self.written_octets = 0
+        self.sealed = 0
+        self.number = 0
+        self.epoch = 0
+        self.trouble: str | None = None
+        self.group_octets = GROUP_OCTETS
+        self._url = url
+        self._holder = holder
+        self._lease = lease
+        self._segment_octets = segment_octets
+        self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
+        self._retry_ns = int(retry_seconds * _NANOSECONDS)
+        self._clock = clock
+        self._facts = LatestFacts()
+        self._storage = PostgresStorage(url, router)
+        self._pipes: list[Pipe] = []
+        self._control: Pipe | None = None
+        self._retry_at_ns: dict[int, int] = {}
+        self._started_ns: dict[int, int] = {}
+        self._pending: list[tuple[bytes, dict[Origin, int]]] = []
+        self._groups: deque[Group] = deque()
+        self._again: deque[Group] = deque()
+        self._commit = itertools.count()
+        self._begun = 0
+        self._begun_ns = 0
+        self._octets = 0
+        self._has_records = False
+        self._newest = 0
+        self._prepared = 0
+        self._is_preparing = False
+        self._renew_at_ns = 0
+        self._ends_ns = 0
+
+    # Opening
+
+    def open(self, now_ns: int) -> Opened:
+        """Takes the lease, reads the last segment and begins a new one.
+
+        Raises:
+            BlockingIOError: another router leads.
+            FencedError: another router led since this one's last lease.
+            StoreError: the database cannot be used.
+            ForeignFileError: the last segment was written by a later version.
+        """
+        try:
+            self.take(now_ns)
+            opened = self._read_last()
+            self._storage.begin_segment(self.number)
+            self._storage.begin_segment(self.number + 1)
+        finally:
+            self._storage.close()
+        self._prepared = self.number + 1
+        self._facts.flushed()
+        self._begin_segment(now_ns)
+        info = conninfo(self._url)
+        self._pipes = [Pipe(info) for _ in range(PIPES)]
+        self._control = Pipe(info)
+        return opened
+
+    def take(self, now_ns: int) -> None:
+        """Takes the lease.
+
+        Args:
+            now_ns: the epoch is no less.
+
+        Raises:
+            BlockingIOError: another router leads.
+            FencedError: another router led since this one's last lease.
+            StoreError: the database cannot be used.
+        """
+        asked_ns, last = self._clock(), self._lease.epoch
+        with connect(self._url) as connection, told():
+            check_version(connection)
+            leader = self._storage.leader()
+            assert leader is not None  # the storage has checked that there is a row
+            if last and leader[0] != last:
+                self._lease.let_go()
+                raise FencedError
+            facts = {
+                "now_ns": now_ns,
+                "holder": self._holder,
+                "place": f"{platform.node()}, process {os.getppid()}",
+                "router": self.router,
+            }
+            row = connection.execute(TAKE, facts).fetchone()
+        if row is None:
+            raise BlockingIOError(
+                errno.EAGAIN, f"the router on {leader[2]} leads since {leader[3]:%Y-%m-%d %H:%M:%S}"
+            )
+        self.epoch = int(row[0])
+        self._hold(asked_ns)
+
+    def _read_last(self) -> Opened:
+        """Learns what the head of the next segment must repeat."""
+        names, storage = self._storage.names(), self._storage
+        segments, snapshots = numbered(names, "segment"), numbered(names, "snapshot")
+        self._newest = storage.newest()
+        found = [*segments, *snapshots]
+        self._begun = max([0, *found])
+        self.number = max([self._newest, *found, *storage.partitions()], default=0) + 1
+        router: str | None = None
+        name = segment_name(segments[-1]) if segments else None
+        if name is None and snapshots:
+            name = snapshot_name(snapshots[-1])
+        if name is not None:
+            scan = SegmentScan(storage.read(name))
+            if scan.is_foreign:
+                raise ForeignFileError(Path(name))
+            for _, block in scan.blocks():
+                self._facts.learn(block)
+                router = _router_of(block) or router
+        return Opened(segments=len(segments), cut_octets=0, damage=(), router=router)
+
+    # The interface
+
+    @property
+    def durable(self) -> dict[Origin, int]:
+        """Next sequence number of each origin, as far as durable."""
+        return self._facts.durable
+
+    @property
+    def appended(self) -> dict[Origin, int]:
+        """Next sequence number of each origin that wrote, durable or not."""
+        return self._facts.marks
+
+    def append(self, octets: bytes, blocks: list[Block]) -> None:
+        """Accepts whole blocks."""
+        marks: dict[Origin, int] = {}
+        for block in blocks:
+            self._facts.learn(block)
+            marks[block.origin] = block.last_sequence + 1
+        self._pending.append((octets, marks))
+        self.pending_octets += len(octets)
+
+    def admit(self, origin: Origin, first_sequence: int) -> None:
+        """Admits ``origin``; earlier lives of its worker can write no more."""
+        self._facts.admit(origin, first_sequence)
+
+    def has_pending(self, worker: int) -> bool:
+        """Returns whether records of a worker, of any of its lives, are not durable yet."""
+        return self._facts.has_pending(worker)
+
+    @property
+    def waits(self) -> Mapping[int, int]:
+        """Descriptors of the connections, with the events that ``commit`` waits for."""
+        return dict(waits for pipe in self._all() if (waits := pipe.waits) is not None)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the segment is old; what the connections need is in ``wait_seconds``."""
+        if not self._has_records or self._groups or self._prepared <= self.number:
+            return None  # what it waits for wakes it
+        return self._begun_ns + self._rotate_ns
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long until ``commit`` must be called though nothing else happens."""
+        due = [*self._retry_at_ns.values()]
+        for pipe in self._all():
+            if pipe.state is PipeState.CONNECTING:
+                due.append(self._started_ns[id(pipe)] + int(CONNECT_SECONDS * _NANOSECONDS))
+        if self._control is not None and self._control.state is PipeState.READY:
+            asked = [each for each in self._control.in_flight if isinstance(each, _Renewal)]
+            due.append(asked[0].asked_ns + _SILENT_NS if asked else self._renew_at_ns)
+        if self.is_held:
+            due.append(self._ends_ns)
+        if not due:
+            return RENEW_SECONDS
+        return max(0.0, (min(due) - self._clock()) / _NANOSECONDS)
+
+    def commit(self, now_ns: int) -> bool:
+        """Goes on with all that can go on.
+
+        Raises:
+            FencedError: another router leads.
+        """
+        self._connect()
+        for pipe in self._all():
+            answers = pipe.advance()
+            for answer in answers:
+                self._answered(pipe, answer)
+            if pipe.state is PipeState.LOST:
+                self._lost(pipe)
+        self._settle()
+        self._renew()
+        self._rotate(now_ns)
+        self._send()
+        self._judge()
+        return not (self._pending or self._groups)
+
+    def close(self, now_ns: int) -> bool:
+        """Commits what it can within some seconds, and lets others have the lease at once."""
+        ends_ns = self._clock() + int(CLOSE_SECONDS * _NANOSECONDS)
+        is_durable = False
+        with contextlib.suppress(FencedError):
+            while not (is_durable := self.commit(now_ns)) and self._clock() < ends_ns:
+                self.wait(0.05)
+        for pipe in self._all():
+            pipe.close()
+        self.release()
+        return is_durable
+
+    def renew_now(self) -> bool:
+        """Renews the lease and waits for that; returns whether it is still this log's.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with connect(self._url) as connection, told():
+            row = connection.execute(
+                f"UPDATE {SCHEMA}.lease SET renewed = clock_timestamp()"
+                " WHERE router = %s AND epoch = %s RETURNING 1",
+                (self.router, self.epoch),
+            ).fetchone()
+        return row is not None
+
+    def release(self) -> None:
+        """Lets others have the lease at once, if the database can be told."""
+        self._lease.let_go()
+        with contextlib.suppress(OSError), connect(self._url) as connection, told():
+            connection.execute(RELEASE, (self.router, self.epoch))
+
+    def abandon(self) -> None:
+        """Closes the connections and nothing else, as the end of the process does."""
+        for pipe in self._all():
+            pipe.close()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until ``commit`` may get on, for those who have no loop of their own."""
+        import selectors  # noqa: PLC0415
+
+        with selectors.DefaultSelector() as selector:
+            for descriptor, events in self.waits.items():
+                selector.register(descriptor, events)
+            selector.select(min(seconds, self.wait_seconds))
+
+    # Connections
+
+    def _all(self) -> list[Pipe]:
+        return self._pipes if self._control is None else [*self._pipes, self._control]
+
+    def _connect(self) -> None:
+        now_ns = self._clock()
+        for pipe in self._all():
+            if pipe.state is PipeState.LOST and pipe.in_flight:
+                self._lost(pipe)
+            due_ns = self._retry_at_ns.get(id(pipe), 0)
+            if pipe.state in (PipeState.IDLE, PipeState.LOST) and now_ns >= due_ns:
+                self._retry_at_ns.pop(id(pipe), None)
+                self._started_ns[id(pipe)] = now_ns
+                pipe.start()
+            elif self._is_slow(pipe, now_ns) or self._is_silent(pipe, now_ns):
+                pipe.lose("it does not answer")
+                self._lost(pipe)
+
+    def _is_slow(self, pipe: Pipe, now_ns: int) -> bool:
+        if pipe.state is not PipeState.CONNECTING:
+            return False
+        return now_ns - self._started_ns[id(pipe)] >= int(CONNECT_SECONDS * _NANOSECONDS)
+
+    def _is_silent(self, pipe: Pipe, now_ns: int) -> bool:
+        if pipe is not self._control or pipe.state is not PipeState.READY or not pipe.in_flight:
+            return False
+        oldest = pipe.in_flight[0]
+        return isinstance(oldest, _Renewal) and now_ns - oldest.asked_ns >= _SILENT_NS
+
+    def _lost(self, pipe: Pipe) -> None:
+        """Takes back what was on a connection; nobody knows what became of it."""
+        for request in pipe.take_unanswered():
+            if isinstance(request, Group):
+                self._again.append(request)
+            elif isinstance(request, _Look):
+                self._again.append(request.group)
+            elif isinstance(request, _Partition):
+                self._is_preparing = False
+        if id(pipe) not in self._retry_at_ns:
+            self._retry_at_ns[id(pipe)] = self._clock() + self._retry_ns
+            if pipe.trouble != self.trouble:
+                _log.warning("journal.disconnected", reason=pipe.trouble)
+            self.trouble = pipe.trouble
+
+    def _answered(self, pipe: Pipe, answer: Answer) -> None:
+        request = answer.request
+        if answer.error is not None:
+            self._failed(pipe, answer)
+        elif isinstance(request, Group):
+            if answer.rows:
+                request.is_durable = True
+            else:
+                self._look(pipe, request)
+        elif isinstance(request, _Look):
+            if not answer.rows:
+                self._lease.let_go()
+                raise FencedError
+            if answer.value == b"1":
+                request.group.is_durable = True
+            else:
+                self._again.append(request.group)
+        elif isinstance(request, _Renewal):
+            if not answer.rows:
+                self._lease.let_go()
+                raise FencedError
+            self._hold(request.asked_ns)
+        elif isinstance(request, _Partition):
+            self._is_preparing = False
+            self._prepared = max(self._prepared, request.number)
+
+    def _failed(self, pipe: Pipe, answer: Answer) -> None:
+        """Handles an error of the server: the statement was not committed."""
+        self.errno = errno.ENOSPC if answer.code in _NO_ROOM else errno.EIO
+        pipe.in_flight.appendleft(answer.request)
+        pipe.lose(f"{answer.error} ({answer.code})")
+
+    def _look(self, pipe: Pipe, group: Group) -> None:
+        self._ask(
+            pipe,
+            _Look(group),
+            LOOK,
+            self.router.encode(),
+            b"%d" % self.epoch,
+            b"%d" % group.segment,
+            b"%d" % group.commit,
+        )
+
+    def _ask(self, pipe: Pipe, request: object, statement: str, *parameters: bytes) -> None:
+        if pipe.state is PipeState.READY:
+            pipe.send(request, statement, list(parameters))
+        else:
+            pipe.in_flight.append(request)
+        if pipe.state is PipeState.LOST:
+            self._lost(pipe)
+
+    # The lease
+
+    def _renew(self) -> None:
+        now_ns, control = self._clock(), self._control
+        if control is None or control.state is not PipeState.READY or now_ns < self._renew_at_ns:
+            return
+        self._renew_at_ns = now_ns + int(RENEW_SECONDS * _NANOSECONDS)
+        if any(isinstance(each, _Renewal) for each in control.in_flight):
+            return
+        self._ask(
+            control,
+            _Renewal(now_ns),
+            RENEW,
+            self.router.encode(),
+            b"%d" % self.epoch,
+            b"%d" % self._newest,
+        )
+
+    def _hold(self, asked_ns: int) -> None:
+        self._ends_ns = asked_ns + int(HELD_SECONDS * _NANOSECONDS)
+        self._lease.hold(self.epoch, asked_ns)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease holds."""
+        return self._clock() < self._ends_ns
+
+    # Groups
+
+    def _settle(self) -> None:
+        """Moves the prefix that is durable."""
+        while self._groups and self._groups[0].is_durable:
+            group = self._groups.popleft()
+            for origin, following in group.marks.items():
+                if origin in self.durable or origin in self._facts.marks:
+                    self.durable[origin] = following
+            if group.commit:
+                self.pending_octets -= len(group.octets)
+                self.commits += 1
+                if group.segment > self._newest:
+                    self._newest = group.segment
+                    self._renew_at_ns = 0  # so that the lease names it soon
+            self.written_octets += len(group.octets)
+
+    def _send(self) -> None:
+        for pipe in self._pipes:
+            if pipe.state is not PipeState.READY or pipe.in_flight:
+                continue
+            group = self._again.popleft() if self._again else self._next_group()
+            if group is None:
+                return
+            group.since_ns = self._clock()
+            self._ask(
+                pipe,
+                group,
+                INSERT_BLOCKS,
+                self.router.encode(),
+                b"%d" % group.segment,
+                b"%d" % group.commit,
+                Octets(group.octets),
+                b"%d" % self.epoch,
+            )
+
+    def _next_group(self) -> Group | None:
+        if not self._pending or self._is_due_now:
+            return None
+        marks: dict[Origin, int] = {}
+        parts: list[bytes] = []
+        octets = 0
+        for part, its_marks in self._pending:
+            if parts and octets + len(part) > self.group_octets:
+                break
+            parts.append(part)
+            octets += len(part)
+            marks.update(its_marks)
+        del self._pending[: len(parts)]
+        self._octets += octets
+        self._has_records = True
+        return self._add_group(b"".join(parts), marks)
+
+    def _add_group(self, octets: bytes, marks: dict[Origin, int]) -> Group:
+        group = Group(self._begun, next(self._commit), octets, marks)
+        self._groups.append(group)
+        return group
+
+    # Segments
+
+    _is_due_now = False
+
+    def _rotate(self, now_ns: int) -> None:
+        """Begins the next segment if it is time, when nothing is on its way."""
+        self._prepare()
+        is_full = self._has_records and bool(self._pending) and self._octets > self._segment_octets
+        is_old = self._has_records and now_ns - self._begun_ns >= self._rotate_ns
+        self._is_due_now = (is_full or is_old) and self._prepared > self.number
+        if not self._is_due_now or self._groups:
+            return
+        self._is_due_now = False
+        self.number += 1
+        self.sealed += 1
+        self._begin_segment(now_ns)
+
+    def _begin_segment(self, now_ns: int) -> None:
+        head = segment_head(
+            number=self.number,
+            router=self.router,
+            incarnation=self.incarnation,
+            time_ns=now_ns,
+            marks=self.durable,
+            links=self._facts.links.values(),
+            previous=self._begun,
+        )
+        self._begun, self._begun_ns, self._octets = self.number, now_ns, len(head)
+        self._has_records = False
+        self._commit = itertools.count()
+        self._again.append(self._add_group(head, {}))
+
+    def _prepare(self) -> None:
+        control = self._control
+        if control is None or control.state is not PipeState.READY or self._is_preparing:
+            return
+        if self._prepared <= self.number:
+            self._is_preparing = True
+            self._ask(
+                control,
+                _Partition(self._prepared + 1),
+                f"SELECT {SCHEMA}.begin_partition('blocks', $1, $2)",
+                self.router.encode(),
+                b"%d" % (self._prepared + 1),
+            )
+
+    def _judge(self) -> None:
+        """Sets ``health``."""
+        if self.is_held and any(pipe.state is PipeState.READY for pipe in self._pipes):
+            self.health, self.errno = Health.WRITING, 0
+            self.trouble = None
+        elif self.errno == errno.ENOSPC:
+            self.health = Health.DISK_FULL
+        elif any(pipe.state is PipeState.LOST for pipe in self._all()) or not self.is_held:
+            self.health = Health.AWAY
+            self.errno = errno.EHOSTUNREACH
+
+
+def _router_of(block: Block) -> str | None:
+    if not block.flags & BlockFlag.OWN:
+        return None
+    for row in block.unpacked_rows():
+        if row[0] == RecordKind.SEGMENT:
+            with contextlib.suppress(RecordError):
+                return heap_strings(row, block.heap)[2].decode(errors="replace")
+    return None
+
+
+__all__ = ["FencedError", "PostgresLog", "StoreError"]

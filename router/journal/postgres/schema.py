@@ -1,0 +1,151 @@
+"""The tables of the store on PostgreSQL, and what each role may do with them.
+
+    lease       one row a router: who leads, in which epoch, since when, and when it last said so
+    blocks      the journal's blocks, octet for octet: a row is a group that one commit made durable
+    snapshots   what reclaim wrote; they stand for the segments up to theirs
+
+``blocks`` and ``snapshots`` are partitioned by router, then by segment. A segment goes by dropping
+its partition, never by DELETE: that would leave dead rows as large as the traffic. Partitions are
+made and dropped by functions that run with their owner's rights, so the router's own role may only
+read, insert, and update its lease.
+
+``epoch`` is in a unique index, so an update of it is one of a key, and waits for everybody who
+holds the row FOR KEY SHARE; an update of ``renewed`` does not. That is the fence: see ``log``.
+"""
+
+from typing import Final
+
+VERSION: Final = 1
+"""Of the tables; a router refuses any other."""
+
+SCHEMA: Final = "router_journal"
+
+LEASE_SECONDS: Final = 3.0
+"""A lease that was not renewed for so long may be taken by another router."""
+
+CREATE: Final = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC;
+
+CREATE TABLE IF NOT EXISTS {SCHEMA}.version (number integer PRIMARY KEY);
+INSERT INTO {SCHEMA}.version VALUES ({VERSION}) ON CONFLICT DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS {SCHEMA}.lease (
+    router text PRIMARY KEY,
+    number integer GENERATED ALWAYS AS IDENTITY,
+    epoch bigint NOT NULL DEFAULT 0,
+    holder text NOT NULL DEFAULT '',
+    place text NOT NULL DEFAULT '',
+    since timestamptz NOT NULL DEFAULT 'epoch',
+    renewed timestamptz NOT NULL DEFAULT 'epoch',
+    newest bigint NOT NULL DEFAULT 0,
+    UNIQUE (router, epoch)
+);
+
+CREATE TABLE IF NOT EXISTS {SCHEMA}.blocks (
+    router text NOT NULL,
+    segment bigint NOT NULL,
+    commit bigint NOT NULL,
+    octets bytea NOT NULL,
+    PRIMARY KEY (router, segment, commit)
+) PARTITION BY LIST (router);
+ALTER TABLE {SCHEMA}.blocks ALTER COLUMN octets SET STORAGE EXTERNAL;
+
+CREATE TABLE IF NOT EXISTS {SCHEMA}.snapshots (
+    router text NOT NULL,
+    segment bigint NOT NULL,
+    part bigint NOT NULL,
+    octets bytea NOT NULL,
+    PRIMARY KEY (router, segment, part)
+) PARTITION BY LIST (router);
+ALTER TABLE {SCHEMA}.snapshots ALTER COLUMN octets SET STORAGE EXTERNAL;
+
+CREATE OR REPLACE FUNCTION {SCHEMA}.begin_partition(kind text, router_id text, segment bigint)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = {SCHEMA}, pg_temp AS $$
+DECLARE
+    known integer;
+    leaf text;
+BEGIN
+    IF kind NOT IN ('blocks', 'snapshots') THEN
+        RAISE EXCEPTION 'no table of partitions: %', kind;
+    END IF;
+    SELECT number INTO STRICT known FROM lease WHERE router = router_id;
+    leaf := format('%s_%s_%s', kind, known, segment);
+    IF to_regclass(format('{SCHEMA}.%I', leaf)) IS NULL THEN
+        -- Attaching does not wait for readers of the parent, as PARTITION OF does.
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', leaf, kind);
+        EXECUTE format(
+            'ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)',
+            format('%s_%s', kind, known), leaf, segment, segment + 1);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION {SCHEMA}.drop_partition(kind text, router_id text, segment bigint)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = {SCHEMA}, pg_temp AS $$
+DECLARE
+    known integer;
+BEGIN
+    IF kind NOT IN ('blocks', 'snapshots') THEN
+        RAISE EXCEPTION 'no table of partitions: %', kind;
+    END IF;
+    SELECT number INTO STRICT known FROM lease WHERE router = router_id;
+    EXECUTE format('DROP TABLE IF EXISTS %I', format('%s_%s_%s', kind, known, segment));
+END $$;
+
+REVOKE ALL ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) FROM PUBLIC;
+"""
+
+GRANTS: Final = f"""
+GRANT USAGE ON SCHEMA {SCHEMA} TO {{role}};
+GRANT SELECT ON {SCHEMA}.version TO {{role}};
+GRANT SELECT ON {SCHEMA}.lease TO {{role}};
+GRANT UPDATE (epoch, holder, place, since, renewed, newest) ON {SCHEMA}.lease TO {{role}};
+GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots TO {{role}};
+GRANT EXECUTE ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) TO {{role}};
+GRANT EXECUTE ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) TO {{role}};
+"""
+
+ADD_ROUTER: Final = f"""
+INSERT INTO {SCHEMA}.lease (router) VALUES (%s) ON CONFLICT DO NOTHING
+"""
+
+NUMBER_OF_ROUTER: Final = f"SELECT number FROM {SCHEMA}.lease WHERE router = %s"
+
+INSERT_BLOCKS: Final = f"""
+INSERT INTO {SCHEMA}.blocks (router, segment, commit, octets)
+SELECT $1::text, $2::bigint, $3::bigint, $4::bytea FROM {SCHEMA}.lease
+WHERE router = $1::text AND epoch = $5::bigint FOR KEY SHARE
+ON CONFLICT DO NOTHING
+"""
+"""No row: another epoch has begun, or the row was there: ``LOOK`` tells."""
+
+LOOK: Final = f"""
+UPDATE {SCHEMA}.lease SET renewed = clock_timestamp() WHERE router = $1::text AND epoch = $2::bigint
+RETURNING (EXISTS (SELECT 1 FROM {SCHEMA}.blocks
+    WHERE router = $1::text AND segment = $3::bigint AND commit = $4::bigint))::int
+"""
+"""An update, because its commit waits for the synchronous standby, which then has the row, too: a
+commit whose backend was ended while it waited for the standby is seen here before it is safe."""
+
+RENEW: Final = f"""
+UPDATE {SCHEMA}.lease SET renewed = clock_timestamp(), newest = greatest(newest, $3::bigint)
+WHERE router = $1::text AND epoch = $2::bigint RETURNING 1
+"""
+
+TAKE: Final = f"""
+UPDATE {SCHEMA}.lease SET epoch = greatest(epoch + 1, %(now_ns)s::bigint), holder = %(holder)s,
+    place = %(place)s, since = clock_timestamp(), renewed = clock_timestamp()
+WHERE router = %(router)s AND (holder = %(holder)s
+    OR renewed < clock_timestamp() - make_interval(secs => {LEASE_SECONDS}))
+RETURNING epoch
+"""
+
+WHO_LEADS: Final = f"""
+SELECT epoch, holder, place, since, extract(epoch FROM clock_timestamp() - renewed)
+FROM {SCHEMA}.lease WHERE router = %s
+"""
+
+RELEASE: Final = f"""
+UPDATE {SCHEMA}.lease SET renewed = 'epoch' WHERE router = %s AND epoch = %s
+"""

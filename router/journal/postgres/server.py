@@ -1,0 +1,88 @@
+"""Serves the log on PostgreSQL: its connections are among the sockets, and workers may read.
+
+A worker never connects to the database. To restore what its earlier life left, it connects to the
+journal's socket once more and says that it wants to read (``remote``); that connection is handed to
+a process of its own (``reader``), so neither reading nor a slow database holds up the records of
+others.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+
+import structlog
+
+from router.journal.postgres.log import PostgresLog
+from router.journal.postgres.remote import is_question
+from router.journal.protocol import Refusal
+from router.journal.reclaimer import Reclaimer
+from router.journal.server import (
+    GRACE_SECONDS,
+    Connection,
+    JournalServer,
+    RefusalError,
+    Stage,
+    next_block,
+)
+
+_log = structlog.get_logger("router.journal")
+
+
+class PostgresServer(JournalServer):
+    """Serves workers until the lifeline closes, SIGTERM, or the end of the lease."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        log: PostgresLog,
+        *,
+        lifeline: int | None = None,
+        reclaimer: Reclaimer | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        """Makes a server of an open log; see ``JournalServer``."""
+        super().__init__(
+            listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds
+        )
+        self._postgres = log
+        self._readers: list[subprocess.Popen[bytes]] = []
+
+    def _timeout(self) -> float | None:
+        due = super()._timeout()
+        seconds = self._postgres.wait_seconds
+        return seconds if due is None else min(due, seconds)
+
+    def _commit(self) -> None:
+        self._is_log_ready = True  # a turn is rare, and a lease is renewed by time
+        super()._commit()
+        self._readers = [each for each in self._readers if each.poll() is None]
+
+    def _receive(self, connection: Connection, octets: bytes) -> None:
+        if connection.stage is Stage.OPENING:
+            hello = next_block(memoryview(octets), 0)
+            if hello is not None and is_question(hello):
+                if bytes(hello.heap) != self._journal.router.encode():
+                    raise RefusalError(Refusal.WRONG_ROUTER)
+                self._read_for(connection)
+                return
+        super()._receive(connection, octets)
+
+    def _read_for(self, connection: Connection) -> None:
+        descriptor = os.dup(connection.socket.fileno())
+        self._close(connection)
+        try:
+            os.set_blocking(descriptor, True)
+            command = [sys.executable, "-m", "router.journal.postgres.reader"]
+            command += ["--router", self._journal.router, "--epoch", str(self._postgres.epoch)]
+            reader = subprocess.Popen(
+                [*command, "--socket", str(descriptor)],
+                pass_fds=(descriptor,),
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            _log.error("reader.failed", error=error)
+        else:
+            self._readers.append(reader)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,186 @@
+"""Moves a journal from files to PostgreSQL and back, while its router does not run.
+
+    1  lock the state directory, and take the lease: no router writes either store
+    2  replay the store that is left, and keep a snapshot of that in the other, which must be empty
+    3  make the store that is left unusable: rename its directory, or drop its partitions
+
+After a crash between two steps both stores hold the same; the next run finds that out and goes on
+with the third. A router refuses to start with PostgreSQL while there are segments in files.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from router.errors import RouterError
+from router.journal.disk import Disk
+from router.journal.files import FileStorage
+from router.journal.postgres.lease import LeaseFile
+from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
+from router.journal.postgres.storage import PostgresStorage
+from router.journal.reclaim import snapshot_octets
+from router.journal.replay import Replayed, replay_from
+from router.journal.segment import NEWEST_NAME, newest_octets, numbered
+from router.journal.storage import Storage
+from router.service.config import RouterConfig
+from router.service.journal import Store, journal_directory
+
+
+class MoveError(RouterError):
+    """The journal cannot be moved now."""
+
+
+def move_to_postgres(config: RouterConfig, url: str, now_ns: int) -> int:
+    """Moves a journal from files to PostgreSQL; returns how many deliveries are unsettled.
+
+    Raises:
+        MoveError: the router runs, or both stores hold a journal.
+        OSError: a store cannot be used.
+    """
+    directory = journal_directory(config)
+    with _locked(config):
+        files = FileStorage(directory)
+        if not directory.is_dir() or not _held(files):
+            raise MoveError(f"there is no journal in {directory}")
+        replayed = replay_from(files)
+        numbers = replayed.memory.numbers
+        least = 0 if numbers is None else numbers.epoch + 1
+        with _leased(config, url, max(now_ns, least)) as (storage, lease):
+            _hand_over(replayed, files, storage, now_ns)
+            lease.check()
+            directory.rename(directory.with_name(f"{directory.name}.moved-{now_ns}"))
+            Disk().sync_directory(directory.parent)
+    return len(replayed.memory.deliveries)
+
+
+def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
+    """Moves a journal from PostgreSQL to files; returns how many deliveries are unsettled.
+
+    Raises:
+        MoveError: the router runs, or both stores hold a journal.
+        OSError: a store cannot be used.
+    """
+    directory = journal_directory(config)
+    with _locked(config), _leased(config, url, now_ns) as (storage, lease):
+        if not _held(storage):
+            raise MoveError("there is no journal in the database")
+        Disk().make_directory(directory)
+        files, replayed = FileStorage(directory), replay_from(storage)
+        number = _hand_over(replayed, storage, files, now_ns)
+        (directory / NEWEST_NAME).write_bytes(newest_octets(number))
+        lease.check()
+        for name in storage.names():
+            for segment in numbered([name], "segment"):
+                storage.let_go(segment, None)
+            for snapshot in numbered([name], "snapshot"):
+                storage.drop_snapshot(snapshot)
+        storage.forget_newest()
+    return len(replayed.memory.deliveries)
+
+
+def _held(storage: Storage) -> list[int]:
+    names = storage.names()
+    return [*numbered(names, "segment"), *numbered(names, "snapshot")]
+
+
+def _hand_over(replayed: Replayed, old: Storage, new: Storage, now_ns: int) -> int:
+    """Keeps in ``new`` what ``old`` replays to; returns the number of the snapshot."""
+    if replayed.gaps:
+        raise MoveError(f"it is damaged: {'; '.join(replayed.gaps)}")
+    number = max(_held(old))
+    there = _held(new)
+    if there:
+        if numbered(new.names(), "segment") or not _is_same(replayed, replay_from(new)):
+            raise MoveError("both stores hold a journal; one of them must be empty")
+        return max(there)
+    new.keep_snapshot(number, snapshot_octets(replayed, number, now_ns))
+    if not _is_same(replayed, replay_from(new)):
+        raise MoveError("the copy differs; nothing was removed")
+    return number
+
+
+def _is_same(one: Replayed, other: Replayed) -> bool:
+    return (
+        one.memory.deliveries == other.memory.deliveries
+        and one.memory.links == other.memory.links
+        and one.memory.numbers == other.memory.numbers
+        and one.follower.expected == other.follower.expected
+    )
+
+
+@contextmanager
+def _locked(config: RouterConfig) -> Iterator[None]:
+    """Keeps the router from starting."""
+    path: Path = Store.JOURNAL.lock(config)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise MoveError(f"the router runs: {error.strerror}") from error
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _leased(
+    config: RouterConfig, url: str, now_ns: int
+) -> Iterator[tuple[PostgresStorage, "_Renewing"]]:
+    """Keeps other routers from leading, for as long as this takes."""
+    storage = PostgresStorage(url, config.router.id)
+    path = config.router.state / f"moving-{os.getpid()}.lease"
+    lease = LeaseFile(path)
+    log = PostgresLog(
+        url, config.router.id, incarnation=now_ns, holder=f"move {now_ns}", lease=lease
+    )
+    try:
+        log.take(now_ns)
+        with _renewing(log) as renewing:
+            yield storage, renewing
+    finally:
+        log.release()
+        storage.close()
+        path.unlink(missing_ok=True)
+
+
+@attrs.define
+class _Renewing:
+    """A lease that a thread renews."""
+
+    is_lost: bool = False
+
+    def check(self) -> None:
+        """Checks that nobody else has led meanwhile.
+
+        Raises:
+            MoveError: somebody may have.
+        """
+        if self.is_lost:
+            raise MoveError("the lease was lost meanwhile; nothing was removed")
+
+
+@contextmanager
+def _renewing(log: PostgresLog) -> Iterator[_Renewing]:
+    """Renews a lease until the end of the block."""
+    renewing, ended = _Renewing(), threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(RENEW_SECONDS):
+            try:
+                renewing.is_lost |= not log.renew_now()
+            except OSError:
+                renewing.is_lost = True
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        yield renewing
+    finally:
+        ended.set()
+        thread.join()

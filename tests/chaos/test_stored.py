@@ -1,0 +1,219 @@
+"""Stored routes while workers, the store, the supervisor and the target are killed at random.
+
+Nothing that a sender was told to be accepted is lost. At least once: what was under way when
+something was killed may arrive twice; how often that happened is printed.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from router.links.attaches import no_number
+from router.model.identity import LinkName
+from router.net.client.sender import SendingLink
+from router.routes.route import Guarantee
+from tests.support.chaos import Books, Client, numbered, receiving
+from tests.support.cuttable import Cuttable, cuttable
+from tests.support.mortal import MortalRouter
+from tests.support.ports import free_port
+from tests.support.rabbitmq import RabbitNode
+
+pytestmark = pytest.mark.long
+
+MESSAGES = int(os.environ.get("ROUTER_CHAOS_DELIVERIES", "20000"))
+SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
+REST_SECONDS = 240.0
+PACE = 800.0
+"""Messages a second that are sent, at most."""
+
+STEP = 100
+
+NEAR = """
+router: {{id: near, workers: 2, admin: off, state: {folder}/near-state, log_format: json}}
+listeners: [{{bind: "127.0.0.1:{near}"}}]
+containers: {{cloud: {{url: "amqp://127.0.0.1:{far}", retry_limit_seconds: 1s}}}}
+routes:
+  - address: telemetry.#
+    to: cloud
+    store: {{always: {always}}}
+    dead_letter: cloud/dead
+"""
+
+FAR = """
+router: {{id: far, workers: 1, admin: off, state: {folder}/far-state, log_format: json}}
+listeners: [{{bind: "127.0.0.1:{far}"}}]
+routes:
+  - address: telemetry.#
+  - address: dead
+"""
+
+
+@attrs.define(eq=False)
+class Faults:
+    """The two routers, and what is done to them.
+
+    Attributes:
+        done: how often each was done.
+    """
+
+    near: MortalRouter
+    far: MortalRouter | Cuttable
+    nursery: trio.Nursery
+    chance: random.Random
+    done: dict[str, int] = attrs.field(factory=dict)
+
+    async def go_on(self, until: Callable[[], bool]) -> None:
+        """Does one thing after another, each at least once."""
+        kinds = [self.first_worker, self.second_worker, self.store, self.supervisor, self.target]
+        while not (until() and self.done):
+            for kind in self.chance.sample(kinds, len(kinds)):
+                await trio.sleep(self.chance.uniform(0.5, 1.5))
+                await kind()
+                self.done[kind.__name__] = self.done.get(kind.__name__, 0) + 1
+
+    async def first_worker(self) -> None:
+        self.near.kill_worker(1)
+
+    async def second_worker(self) -> None:
+        self.near.kill_worker(2)
+
+    async def store(self) -> None:
+        started = [line for line in self.near.life.lines if '"messages.started"' in line]
+        if started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(json.loads(started[-1])["process"], signal.SIGKILL)
+
+    async def supervisor(self) -> None:
+        await self.near.kill()
+        await self.near.start(self.nursery)
+
+    async def target(self) -> None:
+        if isinstance(self.far, Cuttable):
+            self.far.refuse = True
+            self.far.cut()
+            await trio.sleep(self.chance.uniform(0.0, 3.0))
+            self.far.refuse = False
+            return
+        await self.far.kill()
+        await trio.sleep(self.chance.uniform(0.0, 3.0))
+        await self.far.start(self.nursery)
+
+
+@attrs.define(eq=False)
+class Sending:
+    """A sender that is not faster than ``PACE``, so that much happens while it sends."""
+
+    books: Books
+    port: int
+    is_done: bool = False
+
+    async def run(self) -> None:
+        """Sends everything, a bit at a time."""
+        for first in range(0, MESSAGES, STEP):
+            numbers = iter(range(first, min(first + STEP, MESSAGES)))
+            supply = numbered(self.books.count(numbers), 100)
+            machine = SendingLink(
+                name=LinkName(f"sender-{first}"),
+                address="telemetry.a",
+                supply=supply,
+                guarantee=Guarantee.AT_LEAST_ONCE,
+                window=STEP,
+                draw_number=no_number,
+            )
+            await Client(machine, self.port).run()
+            await trio.sleep(STEP / PACE)
+        self.is_done = True
+
+
+@pytest.mark.parametrize("always", ["true", "false"])
+async def test_nothing_that_was_accepted_is_lost_whatever_is_killed(
+    tmp_path: Path, always: str
+) -> None:
+    books, places = Books(), {"folder": tmp_path, "near": free_port(), "far": free_port()}
+    for name, text in (("near", NEAR), ("far", FAR)):
+        (tmp_path / f"{name}.yaml").write_text(text.format(always=always, **places))
+    near, far = (MortalRouter(tmp_path / f"{name}.yaml") for name in ("near", "far"))
+    sender = Sending(books, int(str(places["near"])))
+    receiver = receiving("receiver", "telemetry.a", int(str(places["far"])), books.take)
+    async with trio.open_nursery() as nursery:
+        await near.start(nursery)
+        await far.start(nursery)
+        faults = Faults(near, far, nursery, random.Random(SEED))
+        nursery.start_soon(receiver.run)
+        nursery.start_soon(sender.run)
+        await faults.go_on(lambda: len(books.sent) >= MESSAGES * 9 // 10)
+        with trio.move_on_after(REST_SECONDS):
+            while not sender.is_done or books.lost:
+                await trio.sleep(0.2)
+        twice = len(books.duplicated)
+        print(
+            f"always {always}: sent {len(books.sent):,}, received {len(books.taken):,},"
+            f" lost {len(books.lost)}, twice {twice}; faults {faults.done}"
+        )
+        await near.kill()
+        await far.kill()
+        nursery.cancel_scope.cancel()
+    assert sender.is_done
+    assert (len(books.sent), len(books.lost)) == (MESSAGES, 0)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("always", ["true", "false"])
+async def test_nothing_is_lost_on_its_way_to_rabbitmq_either(
+    tmp_path: Path, rabbit_nodes: tuple[RabbitNode, RabbitNode], always: str
+) -> None:
+    rabbit, _ = rabbit_nodes
+    books, port = Books(), free_port()
+    channel = _channel_at(rabbit.port)
+    for queue in ("telemetry.a", "dead"):
+        channel.queue_delete(queue)
+        channel.queue_declare(queue, durable=True)
+    async with trio.open_nursery() as nursery, cuttable(rabbit.port) as relay:
+        text = NEAR.replace("amqp://127.0.0.1:{far}", "amqp://guest:guest@127.0.0.1:{far}").replace(
+            "retry_limit_seconds: 1s", "retry_limit_seconds: 1s, protocol: amqp-0-9-1"
+        )
+        file = tmp_path / "near.yaml"
+        file.write_text(text.format(always=always, folder=tmp_path, near=port, far=relay.port))
+        near = MortalRouter(file)
+        await near.start(nursery)
+        sender = Sending(books, port)
+        nursery.start_soon(sender.run)
+        faults = Faults(near, relay, nursery, random.Random(SEED))
+        await faults.go_on(lambda: len(books.sent) >= MESSAGES * 9 // 10)
+        with trio.move_on_after(REST_SECONDS):
+            while not sender.is_done or books.lost:
+                _take_all(channel, books)
+                await trio.sleep(0.2)
+        twice = len(books.duplicated)
+        print(
+            f"RabbitMQ, always {always}: sent {len(books.sent):,}, received {len(books.taken):,},"
+            f" lost {len(books.lost)}, twice {twice}; faults {faults.done}"
+        )
+        await near.kill()
+        nursery.cancel_scope.cancel()
+    channel.connection.close()
+    assert sender.is_done
+    assert (len(books.sent), len(books.lost)) == (MESSAGES, 0)
+
+
+def _channel_at(port: int) -> Any:
+    import pika
+
+    parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
+    return pika.BlockingConnection(parameters).channel()
+
+
+def _take_all(channel: Any, books: Books) -> None:
+    """Takes what is in the queue."""
+    while (got := channel.basic_get("telemetry.a", auto_ack=True))[0] is not None:
+        number = int(got[2][-20:])
+        books.taken[number] = books.taken.get(number, 0) + 1

@@ -1,0 +1,359 @@
+"""The store on PostgreSQL when connections, servers and leaders come and go."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.journal.block import Origin
+from router.journal.protocol import Health
+from router.journal.replay import replay_from
+from router.journal.storage import BlockLog
+from tests.support.journal import SOURCE, START_NS, append, key, new_writer, write_life
+from tests.support.postgres import Server, needs_postgres, postgres_server, shared_server
+from tests.support.storages import ROUTER, Postgres, commit, store_under_test
+
+ONE = Origin(1, START_NS)
+LATER_NS = START_NS + 3_600_000_000_000
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Postgres]:
+    with store_under_test("postgres", tmp_path) as store:
+        assert isinstance(store, Postgres)
+        yield store
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[tuple[Server, Postgres]]:
+    """A store on a server of the test's own, that it may stop."""
+    with postgres_server() as server:
+        from router.journal.postgres.storage import init
+
+        url = server.new_database("journal")
+        init(url, ROUTER, None)
+        yield server, Postgres(url, tmp_path)
+
+
+def opened(store: Postgres, *, incarnation: int = START_NS, holder: str = "") -> Any:
+    log = store.new_log(incarnation=incarnation, holder=holder)
+    log.open(incarnation)
+    return log
+
+
+def write(log: BlockLog, writer: Any, numbers: range) -> None:
+    for number in numbers:
+        write_life(writer, number, payload=bytes(300))
+        append(log, writer)
+
+
+def expected(store: Postgres) -> int:
+    read = replay_from(store.storage())
+    assert not read.gaps
+    return read.follower.expected.get(ONE, 1)
+
+
+def test_a_lost_backend_loses_and_repeats_nothing(store: Postgres) -> None:
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    for round_ in range(12):
+        write(log, writer, range(10 * round_, 10 * round_ + 10))
+        log.commit(START_NS)
+        if round_ % 3 == 0:
+            _end_backends(store)
+    commit(log)
+    assert log.durable[ONE] == 481
+    assert expected(store) == 481
+    assert log.close(START_NS)
+
+
+def _end_backends(store: Postgres) -> None:
+    database = store.url.rpartition("/")[2]
+    shared_server().run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        f" WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+    )
+
+
+def test_a_killed_backend_and_an_immediate_stop_lose_and_repeat_nothing(
+    mortal: tuple[Server, Postgres],
+) -> None:
+    server, store = mortal
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    write(log, writer, range(50))
+    commit(log)
+    told = log.durable[ONE]
+    write(log, writer, range(50, 100))
+    log.commit(START_NS)
+    _kill_backend(server)  # the server ends all others and recovers, as after a crash
+    write(log, writer, range(100, 150))
+    commit(log)
+    assert expected(store) == log.durable[ONE] == 601
+    write(log, writer, range(150, 200))
+    log.commit(START_NS)
+    server.stop(signal.SIGQUIT)
+    give_up_at = time.monotonic() + 30
+    while log.is_held and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.1)
+    log.commit(START_NS)
+    assert (log.is_held, log.health) == (False, Health.AWAY)
+    server.start()
+    commit(log)
+    give_up_at = time.monotonic() + 30
+    while not log.is_held and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.1)
+    assert (log.is_held, log.health) == (True, Health.WRITING)
+    assert told == 201
+    assert expected(store) == log.durable[ONE] == 801
+    assert log.close(START_NS)
+
+
+def _kill_backend(server: Server) -> None:
+    rows = server.run(
+        "SELECT pid FROM pg_stat_activity WHERE datname = 'journal' AND pid <> pg_backend_pid()"
+    )
+    os.kill(int(str(rows[0][0])), signal.SIGKILL)
+
+
+def test_a_commit_that_was_not_answered_is_looked_up(store: Postgres) -> None:
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    write(log, writer, range(5))
+    commit(log)
+    write(log, writer, range(5, 10))
+    log.commit(START_NS)
+    give_up_at = time.monotonic() + 30
+    while expected(store) < 41 and time.monotonic() < give_up_at:
+        time.sleep(0.01)  # the row is there, and its answer is on the way
+    assert log.durable[ONE] == 21
+    for pipe in log._pipes:
+        pipe.lose("the answer is lost")
+    commit(log)
+    assert log.durable[ONE] == 41
+    assert expected(store) == 41
+    assert log.close(START_NS)
+
+
+def test_whoever_takes_the_lease_waits_for_inserts_and_shuts_out_later_ones(
+    store: Postgres,
+) -> None:
+    """The old process's insert is blocked by the new lease, and then finds no row of its epoch."""
+    from router.journal.postgres.log import FencedError
+    from router.journal.postgres.storage import connect
+
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    write(log, writer, range(5))
+    commit(log)
+    with connect(store.url) as other:
+        other.execute("BEGIN")
+        other.execute("UPDATE router_journal.lease SET epoch = epoch + 1, holder = 'other'")
+        write(log, writer, range(5, 10))
+        for _ in range(20):
+            log.commit(START_NS)
+            log.wait(0.02)
+        assert log.durable[ONE] == 21, "it waits for whoever takes the lease"
+        other.execute("COMMIT")
+    with pytest.raises(FencedError):
+        commit(log)
+    assert log.durable[ONE] == 21
+    assert expected(store) == 21
+    log.abandon()
+
+
+def test_a_lease_is_not_taken_before_an_insert_of_the_old_epoch_has_ended(store: Postgres) -> None:
+    from router.journal.postgres.storage import connect
+
+    log = opened(store)
+    commit(log)
+    taken = threading.Event()
+
+    def take() -> None:
+        with connect(store.url) as other:
+            other.execute("UPDATE router_journal.lease SET epoch = epoch + 1")
+        taken.set()
+
+    with connect(store.url) as slow:
+        slow.execute("BEGIN")
+        slow.execute(
+            "INSERT INTO router_journal.blocks SELECT %s, 1, 77, '' FROM router_journal.lease"
+            " WHERE epoch = %s FOR KEY SHARE",
+            (ROUTER, log.epoch),
+        )
+        thread = threading.Thread(target=take)
+        thread.start()
+        assert not taken.wait(0.5)
+        slow.execute("ROLLBACK")
+    assert taken.wait(30)
+    thread.join()
+    log.abandon()
+
+
+def test_a_renewal_does_not_wait_for_inserts(store: Postgres) -> None:
+    from router.journal.postgres.storage import connect
+
+    log = opened(store)
+    commit(log)
+    with connect(store.url) as slow, connect(store.url) as renewing:
+        slow.execute("BEGIN")
+        slow.execute(
+            "INSERT INTO router_journal.blocks SELECT %s, 1, 77, '' FROM router_journal.lease"
+            " WHERE epoch = %s FOR KEY SHARE",
+            (ROUTER, log.epoch),
+        )
+        renewing.execute("SET lock_timeout = '5s'")
+        renewing.execute("UPDATE router_journal.lease SET renewed = clock_timestamp()")
+        slow.execute("ROLLBACK")
+    assert log.close(START_NS)
+
+
+def test_rows_behind_a_missing_one_were_never_durable_and_stay_out(store: Postgres) -> None:
+    from router.journal.postgres.storage import connect
+
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    for number in range(6):
+        write(log, writer, range(number, number + 1))
+        commit(log)
+    with connect(store.url) as connection:  # as if it had not been committed when it crashed
+        connection.execute("DELETE FROM router_journal.blocks WHERE segment = 1 AND commit = 4")
+    store.kill(log)
+    assert expected(store) == 13
+    following = opened(store, incarnation=LATER_NS)
+    assert following.durable[ONE] == 13
+    assert expected(store) == 13
+    assert following.close(LATER_NS)
+
+
+def test_rows_that_vanish_from_a_sealed_segment_are_a_hole(store: Postgres) -> None:
+    from router.journal.postgres.storage import connect
+
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    for number in range(120):
+        write(log, writer, range(number, number + 1))
+        commit(log)
+    assert log.sealed
+    with connect(store.url) as connection:
+        connection.execute("DELETE FROM router_journal.blocks WHERE segment = 1 AND commit = 2")
+    assert "missing" in replay_from(store.storage()).gaps[0]
+    assert log.close(START_NS)
+
+
+def test_the_router_of_the_same_directory_takes_its_lease_again_at_once(store: Postgres) -> None:
+    log = opened(store, holder="here")
+    commit(log)
+    log.abandon()
+    with pytest.raises(BlockingIOError, match="leads since"):
+        opened(store, incarnation=LATER_NS, holder="elsewhere")
+    following = opened(store, incarnation=LATER_NS, holder="here")
+    assert following.epoch > log.epoch
+    assert following.close(LATER_NS)
+    elsewhere = opened(store, incarnation=LATER_NS + 1, holder="elsewhere")
+    assert elsewhere.epoch > following.epoch
+    assert elsewhere.close(LATER_NS)
+
+
+def test_a_router_that_was_taken_over_meanwhile_does_not_go_on(store: Postgres) -> None:
+    from router.journal.postgres.log import FencedError
+
+    log = opened(store, holder="here")
+    commit(log)
+    store.kill(log)
+    other = opened(store, incarnation=LATER_NS, holder="there")
+    assert other.close(LATER_NS)
+    again: Any = store.new_log(incarnation=LATER_NS + 1, holder="here")
+    again._lease = log._lease
+    with pytest.raises(FencedError):
+        again.open(LATER_NS + 1)
+    third = opened(store, incarnation=LATER_NS + 2, holder="there")
+    assert third.close(LATER_NS)
+
+
+def test_the_lease_ends_two_seconds_after_its_last_renewal_was_asked_for(tmp_path: Path) -> None:
+    from router.journal.postgres.lease import LeaseFile, boot_ns
+
+    lease, seen = LeaseFile(tmp_path / "lease"), LeaseFile(tmp_path / "lease")
+    assert (seen.epoch, seen.is_held) == (0, False)
+    lease.hold(7, boot_ns())
+    assert (seen.epoch, seen.is_held) == (7, True)
+    lease.hold(7, boot_ns() - 2_000_000_000)
+    assert not seen.is_held
+    lease.hold(8, boot_ns())
+    lease.let_go()
+    assert (seen.epoch, seen.is_held) == (8, False)
+
+
+def test_a_role_with_the_rights_of_a_router_can_do_what_a_router_does_and_no_more(
+    store: Postgres,
+) -> None:
+    import psycopg
+
+    from router.journal.postgres.storage import init
+
+    database, role = store.url.rpartition("/")[2], f"router_{os.getpid()}_{time.time_ns()}"
+    server = shared_server()
+    server.run(f"CREATE ROLE {role} LOGIN")
+    init(store.url, ROUTER, role)
+    plain = Postgres(server.url(database, role), store.directory)
+    log, writer = opened(plain), new_writer()
+    log.admit(ONE, 1)
+    for number in range(120):
+        write(log, writer, range(number, number + 1))
+        commit(log)
+    storage = plain.storage()
+    storage.keep_snapshot(1, storage.read(storage.names()[0]))
+    storage.let_go(1, None)
+    storage.drop_snapshot(1)
+    with psycopg.connect(plain.url, autocommit=True) as connection:
+        for statement in (
+            "DELETE FROM router_journal.blocks",
+            "UPDATE router_journal.blocks SET octets = ''",
+            "TRUNCATE router_journal.blocks",
+            "DROP TABLE router_journal.blocks",
+            "DELETE FROM router_journal.lease",
+            "CREATE TABLE router_journal.mine (n int)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+    assert log.close(START_NS)
+
+
+def test_passwords_are_not_shown() -> None:
+    needs_postgres()
+    from router.journal.postgres.storage import PostgresStorage, shown
+
+    assert "geheim" not in shown("postgresql://app:geheim@db/router?sslmode=verify-full")
+    assert "geheim" not in shown("postgresql://app@db/router?password=geheim&sslmode=require")
+    assert "geheim" not in str(PostgresStorage("postgresql://app:geheim@db/router", ROUTER))
+
+
+def test_a_database_without_tables_is_refused_by_name(tmp_path: Path) -> None:
+    needs_postgres()
+    url = shared_server().new_database(f"empty_{time.time_ns()}")
+    with pytest.raises(OSError, match="router journal init"):
+        opened(Postgres(url, tmp_path))
+
+
+def test_what_is_unsettled_is_the_same_after_a_takeover(store: Postgres) -> None:
+    log, writer = opened(store), new_writer()
+    log.admit(ONE, 1)
+    writer.received(START_NS, key(1), SOURCE, b"t", payload=b"held")
+    append(log, writer)
+    commit(log)
+    store.kill(log)
+    other = opened(store, incarnation=LATER_NS)
+    assert [each.key for each in replay_from(store.storage()).memory.deliveries.values()] == [
+        key(1)
+    ]
+    assert other.close(LATER_NS)

@@ -1,0 +1,333 @@
+"""Routers whose journal is on PostgreSQL: processes, databases and whole routers that end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from router.cli.main import main
+from router.journal.replay import replay, replay_from
+from tests.support.journal import SOURCE, START_NS, append, key, new_writer
+from tests.support.ports import free_port
+from tests.support.postgres import Server, postgres_server
+from tests.support.running import RunningRouter, running_router
+from tests.support.storages import Files, Postgres, commit
+
+COUNT = 400
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with postgres_server() as server:
+        yield server
+
+
+def config_of(url: str, port: int, state: Path, *, store: bool = True) -> str:
+    journal = f'{{store: "{url}"}}' if store else "{store: files}"
+    return f"""
+router:
+  id: dc1
+  workers: 1
+  state: {state}
+  admin: off
+  log_format: json
+  journal: {journal}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+routes:
+  - {{address: orders, guarantee: exactly-once}}
+  - {{address: plain}}
+"""
+
+
+def new_store(server: Server, tmp_path: Path, port: int, state: str = "a") -> str:
+    """Makes a database with tables, and gives the configuration of a router that uses it."""
+    url = server.new_database(f"journal_{time.time_ns()}")
+    config = config_of(url, port, tmp_path / state)
+    file = tmp_path / "init.yaml"
+    file.write_text(config)
+    done = CliRunner().invoke(main, ["journal", "init", str(file)])
+    assert done.exit_code == 0, done.output
+    return config
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "router", *arguments]
+
+
+class Traffic:
+    """``router send`` and ``router receive`` with numbered lines, until all have come."""
+
+    def __init__(self, port: int, address: str, count: int, folder: Path) -> None:
+        self._count = count
+        self._result = folder / f"{address}.json"
+        self._account = folder / f"{address}.sender"
+        self._out = folder / f"{address}-{count}.lines"
+        settle = "exactly-once" if address == "orders" else "at-least-once"
+        url = f"amqp://127.0.0.1:{port}"
+        self._receiver = subprocess.Popen(
+            command(
+                "receive",
+                url,
+                address,
+                "--count",
+                str(count),
+                "--settle",
+                settle,
+                "--show",
+                "--wait",
+                "90",
+            ),
+            stdout=self._out.open("wb"),
+            stderr=subprocess.DEVNULL,
+        )
+        self._sender = subprocess.Popen(
+            command("send", url, address, "--lines", "--json", "--settle", settle, "--wait", "90"),
+            stdin=subprocess.PIPE,
+            stdout=self._result.open("wb"),
+            stderr=self._account.open("wb"),
+        )
+
+    def write(self, numbers: range) -> None:
+        assert self._sender.stdin is not None
+        self._sender.stdin.write("".join(f"line {each}\n" for each in numbers).encode())
+        self._sender.stdin.flush()
+
+    def received(self) -> list[str]:
+        lines = self._out.read_bytes().splitlines()
+        return [line.decode() for line in lines if line.startswith(b"line ")]
+
+    def await_received(self, count: int, seconds: float = 60.0) -> None:
+        give_up_at = time.monotonic() + seconds
+        while len(self.received()) < count:
+            assert time.monotonic() < give_up_at, f"{len(self.received())} of {count} came"
+            time.sleep(0.05)
+
+    def finish(self, seconds: float = 90.0) -> None:
+        """Waits until each line has ended: accepted and received once, or released and not at all.
+
+        While the only receiver is away, what was certainly not sent is released.
+        """
+        assert self._sender.stdin is not None
+        self._sender.stdin.close()
+        code = self._sender.wait(seconds)
+        ends = json.loads(self._result.read_text())["outcomes"]
+        released = ends.get("released", 0)
+        assert ends.get("accepted", 0) + released == self._count, ends
+        assert (code == 0) == (not released), self._account.read_text()
+        self.await_received(self._count - released)
+        received = self.received()
+        assert len(received) == len(set(received)) == self._count - released
+        if not released:
+            assert self._receiver.wait(seconds) == 0
+
+    def end(self) -> None:
+        for each in (self._sender, self._receiver):
+            if each.poll() is None:
+                each.kill()
+                each.wait()
+
+
+@contextmanager
+def traffic(port: int, address: str, count: int, folder: Path) -> Iterator[Traffic]:
+    running = Traffic(port, address, count, folder)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def journal_process(router: RunningRouter) -> int:
+    started = [json.loads(line) for line in router.log if '"journal.started"' in line]
+    return int(started[-1]["process"])
+
+
+def test_a_killed_process_of_the_journal_loses_and_doubles_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port)
+    with running_router(config, tmp_path) as router, traffic(port, "orders", COUNT, tmp_path) as t:
+        t.write(range(COUNT // 2))
+        t.await_received(COUNT // 8)
+        os.kill(journal_process(router), signal.SIGKILL)
+        t.write(range(COUNT // 2, COUNT))
+        t.finish()
+        router.wait_for('"journal.ended"')
+
+
+def test_a_stopped_process_of_the_journal_cuts_the_connections_that_another_may_have(
+    server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port)
+    with running_router(config, tmp_path) as router, traffic(port, "orders", COUNT, tmp_path) as t:
+        t.write(range(COUNT // 2))
+        t.await_received(COUNT // 8)
+        os.kill(journal_process(router), signal.SIGSTOP)
+        router.wait_for('"lease.expired"')
+        os.kill(journal_process(router), signal.SIGCONT)
+        t.write(range(COUNT // 2, COUNT))
+        t.finish()
+
+
+def test_another_machine_takes_over_what_a_lost_one_promised(
+    server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port, "a")
+    other = config.replace(str(tmp_path / "a"), str(tmp_path / "b"))
+    (tmp_path / "other").mkdir()
+    with traffic(port, "orders", COUNT, tmp_path) as t:
+        with running_router(config, tmp_path) as router:
+            t.write(range(COUNT // 2))
+            t.await_received(COUNT // 8)
+            journal = journal_process(router)
+            router.kill()
+            os.kill(journal, signal.SIGKILL)
+        t.write(range(COUNT // 2, COUNT))
+        with running_router(other, tmp_path / "other") as router:
+            t.finish()
+            assert router.wait_for('"journal.replayed"')
+
+
+def test_without_its_database_a_router_ends_exactly_once_connections_and_serves_the_rest(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    with postgres_server() as server:
+        config = new_store(server, tmp_path, port)
+        with (
+            running_router(config, tmp_path) as router,
+            traffic(port, "orders", COUNT, tmp_path) as exact,
+            traffic(port, "plain", COUNT, tmp_path) as plain,
+        ):
+            exact.write(range(50))
+            exact.await_received(50)
+            plain.write(range(50))
+            plain.await_received(50)
+            server.stop(signal.SIGQUIT)
+            router.wait_for('"lease.expired"')
+            exact.write(range(50, COUNT))
+            plain.write(range(50, COUNT))
+            plain.finish()
+            assert len(exact.received()) == 50
+            server.start()
+            exact.finish()
+
+
+def test_a_router_that_was_taken_over_ends_and_says_why(server: Server, tmp_path: Path) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port)
+    with running_router(config, tmp_path) as router:
+        database = config.partition(f":{server.port}/")[2].partition('"')[0]
+        server.run("UPDATE router_journal.lease SET epoch = epoch + 1, holder = 'other'", database)
+        assert router.process.wait(60) != 0
+    assert any("has taken the journal over" in line for line in router.log)
+
+
+def test_a_reload_that_names_another_store_keeps_the_one_in_use(
+    server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port)
+    with running_router(config, tmp_path) as router:
+        (tmp_path / "router.yaml").write_text(config_of("", port, tmp_path / "a", store=False))
+        router.process.send_signal(signal.SIGHUP)
+        assert '"journal"' in router.wait_for('"config.deferred"')
+        with traffic(port, "orders", 20, tmp_path) as t:
+            t.write(range(20))
+            t.finish()
+    assert not list((tmp_path / "a" / "journal").glob("*.segment"))
+
+
+def test_a_second_router_waits_while_the_first_one_leads(server: Server, tmp_path: Path) -> None:
+    port, another = free_port(), free_port()
+    config = new_store(server, tmp_path, port, "a")
+    other = config.replace(str(tmp_path / "a"), str(tmp_path / "b")).replace(
+        f'127.0.0.1:{port}"}}', f'127.0.0.1:{another}"}}'
+    )
+    (tmp_path / "other").mkdir()
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until='"journal.refused"') as second,
+    ):
+        assert "leads since" in second.wait_for('"journal.refused"')
+        first.stop()
+        second.wait_for('"journal.replayed"')
+
+
+def test_a_journal_moves_to_postgresql_and_back(server: Server, tmp_path: Path) -> None:
+    url = server.new_database(f"moved_{time.time_ns()}")
+    file = tmp_path / "router.yaml"
+    file.write_text(config_of(url, free_port(), tmp_path / "state"))
+    runner = CliRunner()
+    assert runner.invoke(main, ["journal", "init", str(file)]).exit_code == 0
+    files, store = Files(tmp_path / "state" / "journal"), Postgres(url, tmp_path)
+    log, writer = files.new_log(), new_writer()
+    log.open(START_NS)
+    for number in range(5):
+        writer.received(START_NS, key(number), SOURCE, b"t", payload=b"held %d" % number)
+    append(log, writer)
+    commit(log)
+    assert log.close(START_NS)
+    before = replay(files.directory).memory.deliveries
+    assert len(before) == 5
+    move = ["journal", "move", str(file), "--to"]
+    done = runner.invoke(main, [*move, "postgresql"])
+    assert done.exit_code == 0, done.output
+    assert "5 deliveries" in done.output
+    assert not files.directory.exists()
+    assert replay_from(store.storage()).memory.deliveries == before
+    inspected = runner.invoke(main, ["journal", "inspect", "--config", str(file)])
+    assert inspected.exit_code == 0, inspected.output
+    assert inspected.output.count(" received ") == 5
+    again = runner.invoke(main, [*move, "postgresql"])
+    assert again.exit_code == 1
+    assert "there is no journal" in again.output
+    back = runner.invoke(main, [*move, "files"])
+    assert back.exit_code == 0, back.output
+    read = replay(files.directory)
+    assert read.memory.deliveries == before
+    assert not read.gaps
+    assert not store.storage().names()
+    assert runner.invoke(main, [*move, "postgresql"]).exit_code == 0, "and there again"
+
+
+def test_a_router_refuses_a_journal_in_both_stores(server: Server, tmp_path: Path) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port, "state")
+    files = Files(tmp_path / "state" / "journal")
+    log, writer = files.new_log(), new_writer()
+    log.open(START_NS)
+    writer.received(START_NS, key(1), SOURCE, b"t", payload=b"held")
+    append(log, writer)
+    commit(log)
+    assert log.close(START_NS)
+    file = tmp_path / "router.yaml"
+    file.write_text(config)
+    done = subprocess.run(
+        command("run", str(file)), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode
+    assert "router journal move" in done.stdout + done.stderr
+
+
+def test_check_says_what_is_survived(server: Server, tmp_path: Path) -> None:
+    new_store(server, tmp_path, free_port())
+    file = str(tmp_path / "init.yaml")
+    assert (
+        "survives this process and this machine" in CliRunner().invoke(main, ["check", file]).output
+    )
+    found = CliRunner().invoke(main, ["check", file, "--connect"])
+    assert found.exit_code == 0, found.output
+    assert "not the loss of the database's host" in found.output

@@ -1,0 +1,138 @@
+"""What stored routes hold, put together from the answers of all workers."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from router.routes.route import Endpoint, Route, Storing, WhenFull
+from router.routes.table import RoutingTable
+from router.service.control import StoredRecord, StoreRecord
+from router.service.diagnosis import diagnose
+from router.service.fleet import RouterSnapshot
+from router.service.metrics import render
+from router.service.route_list import RouteList
+from router.service.stores import has_store, is_answering, stored_routes
+from tests.support.fleets import container, router_snapshot, worker_snapshot
+
+STORED = Route(
+    address="telemetry.#",
+    to=(Endpoint("cloud"),),
+    store=Storing(messages=1000, octets=1 << 30, full=WhenFull.REFUSE),
+    dead_letter=Endpoint("cloud", "dead"),
+)
+
+
+def record(route: str | None = STORED.name, **fields: Any) -> StoredRecord:
+    usual = {"messages": 100, "octets": 20_000, "oldest_seconds": 60.0, "is_full": False}
+    return StoredRecord(route=route, **{**usual, **fields})
+
+
+def snapshot(*records: StoredRecord, is_away: bool = False, workers: int = 1) -> RouterSnapshot:
+    store = StoreRecord(is_connected=True, routes=records)
+    return router_snapshot(
+        containers=(container("cloud", is_connected=not is_away),),
+        routes=RouteList.of(RoutingTable((STORED,)), ()),
+        workers=tuple(worker_snapshot(number, store=store) for number in range(workers)),
+    )
+
+
+def test_a_router_without_stored_routes_has_no_store() -> None:
+    assert not has_store(router_snapshot())
+    assert stored_routes(router_snapshot()) == ()
+
+
+def test_several_workers_say_the_same_of_the_store_and_each_its_own_of_what_waits() -> None:
+    (found,) = stored_routes(snapshot(record(dead=3, resting=1, failures=2), workers=2))
+    assert (found.record.messages, found.record.dead, found.record.resting) == (100, 6, 2)
+    assert is_answering(snapshot(record()))
+
+
+@pytest.mark.parametrize(
+    ("stored", "forwarded", "seconds"),
+    [(10.0, 60.0, 2.0), (60.0, 60.0, None), (60.0, 10.0, None), (None, None, None)],
+)
+def test_the_time_to_drain_is_what_is_left_by_what_becomes_less_a_second(
+    stored: float | None, forwarded: float | None, seconds: float | None
+) -> None:
+    (found,) = stored_routes(snapshot(record(stored_rate=stored, forwarded_rate=forwarded)))
+    assert found.drain_seconds == seconds
+
+
+def test_an_empty_route_is_drained_and_waits_for_nothing() -> None:
+    (found,) = stored_routes(snapshot(record(messages=0, octets=0), is_away=True))
+    assert (found.drain_seconds, found.waits_for) == (0.0, ())
+
+
+def test_the_nearest_bound_says_how_full_a_route_is() -> None:
+    (found,) = stored_routes(snapshot(record(messages=250, octets=1 << 29)))
+    assert found.share == 0.5
+
+
+def test_a_route_says_what_it_waits_for() -> None:
+    resting = record(dead=12, resting=2, failures=4, rests_seconds=8.0)
+    (found,) = stored_routes(snapshot(resting, is_away=True))
+    assert found.waits_for == (
+        "cloud, away for 30 s",
+        "the next try of 2 addresses in 8 s, after 4 failures",
+        "cloud/dead, to take 12 dead letters",
+    )
+
+
+def test_messages_without_a_route_come_last_and_say_so() -> None:
+    first, last = stored_routes(snapshot(record(None), record()))
+    assert (first.name, last.name) == (STORED.name, None)
+    assert last.waits_for == ("a route of the name and address that stored them",)
+
+
+def problems(found: RouterSnapshot) -> list[tuple[str, str, str]]:
+    """Gives what is wrong with stores, as an operator reads it."""
+    return [
+        (each.severity, each.subject, each.text)
+        for each in diagnose(found)
+        if each.subject in {"store", "route"}
+    ]
+
+
+def test_a_full_route_is_an_error_and_one_that_fills_a_warning() -> None:
+    full = snapshot(record(messages=1000, is_full=True))
+    assert problems(full) == [
+        ("error", "route", "has stored as much as it may: its senders wait"),
+    ]
+    fills = snapshot(record(messages=400, stored_rate=11.0, forwarded_rate=1.0))
+    assert problems(fills) == [
+        ("warning", "route", "stores more than it forwards: it is full in 60 s"),
+    ]
+    slow = record(messages=400, octets=80_000, stored_rate=0.001, forwarded_rate=0.0)
+    assert problems(snapshot(slow)) == []
+    assert problems(snapshot(record(stored_rate=1.0, forwarded_rate=2.0))) == []
+
+
+def test_a_message_beyond_half_of_the_routes_age_is_a_warning() -> None:
+    ageing = attrs.evolve(STORED, store=Storing(age_seconds=100.0))
+    table = RouteList.of(RoutingTable((ageing,)), ())
+    assert problems(attrs.evolve(snapshot(record(oldest_seconds=50.0)), routes=table)) == []
+    assert problems(attrs.evolve(snapshot(record(oldest_seconds=60.0)), routes=table)) == [
+        (
+            "warning",
+            "route",
+            "has stored a message for 60 s: after 100 s it goes to the dead letters",
+        )
+    ]
+
+
+def test_a_store_that_does_not_answer_is_an_error() -> None:
+    away = StoreRecord(is_connected=False)
+    found = router_snapshot(workers=(worker_snapshot(store=away),))
+    text = "does not answer: routes that store messages get no credit"
+    assert problems(found) == [("error", "store", text)]
+    starting = attrs.evolve(found, started_at=found.at - 0.5)
+    assert problems(starting) == []
+
+
+def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_letters() -> None:
+    text = render(snapshot(record(dead=3, stored_rate=10.0, forwarded_rate=60.0))).decode()
+    assert 'router_stored_drain_seconds{route="telemetry.#",worker="0"} 2.0' in text
+    assert 'router_stored_dead_letters{route="telemetry.#",worker="0"} 3.0' in text
+    grows = render(snapshot(record(stored_rate=60.0, forwarded_rate=10.0))).decode()
+    assert "router_stored_drain_seconds{" not in grows
