@@ -57,7 +57,8 @@ class Strander:
         """Reviews a node after everything that could be forwarded has been.
 
         A route that holds such deliveries keeps them at their senders' worker: deliveries from
-        another worker or a router are released to it, where others may receive.
+        another worker or a router are released to it, where others may receive. While draining,
+        what can go back to its sender stays unsettled: nobody receives because this router stops.
         """
         if not node.rotation or node.returning or node.awaited:
             return
@@ -66,7 +67,9 @@ class Strander:
             if is_held and (node.pending or not comes_far(feed.incoming)):
                 continue
             receivers = receivers_for(node, feed.incoming)
-            if not receivers or (node.has_ways and _is_for_others(feed, receivers)):
+            if self._uplinks.is_draining and not is_sibling(feed.incoming.connection):
+                self._strand(node, feed, in_custody)
+            elif not receivers or (node.has_ways and _is_for_others(feed, receivers)):
                 self._strand(node, feed, lambda pairing: True)
             elif node.has_ways:
                 self._strand(node, feed, partial(_has_passed, receivers))

@@ -1,5 +1,7 @@
 """Stopping without losing or rejecting anything."""
 
+import pytest
+
 from router.core.drain import REVIEW_SECONDS
 from router.model.outcome import ACCEPTED
 from router.model.terminus import ExpiryPolicy
@@ -148,6 +150,47 @@ def test_a_delivery_that_waits_where_nobody_receives_is_not_waited_for() -> None
     assert is_drained(play)
     assert sender.outcome(first) == (ACCEPTED, True)
     assert sender.outcome(second) is None
+
+
+@pytest.mark.parametrize(
+    "policy", [Unroutable.RELEASE, Unroutable.REJECT, Unroutable.DROP, Unroutable.DEAD_LETTER]
+)
+def test_what_nobody_receives_because_the_router_stops_stays_unsettled(policy: Unroutable) -> None:
+    dead = Endpoint("east", "dead") if policy is Unroutable.DEAD_LETTER else None
+    play = Play(Route(address="orders", unroutable=policy, dead_letter=dead))
+    receiver = play.connect("r").attach_receiver(credit=1)
+    sender = play.connect("s").attach_sender()
+    first, second = sender.send("first", "second")
+    drain(play)
+    sender.give_back_credit()
+    receiver.accept()
+    receiver.detach()
+    assert is_drained(play)
+    assert sender.outcome(first) == (ACCEPTED, True)
+    assert sender.outcome(second) is None
+
+
+def test_what_waits_for_the_receivers_of_a_worker_that_has_stopped_stays_unsettled() -> None:
+    fleet = Fleet(2, "orders")
+    receiver = fleet[1].connect("r").attach_receiver(credit=1)
+    fleet.settle()
+    sender = fleet[2].connect("s").attach_sender()
+    fleet.settle()
+    first, second = sender.send("first", "second")
+    fleet.settle()
+    for play in (fleet[2], fleet[1]):
+        drain(play)
+    fleet.settle()
+    sender.give_back_credit()
+    receiver.accept()
+    receiver.detach()
+    fleet.settle()
+    for _ in range(3):
+        fleet.wait(REVIEW_SECONDS)
+        fleet.settle()
+    assert sender.outcome(first) == (ACCEPTED, True)
+    assert sender.outcome(second) is None
+    assert all(play.core.is_drained for play in (fleet[1], fleet[2]))
 
 
 def test_a_receiver_whose_senders_are_away_is_not_waited_for() -> None:
