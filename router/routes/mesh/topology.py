@@ -19,6 +19,9 @@ STEP_UNITS: Final = 40
 DENIED_SECONDS: Final = 10.0
 """A link that one end alone claims for so long is a lie: hellos make both ends agree in 3 s."""
 
+SLEPT_SECONDS: Final = 3.0
+"""A router that did nothing for so long slept: while it has neighbors, it greets them more often."""
+
 OVERDUE_SECONDS: Final = 0.5
 ASKED_MOST: Final = 1_024
 
@@ -51,6 +54,7 @@ class Topology:
     _claims: Mapping[RouterId, Mapping[RouterId, int]] = attrs.field(factory=dict, init=False)
     _denied: dict[Denial, float] = attrs.field(factory=dict, init=False)
     _named: set[Denial] = attrs.field(factory=set, init=False)
+    _awake_at: float = attrs.field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.tree = Tree(root=self.router, topology=0, costs={self.router: 0}, parents={}, hops={})
@@ -89,7 +93,15 @@ class Topology:
             units -= STEP_UNITS
 
     def denied(self, now: float) -> list[Denial]:
-        """Returns links that have become lies, each once."""
+        """Returns links that have become lies, each once.
+
+        A router that slept has not read what was said meanwhile: it waits anew.
+        """
+        slept = now - self._awake_at >= SLEPT_SECONDS
+        self._awake_at = now
+        if slept and self._denied:
+            self._denied = dict.fromkeys(self._denied, now)
+            self._plan_denials()
         if self.denial_at is None or now < self.denial_at:
             return []
         lies = [one for one, since in self._denied.items() if now - since >= DENIED_SECONDS]

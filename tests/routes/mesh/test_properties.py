@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.routes.mesh.nouns import RouterId
@@ -82,6 +82,7 @@ def check(simulator: Simulator) -> None:
     st.integers(0, 1 << 30),
     st.lists(st.sampled_from(EVENTS), max_size=12),
 )
+@example(size=7, degree=2, seed=345, events=["mend", "cut", "cut", "pause", "cut", "cut"])
 def test_after_any_events_all_trees_are_those_of_the_true_links(
     size: int, degree: int, seed: int, events: list[str]
 ) -> None:
