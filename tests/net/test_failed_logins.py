@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
@@ -85,6 +86,7 @@ async def test_ending_the_stream_brings_the_answer_no_sooner() -> None:
         assert patience.cancelled_caught
 
 
+@pytest.mark.long
 async def test_the_worker_rests_while_an_answer_waits_for_a_peer_that_has_ended_the_stream() -> (
     None
 ):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from router.model.delivery import ReceivedDelivery
@@ -29,6 +30,7 @@ async def asked(places: Places, *arguments: str) -> Any:
     return json.loads(text)
 
 
+@pytest.mark.long
 async def test_store_says_what_routes_hold_while_the_router_runs_and_when_it_has_ended(
     tmp_path: Path,
 ) -> None:
@@ -89,6 +91,7 @@ async def test_what_is_forwarded_leaves_the_list(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.long
 async def test_what_somebody_drops_waits_for_the_dead_letters_through_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -135,6 +138,7 @@ async def test_what_somebody_drops_waits_for_the_dead_letters_through_a_restart(
     assert not dead.duplicated
 
 
+@pytest.mark.long
 async def test_messages_whose_target_returns_them_are_tried_at_once(tmp_path: Path) -> None:
     places, books = Places(tmp_path), Books()
     tries: list[float] = []

@@ -221,6 +221,7 @@ async def test_a_peer_that_never_opens_is_closed_after_the_handshake_time(
         assert await receive_rest(peer) == b""
 
 
+@pytest.mark.long
 async def test_a_silent_peer_is_given_up_and_one_that_shows_life_is_not(
     clock: MockClock,
 ) -> None:

@@ -20,7 +20,7 @@ DENIED_SECONDS: Final = 10.0
 """A link that one end alone claims for so long is a lie: hellos make both ends agree in 3 s."""
 
 SLEPT_SECONDS: Final = 3.0
-"""A router that did nothing for so long slept: while it has neighbors, it greets them more often."""
+"""A router that did nothing for so long slept: awake, it greets its neighbors more often."""
 
 OVERDUE_SECONDS: Final = 0.5
 ASKED_MOST: Final = 1_024

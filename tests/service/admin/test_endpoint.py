@@ -498,6 +498,7 @@ def test_a_head_that_does_not_end_in_time_ends_its_connection(shared: Site) -> N
             assert HEADER_SECONDS - 1 < time.monotonic() - began < IDLE_SECONDS - 1
 
 
+@pytest.mark.long
 def test_a_connection_is_kept_for_the_next_request_and_not_for_a_slow_one(shared: Site) -> None:
     host, _, port = shared.place.rpartition(":")
     request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
