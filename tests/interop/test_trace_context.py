@@ -43,7 +43,7 @@ NAMES = dict(zip(PROTOCOLS, "abcde", strict=True))
 """A word of an address for each protocol."""
 
 NEAR = """\
-router: {{id: near, admin: off, workers: 1, state: {folder}/near-state}}
+router: {{id: near, admin: off, workers: 1, drain_seconds: 1s, state: {folder}/near-state}}
 listeners: [{{bind: '127.0.0.1:{near}'}}]
 containers: {{far: {{url: 'amqp://127.0.0.1:{far}', retry_limit_seconds: 1s}}}}
 routes:
@@ -60,7 +60,7 @@ routes:
 """
 
 FAR = """\
-router: {{id: far, admin: off, workers: 1, state: {folder}/far-state}}
+router: {{id: far, admin: off, workers: 1, drain_seconds: 1s, state: {folder}/far-state}}
 listeners: [{{bind: '127.0.0.1:{far}'}}]
 routes:
   - address: stored.#
