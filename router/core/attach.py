@@ -39,6 +39,7 @@ from router.model.condition import (
     NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
     Condition,
@@ -259,7 +260,13 @@ class Attacher:
         assert isinstance(asked, Target)
         permissions = self._registry.permissions(connection)
         may_be_late = self._may_be_late(connection, event)
-        kept, older = self._find_kept(key, asked.address, asked.dynamic, may_be_late=may_be_late)
+        kept, older = self._find_kept(
+            key,
+            asked.address,
+            asked.dynamic,
+            may_be_late=may_be_late,
+            by_name=is_store(connection),
+        )
         if kept is not None and (refusal := _routeless(kept)) is not None:
             return refusal
         if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
@@ -344,8 +351,11 @@ class Attacher:
     def _agree(self, connection: Connection, asked: Source | Target) -> Keeping:
         """Returns the terms on which we keep a terminus.
 
-        The end of a guest's link is reported to us, but not that of its connection.
+        The end of a guest's link is reported to us, but not that of its connection. The message
+        store comes back, however long that takes.
         """
+        if is_store(connection):
+            return NEVER_EXPIRES
         limit = self._settings.expiry_seconds
         keeping = agree(asked.expiry_policy, asked.expiry_seconds, limit)
         if connection.guest is None:
@@ -413,6 +423,7 @@ class Attacher:
         route = None if node is None else node.route
         link.settles_second = self._settles_second(connection, event, route)
         link.may_lose_map = connection.is_volatile
+        link.is_delayed = is_store(connection)
         link.number = self._note_number(link.key, event)
         self._resumer.sender_back(
             link,
@@ -446,17 +457,24 @@ class Attacher:
         return attrs.evolve(filled, properties=answer.properties)  # they are for the sibling
 
     def _find_kept(
-        self, key: LinkKey, address: str | None, dynamic: bool, *, may_be_late: bool
+        self,
+        key: LinkKey,
+        address: str | None,
+        dynamic: bool,
+        *,
+        may_be_late: bool,
+        by_name: bool = False,
     ) -> tuple[Link | None, Link | None]:
         """Returns the suspended link that a peer resumes, and one of its name that stays.
 
-        Another one of its name is ended, unless the attach may be late.
+        Another one of its name is ended, unless the attach may be late. ``by_name``: it has no
+        other, whatever address it was attached to.
         """
         found: Link | None = None
         older: Link | None = None
         for kept in self._registry.kept(key):
             was = None if kept.address is None else outside(kept.address)
-            if found is None and (address == was or (dynamic and address is None)):
+            if found is None and (address == was or by_name or (dynamic and address is None)):
                 found = kept
             elif may_be_late and older is None:
                 older = kept
@@ -631,7 +649,7 @@ class Attacher:
         match = None if address is None else self._registry.table.lookup(address)
         place = None if match is None else find_stored(match, is_dead=is_dead)
         if place is None:
-            return Condition(NOT_FOUND, f"nothing stored can be sent to '{address}'")
+            return Condition(RESOURCE_DELETED, f"nothing stored can be sent to '{address}'")
         key, route = place
         return Place(key, route, match)
 

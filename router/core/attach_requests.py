@@ -51,7 +51,7 @@ class AttachRequests:
             command = attrs.evolve(command, properties={**command.properties, **ours})
         if is_store(connection):
             name = uplink.node.route.name
-            return attrs.evolve(command, properties={**command.properties, STORED: name})
+            command = attrs.evolve(command, properties={**command.properties, STORED: name})
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}

@@ -36,6 +36,8 @@ class Forms:
         delivery = pairing.delivery
         if link.carries_tags:
             tag = carried_tag(pairing)
+            if link.keeps and delivery.key is not None:  # the store names it by that for long
+                tag = DeliveryTag(delivery.key)
         else:
             tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
         sends_count = pairing.attempts or pairing.parts is not None  # see OutgoingDelivery

@@ -73,6 +73,7 @@ class Joiner:
         is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
         if isinstance(link, OutgoingLink):
             link.is_resuming = False
+            link.keeps = is_store(connection)
             link.target = event.target
             self._registry.attach(connection, link)
             link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND

@@ -21,6 +21,7 @@ from typing import Final
 from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.state import State
+from router.core.stored import is_store
 from router.links.link import Connection
 from router.model.events import Event, LinkAttached
 from router.model.identity import LinkId
@@ -83,6 +84,8 @@ class RestoreWait:
         terminus = event.target if event.role is Role.RECEIVER else event.source
         if not isinstance(terminus, Target | Source) or terminus.dynamic:
             return False
+        if is_store(connection):  # whether or not there is a route for what it brings
+            return True
         if terminus.address is None:  # each message has its own
             is_sender = event.role is Role.RECEIVER and not is_sibling(connection)
             return is_sender and _promises_exactly_once(self._registry)

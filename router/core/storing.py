@@ -30,6 +30,7 @@ A route that stores no more after a reload is passed through, too, once what it 
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -153,7 +154,7 @@ class Storer:
         if self._has_inlet(node):
             return True
         links = (uplink.link for uplink in self._uplinks.of(node))
-        return any(isinstance(x, OutgoingLink) and x.keeps and x.unsettled for x in links)
+        return any(isinstance(x, OutgoingLink) and x.keeps and _is_waiting(x) for x in links)
 
     def _has_inlet(self, node: Node) -> bool:
         """Returns whether the store has messages of a node's address, perhaps since this turn."""
@@ -191,7 +192,7 @@ class Storer:
         """Returns whether something may still come of a node's targets before others are stored."""
         if choice.is_new:
             return bool(targets) or self._uplinks.is_attaching(node, Role.SENDER)
-        return any(link.unsettled or link.adrift for link in self._under_way(node))
+        return any(_is_waiting(link) for link in self._under_way(node))
 
     def _under_way(self, node: Node) -> Iterable[OutgoingLink]:
         """Yields the links to targets, attached or suspended."""
@@ -274,6 +275,12 @@ class Storer:
         if self._choices:
             self._is_looking = True
             self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
+
+
+def _is_waiting(link: OutgoingLink) -> bool:
+    """Returns whether a link has deliveries whose outcome is not known."""
+    deliveries = chain(link.unsettled.values(), link.adrift.values())
+    return any(pairing.outcome is None for pairing in deliveries)
 
 
 def _is_for(link: OutgoingLink, taker: Taker) -> bool:

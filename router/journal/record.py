@@ -53,6 +53,7 @@ in a message store, whose segments hold PART besides (``router.journal.store``):
     STORED            source    route     as ARCHIVED (outcome: the message's priority)
     FORWARDED         place     queue     - (outcome: how it ended, an OutcomeCode; message octets:
                                             what the message's records take in the store)
+    SETTLED           link      0         - (of a delivery that is, or was, stored)
 
 and of the journal itself, in blocks with the flag OWN:
 

@@ -11,6 +11,8 @@ begins with "J" as every block does, a reply about durability (``router.journal.
                                                      flag OVERDUE: of what is overdue, any address
     BACK      place     queue       octets           a message that was taken is given back
     SURVEY    0         0           0                asks for a ROUTE of every route with messages
+    RECALL    place     route       0                the message at that place, or that it is gone
+    UNSETTLED link      0           0                which deliveries of a link are not settled
 
     answer
     QUEUE     route     queue       messages         address; outcome: priority; it has so many
@@ -21,12 +23,16 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
                                                      queue, octets, u64 each; CLOUDED, OVERDUE
     SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
+    RECALLED                                         a MESSAGE in answer to a RECALL
+    GONE      place     route       0                the other answer to a RECALL
+    UNSETTLED link      0           0                body: the keys of its deliveries, 16 octets
+                                                     each; MORE: others follow
     PART      source    0           0                the next part of a MESSAGE that said MORE
 """
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -38,7 +44,7 @@ from router.journal.store import looking
 from router.journal.store.place import Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
-from router.journal.writer import RecordWriter
+from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
 
 
@@ -53,6 +59,10 @@ class AskKind(enum.IntEnum):
     MESSAGE = 69
     SWEPT = 70
     SURVEY = 71
+    RECALL = 72
+    RECALLED = 73
+    GONE = 74
+    UNSETTLED = 75
 
 
 _CLAIM: Final = struct.Struct("<QQQ")
@@ -60,6 +70,8 @@ _TURNOVER: Final = struct.Struct("<QQ")
 _FULL: Final = {Full.REFUSE: 0, Full.DROP_OLDEST: 1}
 _FULLS: Final = {code: full for full, code in _FULL.items()}
 _MORE: Final = int(RecordFlag.MORE)
+_KEY_OCTETS: Final = 16
+_KEYS: Final = PART_OCTETS // _KEY_OCTETS  # of one row
 
 
 @attrs.frozen
@@ -97,7 +109,22 @@ class Survey:
     """The worker wants to know what every route holds."""
 
 
-Ask = Bound | Flow | Back | Survey | looking.LookAsk
+@attrs.frozen
+class Recall:
+    """The worker wants a message that an earlier life of it may have sent."""
+
+    route: RouteKey
+    place: Place
+
+
+@attrs.frozen
+class AskUnsettled:
+    """The worker wants to know what of a link is stored and not settled by its sender."""
+
+    link: LinkKey
+
+
+Ask = Bound | Flow | Back | Survey | Recall | AskUnsettled | looking.LookAsk
 
 
 @attrs.frozen
@@ -134,14 +161,37 @@ class MessageRead:
 
     Attributes:
         is_swept: it answers a ``Flow`` for what is overdue.
+        is_recalled: it answers a ``Recall``.
     """
 
     route: RouteKey
     message: StoredMessage
     is_swept: bool = False
+    is_recalled: bool = False
 
 
-Answer = QueueNews | RouteNews | MessageRead | looking.LookAnswer
+@attrs.frozen
+class Gone:
+    """A message that was recalled is in the store no more."""
+
+    route: RouteKey
+    place: Place
+
+
+@attrs.frozen
+class UnsettledKeys:
+    """Deliveries of a link that are, or were, stored and that their sender has not settled.
+
+    Attributes:
+        has_more: another answer has more of them.
+    """
+
+    link: LinkKey
+    keys: tuple[DeliveryKey, ...]
+    has_more: bool = False
+
+
+Answer = QueueNews | RouteNews | MessageRead | Gone | UnsettledKeys | looking.LookAnswer
 
 
 class AskWriter(RecordWriter):
@@ -185,6 +235,10 @@ class AskWriter(RecordWriter):
                 )
             case Survey():
                 self.append(AskKind.SURVEY, 0)
+            case Recall(route, place):
+                self._placed(AskKind.RECALL, route, place)
+            case AskUnsettled(link):
+                self.append(AskKind.UNSETTLED, 0, incoming=link)
             case looking.Look() | looking.Drop():
                 looking.write_ask(self, ask)
 
@@ -203,11 +257,29 @@ class AskWriter(RecordWriter):
                     message_octets=messages,
                     body=_TURNOVER.pack(came, left),
                 )
-            case MessageRead(route, message, is_swept):
+            case MessageRead(route, message, is_swept, is_recalled):
                 kind = AskKind.SWEPT if is_swept else AskKind.MESSAGE
-                self._read(kind, route, message)
+                self._read(AskKind.RECALLED if is_recalled else kind, route, message)
+            case Gone(route, place):
+                self._placed(AskKind.GONE, route, place)
+            case UnsettledKeys(link, keys):
+                self._unsettled(link, keys)
             case _:
                 looking.write_answer(self, answer)
+
+    def _placed(self, kind: AskKind, route: RouteKey, place: Place) -> None:
+        self.append(kind, 0, incoming=LinkKey(place), outgoing=LinkKey(route))
+
+    def _unsettled(self, link: LinkKey, keys: Sequence[DeliveryKey]) -> None:
+        for first in range(0, max(1, len(keys)), _KEYS):
+            last = first + _KEYS
+            self.append(
+                AskKind.UNSETTLED,
+                0,
+                incoming=link,
+                flags=RecordFlag.MORE if last < len(keys) else 0,
+                body=b"".join(keys[first:last]),
+            )
 
     def _named(
         self,
@@ -271,6 +343,10 @@ def asks_of(block: Block) -> Iterator[Ask]:
                 yield Back(Claim(Place(row[8]), QueueKey(row[9]), row[10]))
             case AskKind.SURVEY:
                 yield Survey()
+            case AskKind.RECALL:
+                yield Recall(RouteKey(row[9]), Place(row[8]))
+            case AskKind.UNSETTLED:
+                yield AskUnsettled(LinkKey(row[8]))
             case _:
                 ask = looking.ask_of(row, heap_strings(row, block.heap)[2])
                 if ask is not None:
@@ -297,7 +373,13 @@ class AnswerReader:
                     turnover = _TURNOVER.unpack(body)
                     news = RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6], *turnover)
                     yield news
-                case AskKind.MESSAGE | AskKind.SWEPT:
+                case AskKind.GONE:
+                    yield Gone(RouteKey(row[9]), Place(row[8]))
+                    continue
+                case AskKind.UNSETTLED:
+                    yield UnsettledKeys(LinkKey(row[8]), _keys_in(body), bool(row[4] & _MORE))
+                    continue
+                case AskKind.MESSAGE | AskKind.SWEPT | AskKind.RECALLED:
                     self._row, self._strings, self._pieces = row, (tag, address), [body]
                 case RecordKind.PART:
                     self._pieces.append(body)
@@ -330,4 +412,10 @@ class AnswerReader:
             is_overdue=bool(row[4] & RecordFlag.OVERDUE),
             is_clouded=bool(row[4] & RecordFlag.CLOUDED),
         )
-        return MessageRead(RouteKey(row[9]), message, row[0] == AskKind.SWEPT)
+        route, is_swept = RouteKey(row[9]), row[0] == AskKind.SWEPT
+        return MessageRead(route, message, is_swept, row[0] == AskKind.RECALLED)
+
+
+def _keys_in(octets: bytes) -> tuple[DeliveryKey, ...]:
+    starts = range(0, len(octets), _KEY_OCTETS)
+    return tuple(DeliveryKey(octets[at : at + _KEY_OCTETS]) for at in starts)

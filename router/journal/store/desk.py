@@ -9,6 +9,10 @@
                       <-------------    MESSAGE, n at most, the highest priority first
     FORWARDED         ------------->    it is gone when that is durable
     BACK              ------------->    it is read again
+    RECALL place      ------------->    the worker may have sent it in an earlier life
+                      <-------------    RECALLED, or GONE
+    UNSETTLED link    ------------->
+                      <-------------    UNSETTLED: what of it is stored and not settled
 
 **OneReader**: a route is read by the worker that asked last. When another one asks, or its
 connection is lost, all that it has taken and has not said to be gone is read again. So a worker
@@ -25,17 +29,22 @@ import attrs
 
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.store.asks import (
+    AskUnsettled,
     AskWriter,
     Back,
     Bound,
     Flow,
+    Gone,
     MessageRead,
     QueueNews,
+    Recall,
     RouteNews,
     Survey,
+    UnsettledKeys,
     asks_of,
 )
 from router.journal.store.looking import Drop, Dropped, Look, LookAnswer, Sentence, drop, look
+from router.journal.store.place import Place
 from router.journal.store.queues import QueueKey, RouteKey, StoredQueue, StoredRoute
 from router.journal.store.reading import StoredMessage
 from router.journal.store.store import MessageStore
@@ -60,7 +69,8 @@ class Reader:
         waiting: addresses with credit that may have messages, a set in the order of asking.
         bounded: routes of which it wants to know whether they are full, and what it was told.
         is_surveying: it wants to know what all routes hold.
-        answers: what a person wants to know, and what others have dropped.
+        recalled: places of messages that it wants to have, and their routes.
+        answers: what a person wants to know, what others have dropped, and what is unsettled.
     """
 
     origin: Origin
@@ -70,7 +80,8 @@ class Reader:
     waiting: dict[_Name, None] = attrs.field(factory=dict)
     bounded: dict[RouteKey, bool | None] = attrs.field(factory=dict)
     is_surveying: bool = False
-    answers: list[LookAnswer] = attrs.field(factory=list)
+    recalled: dict[Place, RouteKey] = attrs.field(factory=dict)
+    answers: list[LookAnswer | UnsettledKeys] = attrs.field(factory=list)
 
 
 class Desk:
@@ -109,6 +120,12 @@ class Desk:
                     self._store.give_back(claim)
                 case Survey():
                     reader.is_surveying = True
+                case Recall(route, place):
+                    self._read(route, reader)
+                    reader.recalled[place] = route
+                case AskUnsettled(link):
+                    keys = tuple(self._store.holdings.unsettled.get(link, ()))
+                    reader.answers.append(UnsettledKeys(link, keys))
                 case Look():
                     reader.answers += look(self._store, ask)
                 case Drop():
@@ -248,6 +265,7 @@ class Desk:
         Raises:
             OSError: the disk does not give the next one.
         """
+        self._recall(reader, writer, now_ns)
         octets = 0
         for route, count in list(reader.overdue.items()):
             if count and self._reader_of.get(route) is reader:
@@ -264,6 +282,22 @@ class Desk:
             reader.credit[name] -= len(messages)
             if not reader.credit[name]:
                 del reader.credit[name], reader.waiting[name]
+
+    def _recall(self, reader: Reader, writer: AskWriter, now_ns: int) -> None:
+        """Answers for messages that were recalled, except those that are about to be gone.
+
+        Raises:
+            OSError: the disk does not give one.
+        """
+        for place, route in tuple(reader.recalled.items()):
+            if self._store.is_taken(place):
+                continue
+            message = self._store.recall(place, now_ns)
+            if message is None:
+                writer.answer(Gone(route, place))
+            else:
+                writer.answer(MessageRead(route, message, is_recalled=True))
+            del reader.recalled[place]
 
     def _next_run(self, reader: Reader, name: _Name, now_ns: int) -> list[StoredMessage]:
         """Reads a few messages of an address, of the highest priority that has some."""

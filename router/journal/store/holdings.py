@@ -3,6 +3,8 @@
     stored      a message became durable          counted at its segment, queue and route
     forwarded   it has left, whatever became      uncounted once, however often it is said
                 of it
+    unsettled   its sender, which promises        named until the sender has settled it, whether the
+                exactly-once, has not settled it  message is still here or not
 
 A message is known by its ``Claim``: its place, and what has to be uncounted when it goes. So a
 message may go although its segment is not at hand.
@@ -10,6 +12,8 @@ message may go although its segment is not at hand.
 
 from collections.abc import Iterator
 
+from router.journal.keys import LinkKey
+from router.journal.store.index import Unsettled
 from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
 from router.journal.store.queues import (
     Claim,
@@ -20,6 +24,7 @@ from router.journal.store.queues import (
     queue_key,
 )
 from router.journal.store.segments import StoredSegment
+from router.model.identity import DeliveryKey
 
 
 class Holdings:
@@ -32,6 +37,7 @@ class Holdings:
         clouded: messages before this place may have been forwarded, though no record says so:
             records were lost.
         clock_ns: the latest time that was seen; time does not go back behind it.
+        unsettled: deliveries that are durable here and not settled by their senders, by link.
     """
 
     def __init__(self) -> None:
@@ -40,6 +46,7 @@ class Holdings:
         self.routes: dict[RouteKey, StoredRoute] = {}
         self.clouded = BEGINNING
         self.clock_ns = 0
+        self.unsettled: dict[LinkKey, dict[DeliveryKey, None]] = {}
 
     def tick(self, now_ns: int) -> int:
         """Returns the time of the store, which never goes back even if the clock does."""
@@ -78,6 +85,18 @@ class Holdings:
         self.segment(segment_of(place)).hold(queue.key, time_ns)
         self.count(queue, place, octets)
         self.routes[queue.route].came += 1
+
+    def unsettle(self, delivery: Unsettled) -> None:
+        """Records that a delivery is durable, and its sender is to settle it."""
+        self.unsettled.setdefault(delivery.link, {})[delivery.key] = None
+
+    def settle(self, delivery: Unsettled) -> None:
+        """Records that a sender has settled a delivery."""
+        known = self.unsettled.get(delivery.link)
+        if known is not None:
+            known.pop(delivery.key, None)
+            if not known:
+                del self.unsettled[delivery.link]
 
     def count(self, queue: StoredQueue, place: Place, octets: int) -> None:
         """Counts a message at its queue and route."""

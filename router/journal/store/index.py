@@ -10,12 +10,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from router.journal.block import Block, BlockFlag
-from router.journal.record import RecordKind
+from router.journal.keys import LinkKey
+from router.journal.record import GuaranteeCode, RecordKind, Row
 from router.journal.store.place import Place, place_of, position_of, row_position
 from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
+from router.model.identity import DeliveryKey
 
 _STORED: Final = int(RecordKind.STORED)
 _FORWARDED: Final = int(RecordKind.FORWARDED)
+_SETTLED: Final = int(RecordKind.SETTLED)
+_EXACTLY_ONCE: Final = int(GuaranteeCode.EXACTLY_ONCE)
 
 key_of_queue = lru_cache(maxsize=4096)(queue_key)
 
@@ -38,22 +42,42 @@ class Entry(NamedTuple):
     block: int
 
 
+class Unsettled(NamedTuple):
+    """Names a delivery that was stored and that its sender has not settled.
+
+    Attributes:
+        link: that it came over.
+        key: of the delivery, and its tag on that link.
+    """
+
+    link: LinkKey
+    key: DeliveryKey
+
+
 class StoredRow(NamedTuple):
-    """What a STORED row says about its queue."""
+    """What a STORED row says about its queue, and its sender.
+
+    Attributes:
+        unsettled: what the sender is to settle; None: it was accepted and settled at once.
+    """
 
     entry: Entry
     route: RouteKey
     address: bytes
     priority: int
+    unsettled: Unsettled | None
 
 
-def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Claim]:
+def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Claim | Unsettled]:
     """Yields what the rows of a block mean for the store.
 
     Args:
         segment: number of the segment that the block is in.
         offset: of the block.
         block: any; one of the log itself has no such rows.
+
+    Yields:
+        Messages; claims of messages that are gone; deliveries that their senders have settled.
     """
     if block.flags & BlockFlag.OWN:
         return
@@ -70,9 +94,16 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
                 row[6],
                 offset,
             )
-            yield StoredRow(entry, route, address, row[1])
+            unsettled = _unsettled(row) if row[2] == _EXACTLY_ONCE else None
+            yield StoredRow(entry, route, address, row[1], unsettled)
         elif row[0] == _FORWARDED:
             yield Claim(Place(row[8]), QueueKey(row[9]), row[10])
+        elif row[0] == _SETTLED:
+            yield _unsettled(row)
+
+
+def _unsettled(row: Row) -> Unsettled:
+    return Unsettled(LinkKey(row[8]), DeliveryKey(row[7]))
 
 
 class SegmentIndex:

@@ -33,7 +33,7 @@ from router.journal.segment import (
 )
 from router.journal.sequence import SequenceFollower
 from router.journal.store.holdings import Holdings
-from router.journal.store.index import SegmentIndex, StoredRow, rows_of
+from router.journal.store.index import SegmentIndex, StoredRow, Unsettled, rows_of
 from router.journal.store.place import Place
 from router.journal.store.state import StateError, StateVersionError, decode_state
 
@@ -162,6 +162,10 @@ def _apply(  # noqa: PLR0917
                 holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
                 holdings.tick(entry.time_ns)
                 index.add(entry)
+                if row.unsettled is not None:
+                    holdings.unsettle(row.unsettled)
+            elif isinstance(row, Unsettled):
+                holdings.settle(row)
             else:
                 holdings.forwarded(row)
     segment.end = scan.end

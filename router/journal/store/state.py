@@ -10,7 +10,7 @@ Numbers are little-endian.
     16   +---------+----------------------+--------------------------------+
          | latest time, u64               | queues, u32    | segments, u32 |
     32   +--------------------------------+----------------+---------------+
-         | routes that dropped their oldest messages, u32  | zeros, u32    |
+         | routes that dropped their oldest messages, u32  | unsettled, u32|
     40   +-------------------------------------------------+---------------+
 
     each queue with messages:      route u64, messages u64, octets u64, address octets u16,
@@ -22,7 +22,10 @@ Numbers are little-endian.
     each of these routes:          route u64, the last place dropped u64, and of the messages up to
                                    there those not gone: how many u64, octets u64
 
-Version 1 has no place that somebody dropped. A reader that finds a later version changes nothing.
+    each delivery that its sender  link u64, key of the delivery, 16 octets
+    has not settled:
+
+Version 1 has no place that somebody dropped, version 2 nothing unsettled. A reader that finds a later version changes nothing.
 """
 
 import struct
@@ -33,19 +36,22 @@ import attrs
 
 from router.errors import RouterError
 from router.journal.block import OWN_WORKER
+from router.journal.keys import LinkKey
 from router.journal.record import RecordFlag, RecordKind
 from router.journal.store.holdings import Holdings
+from router.journal.store.index import Unsettled
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
 from router.journal.store.segments import StoredSegment
 from router.journal.writer import PART_OCTETS, RecordWriter
 
-VERSION: Final = 2
-_HEADER: Final = struct.Struct("<B7xQQIII4x")
+VERSION: Final = 3
+_HEADER: Final = struct.Struct("<B7xQQIIII")
 _QUEUE: Final = struct.Struct("<QQQHB5xQ")
 _QUEUE_1: Final = struct.Struct("<QQQHB5x")
 _SEGMENT: Final = struct.Struct("<IIIIQQII")
 _ROUTE: Final = struct.Struct("<QQQQ")
+_UNSETTLED: Final = struct.Struct("<Q16s")
 _UNLISTED: Final = 0xFFFFFFFF
 _FAST: Final = 1  # zlib's level
 
@@ -88,6 +94,7 @@ def encode_state(holdings: Holdings) -> bytes:
             len(queues),
             len(segments),
             len(routes),
+            sum(map(len, holdings.unsettled.values())),
         )
     ]
     for queue in queues:
@@ -107,6 +114,8 @@ def encode_state(holdings: Holdings) -> bytes:
     for route in routes:
         dropped = (route.condemned_messages, route.condemned_octets)
         pieces.append(_ROUTE.pack(route.key, route.condemned, *dropped))
+    for link, keys in holdings.unsettled.items():
+        pieces += [_UNSETTLED.pack(link, key) for key in keys]
     return b"".join(pieces)
 
 
@@ -143,7 +152,9 @@ def decode_state(octets: bytes) -> Holdings:
 
 def _decode(octets: bytes) -> Holdings:
     holdings = Holdings()
-    version, clouded, holdings.clock_ns, queues, segments, routes = _HEADER.unpack_from(octets)
+    version, clouded, holdings.clock_ns, queues, segments, routes, unsettled = _HEADER.unpack_from(
+        octets
+    )
     holdings.clouded = Place(clouded)
     at = _HEADER.size
     for _ in range(queues):
@@ -154,7 +165,10 @@ def _decode(octets: bytes) -> Holdings:
         route = holdings.route(RouteKey(key))
         route.condemned = Place(place)
         route.condemned_messages, route.condemned_octets = messages, dropped
-    if len(octets) != at + routes * _ROUTE.size:
+    at += routes * _ROUTE.size
+    for link, key in _UNSETTLED.iter_unpack(octets[at : at + unsettled * _UNSETTLED.size]):
+        holdings.unsettle(Unsettled(LinkKey(link), key))
+    if len(octets) != at + unsettled * _UNSETTLED.size:
         raise StateError("the state has another length than its counts")
     return holdings
 

@@ -4,6 +4,7 @@ It is a log (``router.journal.log``) in a directory of its own, with these recor
 
     STORED, PART    a message; durable with them, its sender can hear ``accepted``
     FORWARDED       it is gone: the target has it, or the dead letters have, or somebody dropped it
+    SETTLED         its sender, which promises exactly-once, knows that it is here
     STATE           in the head of each segment: all that was known then, see ``state``
 
 One reader takes messages, queue by queue, each queue first in first out. A message that was taken
@@ -16,7 +17,8 @@ is the reader's until it says FORWARDED or gives it back; when the reader is los
 **OneSegment**: the parts of a message are appended together, so one commit makes them durable, in
 one segment. **StateBeforeRemoval**: a segment is removed when all its messages are gone and the
 head of a later one is durable: what it said about other segments stands there, too.
-**GoneStaysGone**: a message whose FORWARDED was durable is never shown again; a crash only shows
+**KnownUntilSettled**: a delivery of an exactly-once route is named, by link and key, from the commit
+that makes it durable to that of its SETTLED, also if it is gone by then. **GoneStaysGone**: a message whose FORWARDED was durable is never shown again; a crash only shows
 again what was taken. **DamageIsListed**: what cannot be read costs what it held, and is listed; if
 it may have held FORWARDED records, the messages that these may have named are clouded.
 
@@ -38,7 +40,7 @@ from router.journal.disk import Disk
 from router.journal.record import RecordError, RecordKind
 from router.journal.segment import SegmentScan, segment_name
 from router.journal.store.holdings import Holdings
-from router.journal.store.index import Entry, SegmentIndex, StoredRow, rows_of
+from router.journal.store.index import Entry, SegmentIndex, StoredRow, Unsettled, rows_of
 from router.journal.store.opening import Found, read_store
 from router.journal.store.place import BEGINNING, Place, position_of, segment_of
 from router.journal.store.queues import (
@@ -144,6 +146,8 @@ class MessageStore:
             for row in rows_of(segment, offset, block):
                 if isinstance(row, StoredRow):
                     self._landed(row)
+                elif isinstance(row, Unsettled):
+                    holdings.settle(row)
                 else:
                     self._taken.pop(row.place, None)
                     self._may_remove |= holdings.forwarded(row) and self._is_done(row)
@@ -162,6 +166,8 @@ class MessageStore:
         holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
         self._open.add(entry)
         self._stirred.add(queue.key)
+        if row.unsettled is not None:
+            holdings.unsettle(row.unsettled)
 
     def appended(self, blocks: list[Block]) -> None:
         """Records that the log got blocks; the next commit makes them durable, in this order.
@@ -320,6 +326,23 @@ class MessageStore:
     def _going(self) -> set[Place]:
         """Returns the messages that are gone with the next commit."""
         return {claim.place for claim in _claims_in(self._appended)}
+
+    def is_taken(self, place: Place) -> bool:
+        """Returns whether a reader has a message, or has said that it is gone."""
+        return place in self._taken
+
+    def recall(self, place: Place, now_ns: int) -> StoredMessage | None:
+        """Takes a message that nobody has taken, by its place; None: it is gone.
+
+        Raises:
+            OSError: the disk does not give it; it may do so later.
+        """
+        segment = self.holdings.segments.get(segment_of(place))
+        entry = None if segment is None else self._index(segment).at(place)
+        queue = None if entry is None else self.holdings.queues.get(entry.queue)
+        if entry is None or queue is None or self._is_gone(entry):
+            return None
+        return self._take(entry, queue, now_ns)
 
     def claims(self, route: RouteKey) -> Iterator[Claim]:
         """Yields what a route has stored, oldest first, for somebody who wants to drop it."""

@@ -19,7 +19,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from router.journal.client import ClientState, JournalReplyError
-from router.journal.store.asks import Bound, Flow, MessageRead, QueueNews, RouteNews, Survey
+from router.journal.store.asks import (
+    Bound,
+    Flow,
+    Gone,
+    MessageRead,
+    QueueNews,
+    RouteNews,
+    Survey,
+    UnsettledKeys,
+)
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
@@ -36,11 +45,11 @@ from router.model.commands import (
 )
 from router.model.condition import INTERNAL_ERROR, Condition
 from router.model.events import ConnectionClosed, ConnectionOpened, Event
-from router.model.identity import ContainerId, LinkId
+from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
 from router.net.store.pace import Paces
-from router.net.store.shelves import Shelves
+from router.net.store.shelves import CONTAINER, Shelves
 from router.wire.carrier import Carried
 
 SURVEY_SECONDS: Final = 2.0
@@ -48,7 +57,7 @@ SURVEY_SECONDS: Final = 2.0
 
 _LONG_AGO: Final = 0.0
 
-CAPABILITIES: Final = Capabilities(protocol=Protocol.AMQP_1_0, drains=True)
+CAPABILITIES: Final = Capabilities(protocol=Protocol.AMQP_1_0, settles_second=True, drains=True)
 """Of the store: it takes whole messages of any protocol as they came."""
 
 
@@ -124,6 +133,7 @@ class StoreEngine:
         bounds: Mapping[RouteKey, Bounds],
         others: Collection[RouteKey],
         passing: Collection[RouteKey] = (),
+        exact: Collection[RouteKey] = (),
     ) -> None:
         """Serves other routes from now on.
 
@@ -131,8 +141,9 @@ class StoreEngine:
             bounds: of the routes that store messages.
             others: routes that store none, and whose messages are forwarded if there are any.
             passing: those of ``bounds`` whose messages pass the store by if it is empty.
+            exact: routes that promise exactly-once.
         """
-        self.inlets.passing = passing
+        self.inlets.passing, self.inlets.exact = passing, exact
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
         self._bounds, self._others = dict(bounds), others
@@ -186,20 +197,25 @@ class StoreEngine:
             case SendDeliveries(link=link, deliveries=deliveries):
                 self.shelves.store(link, deliveries)
             case UpdateDeliveries(link=link, numbers=numbers, state=state, settled=settled):
-                if self.inlets.owns(link) and (settled or is_outcome(state)):
-                    self.inlets.updated(link, numbers, state, self._now)
+                if not self.inlets.owns(link):
+                    if settled:
+                        self.shelves.settled(link, numbers)
+                elif settled or is_outcome(state):
+                    self.inlets.updated(link, numbers, state, self._now, settled=settled)
             case GrantCredit(link=link):
                 if self.inlets.owns(link):
                     self.inlets.granted(command)
             case AttachLink(link=link, properties=properties):
                 route = properties.get(self._stored_property)
                 if self.inlets.owns(link):
-                    self.inlets.attached(link)
+                    self.inlets.attached(command)
                 elif isinstance(route, str):
                     self.shelves.attach(command, route)
             case RefuseLink(link=link) | DetachLink(link=link):
                 if not self.shelves.detach(link) and self.inlets.owns(link):
-                    self.inlets.ended(link, self._now)
+                    is_refused = isinstance(command, RefuseLink)
+                    reason = command.condition if is_refused else None
+                    self.inlets.ended(link, self._now, reason)
             case CloseConnection():
                 self.finished = True
             case _:
@@ -237,8 +253,7 @@ class StoreEngine:
             self.shelves.review()
 
     def _open(self, now: float) -> None:
-        container = ContainerId("message-store")
-        self._events.append(ConnectionOpened(container=container, capabilities=CAPABILITIES))
+        self._events.append(ConnectionOpened(container=CONTAINER, capabilities=CAPABILITIES))
         self._survey_at = now + SURVEY_SECONDS
         self._say_bounds(self._bounds)
         self._client.ask(Survey())
@@ -259,6 +274,10 @@ class StoreEngine:
                 self.inlets.announced(answer)
             case MessageRead():
                 self.inlets.read(answer)
+            case Gone(place=place):
+                self.inlets.is_gone(place)
+            case UnsettledKeys():
+                self.shelves.told(answer)
             case Sentence():
                 self.inlets.drop(answer)
             case RouteNews(route=route, is_full=is_full):

@@ -13,33 +13,47 @@ the store for as many messages as the core has granted credit for, and sends the
     any, of a dead letter             unless accepted, it is sent again after a pause
 
 Messages that are too old, or were dropped, come as dead letters from the store.
+
+On exactly-once routes an inlet is a sender that resumes (§2.6.13). A message is settled with the
+core when it is gone for good, or waits again; what the core has not seen settled it keeps, with its
+outcome if there is one. The store does not write down what was sent, so an attach says that
+everything may be unsettled, and the map of the core's answer says what is::
+
+    AttachLink --map--> held --RECALL--> RECALLED: resumed, as sent
+                                    '--> GONE:     resumed settled
+
+What is held is sent on no other link. So nothing of an address is sent before the core has answered
+for its messages and for its dead letters, and nothing new before what is held was resumed.
 """
 
 import bisect
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 import attrs
 
 from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
-from router.journal.store.asks import Flow, MessageRead, QueueNews
+from router.journal.store.asks import Flow, MessageRead, QueueNews, Recall
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.place import Place
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.reading import StoredMessage
-from router.model.commands import GrantCredit
+from router.model.commands import AttachLink, GrantCredit
+from router.model.condition import RESOURCE_DELETED, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     CreditReturned,
     DeliveriesReceived,
+    DeliveriesUpdated,
     Event,
     LinkAttached,
     LinkDetached,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
-from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
-from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
+from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source, Target
 
 WINDOW: Final = 256
 """Messages of one address that are asked for at once."""
@@ -80,6 +94,35 @@ class Name(NamedTuple):
     address: bytes
     is_dead: bool
 
+    @property
+    def twin(self) -> "Name":
+        """Names the inlet of the dead letters, or that whose dead letters these are."""
+        return self._replace(is_dead=not self.is_dead)
+
+
+class AllUnsettled(Mapping[DeliveryTag, DeliveryState | None]):
+    """The unsettled map of a sender that does not know what it has sent: it has every tag."""
+
+    def __getitem__(self, tag: DeliveryTag) -> None:
+        return None
+
+    def __contains__(self, tag: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[DeliveryTag]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1  # it is not empty, whoever asks
+
+
+class Settling(NamedTuple):
+    """A delivery that is settled with the core when a record is durable."""
+
+    sequence: int
+    link: LinkId
+    number: DeliveryNumber
+
 
 @attrs.frozen
 class Delays:
@@ -118,6 +161,10 @@ class Inlet:
         credit: deliveries that may still be sent.
         waiting: messages to be sent, in their order.
         sent: those without an outcome, by number.
+        is_exact: its route promises exactly-once: it resumes, and settles second.
+        held: what the core has of earlier attachments, by place, until it was resumed; None: it is
+            not known whether the store has it, GONE: it has not.
+        settling: how many are settled when it is durable that they are gone.
         rests_until: while it rests nothing is sent before that time.
         pauses: how often it has rested since a message was accepted.
         sentence: what somebody has dropped last; what comes back of that is not sent again.
@@ -135,6 +182,9 @@ class Inlet:
     credit: int = 0
     waiting: list[StoredMessage] = attrs.field(factory=list)
     sent: dict[DeliveryNumber, StoredMessage] = attrs.field(factory=dict)
+    is_exact: bool = False
+    held: dict[Place, StoredMessage | Literal["gone"] | None] = attrs.field(factory=dict)
+    settling: int = 0
     rests_until: float = 0.0
     pauses: int = 0
     sentence: Sentence | None = None
@@ -142,7 +192,9 @@ class Inlet:
     @property
     def is_idle(self) -> bool:
         """Whether it has, and expects, no message."""
-        return not (self.announced or self.is_expected or self.waiting or self.sent)
+        is_open = self.held or self.settling or (self.is_exact and not self.is_attached)
+        is_busy = self.announced or self.is_expected or self.waiting or self.sent
+        return not (is_busy or is_open)
 
     def put_back(self, message: StoredMessage) -> None:
         """Puts a message in its place among those that wait."""
@@ -162,6 +214,7 @@ class Inlets:
         going: messages that are gone as soon as their records are durable, with the records.
         dead: how many messages have become dead letters.
         passing: routes whose messages pass the store by if it is empty.
+        exact: routes that promise exactly-once.
         turns: how often an address has begun, or ended, to become empty.
     """
 
@@ -185,6 +238,7 @@ class Inlets:
         self.going: list[tuple[int, Claim, int]] = []
         self.dead = 0
         self.passing: Collection[RouteKey] = ()
+        self.exact: Collection[RouteKey] = ()
         self.turns = 0
         self._client = client
         self._emit = emit
@@ -202,6 +256,8 @@ class Inlets:
         self._stirred: dict[Inlet, None] = {}
         self._resting: dict[Inlet, None] = {}
         self._turning: dict[Inlet, None] = {}
+        self._met: set[Name] = set()
+        self._settling: deque[Settling] = deque()
         self._number = 0
 
     # The store's side
@@ -252,16 +308,27 @@ class Inlets:
         name = route, message.address.encode()
         if answer.is_swept:
             self._swept.add(message.claim.place)
-        else:
+        elif not answer.is_recalled:
             left = self._asked.pop(name, 0) - 1
             if left > 0:
                 self._asked[name] = left
         inlet = self._inlet(Name(*name, message.is_overdue))
-        if message.is_overdue:
+        holder = self._holder(inlet.name, message.claim.place)
+        if holder is not None:
+            self._hold(holder, message)
+            inlet = holder
+        elif message.is_overdue:
             self._bury(inlet, message)
         else:
             inlet.put_back(message)
         self._stirred[inlet] = None
+
+    def is_gone(self, place: Place) -> None:
+        """Records that the store does not have a message that was recalled."""
+        for inlet in self._by_name.values():
+            if place in inlet.held and inlet.held[place] is None:
+                inlet.held[place] = "gone"
+                self._stirred[inlet] = None
 
     # What somebody decides
 
@@ -330,17 +397,32 @@ class Inlets:
         """Returns whether a link is one of these."""
         return link in self._by_link
 
-    def attached(self, link: LinkId) -> None:
+    def attached(self, command: AttachLink) -> None:
         """Records the core's answer to an attach."""
-        self._by_link[link].is_attached = True
+        inlet = self._by_link[command.link]
+        inlet.is_attached = True
+        if inlet.is_exact:
+            places = [Place(int.from_bytes(tag, "big")) for tag in command.unsettled or {}]
+            self._meet(inlet, places)
 
-    def ended(self, link: LinkId, now: float) -> None:
-        """Records that the core has refused or ended a link; what is left is sent on another."""
+    def ended(self, link: LinkId, now: float, refusal: Condition | None = None) -> None:
+        """Records that the core has refused or ended a link; what is left is sent on another.
+
+        Args:
+            link: one of these.
+            now: the time.
+            refusal: why it was refused; None: it was attached.
+        """
         inlet = self._by_link.pop(link)
         self._forget(inlet)
-        messages = sorted([*inlet.waiting, *inlet.sent.values()], key=_rank)
+        held = [each for each in inlet.held.values() if isinstance(each, StoredMessage)]
+        messages = sorted([*inlet.waiting, *inlet.sent.values(), *held], key=_rank)
         self._again[inlet.name] = now + REFUSED_SECONDS
-        if messages or inlet.announced or inlet.is_expected:
+        if refusal is not None and refusal.name == RESOURCE_DELETED:  # nothing was kept there
+            self._met.add(inlet.name)
+            self._stir_both(inlet.name)
+        is_unmet = inlet.is_exact and inlet.name not in self._met
+        if messages or inlet.announced or inlet.is_expected or is_unmet:
             following = self._inlet(inlet.name)
             following.waiting, following.announced = messages, inlet.announced
             following.is_expected, following.depth = inlet.is_expected, inlet.depth
@@ -360,13 +442,24 @@ class Inlets:
         numbers: Sequence[DeliveryNumber],
         state: DeliveryState | None,
         now: float,
+        *,
+        settled: bool,
     ) -> None:
-        """Handles the outcome of messages."""
+        """Handles the outcome of messages; if they are not settled yet, they are when it lasts."""
         inlet = self._by_link[link]
+        back: list[DeliveryNumber] = []
         for number in numbers:
             message = inlet.sent.pop(number, None)
-            if message is not None:
-                self._ended(inlet, message, state, now)
+            if message is None:
+                continue
+            sequence = self._ended(inlet, message, state, now)
+            if not settled and sequence is not None:
+                self._settling.append(Settling(sequence, link, number))
+                inlet.settling += 1
+            elif not settled:
+                back.append(number)
+        if back:
+            self._emit(DeliveriesUpdated(link, back, state, True))
         self._stirred[inlet] = None
         self._close_idle(inlet)
 
@@ -387,7 +480,10 @@ class Inlets:
                 inlet.turns_again = now + TURN_PAUSE_SECONDS
         for inlet in stirred:
             self._begin_turn(inlet, now)
-            if inlet.credit > 0 and inlet not in self._resting:
+            if inlet.credit > 0 and inlet.held:
+                self._resume(inlet)
+            may_send = not inlet.is_exact or (not inlet.held and self._is_clear(inlet.name))
+            if inlet.credit > 0 and inlet not in self._resting and may_send:
                 self._send(inlet)
                 self._ask(inlet)
                 self._close_idle(inlet)
@@ -416,6 +512,84 @@ class Inlets:
             )
         return found
 
+    # Deliveries that are resumed
+
+    def _meet(self, inlet: Inlet, places: Sequence[Place]) -> None:
+        """Finds out what became of messages that the core has of earlier attachments."""
+        self._met.add(inlet.name)
+        going = {claim.place for _, claim, _ in self.going}
+        inlet.held = dict.fromkeys(places)
+        for place in places:
+            if place in going:
+                inlet.held[place] = "gone"  # the core's outcome has been written down
+            elif not self._take_held(inlet, place):
+                self._client.ask(Recall(inlet.name.route, place))
+        self._stir_both(inlet.name)
+        self._close_idle(inlet)
+
+    def _take_held(self, inlet: Inlet, place: Place) -> bool:
+        """Takes a message that is here, and that the core has, out of those that wait."""
+        for other in (inlet, self._by_name.get(inlet.name.twin)):
+            for message in () if other is None else other.waiting:
+                if other is not None and message.claim.place == place:
+                    other.waiting.remove(message)
+                    if other.name.is_dead:
+                        self._backlog[other.name.route] -= 1
+                    self._hold(inlet, message)
+                    return True
+        return False
+
+    def _hold(self, inlet: Inlet, message: StoredMessage) -> None:
+        """Keeps a message until it is resumed."""
+        if inlet.name.is_dead:
+            self._backlog[inlet.name.route] = self._backlog.get(inlet.name.route, 0) + 1
+        inlet.held[message.claim.place] = message
+
+    def _holder(self, name: Name, place: Place) -> Inlet | None:
+        """Returns the inlet on which a message must be resumed; None: on none."""
+        for each in (name, name.twin):
+            inlet = self._by_name.get(each)
+            if inlet is not None and place in inlet.held:
+                return inlet
+        return None
+
+    def _is_clear(self, name: Name) -> bool:
+        """Returns whether the core has said what it has of an address and its dead letters."""
+        for each in (name, name.twin):
+            inlet = self._by_name.get(each)
+            if not (each in self._met if inlet is None else inlet.is_attached):
+                return False
+        return True
+
+    def _stir_both(self, name: Name) -> None:
+        for each in (name, name.twin):
+            if each in self._by_name:
+                self._stirred[self._by_name[each]] = None
+
+    def _resume(self, inlet: Inlet) -> None:
+        """Resumes what is held, as far as it is known what became of it."""
+        deliveries = []
+        for place, message in tuple(inlet.held.items()):
+            if message is None or not inlet.credit:
+                continue
+            is_gone = not isinstance(message, StoredMessage)
+            if is_gone and self._is_going(place):
+                continue
+            del inlet.held[place]
+            inlet.credit -= 1
+            self._number += 1
+            number = DeliveryNumber(self._number)
+            if isinstance(message, StoredMessage):
+                inlet.sent[number] = message
+            tag = DeliveryTag(place.to_bytes(8, "big"))
+            deliveries.append(ReceivedDelivery(number, tag, b"", settled=is_gone, resume=True))
+        if deliveries:
+            self._emit(DeliveriesReceived(inlet.link, deliveries))
+
+    def _is_going(self, place: Place) -> bool:
+        """Returns whether it is not durable yet that a message is gone."""
+        return any(claim.place == place for _, claim, _ in self.going)
+
     # Inside
 
     def _begin_turn(self, inlet: Inlet, now: float) -> None:
@@ -440,10 +614,13 @@ class Inlets:
         inlet = self._by_name.get(name)
         if inlet is None:
             inlet = self._by_name[name] = Inlet(name, next(self._link_ids))
+            inlet.is_exact = name.route in self.exact
             if name in self._quiet:
                 inlet.announced, inlet.depth = self._quiet.pop(name)
             if name not in self._again:
                 self._attach(inlet)
+            if inlet.is_exact and name.twin not in self._met:
+                self._inlet(name.twin)
         return inlet
 
     def _attach(self, inlet: Inlet) -> None:
@@ -459,6 +636,8 @@ class Inlets:
                 source=Source(address=address),
                 target=Target(address=address),
                 sender_settle_mode=SenderSettleMode.UNSETTLED,
+                receiver_settle_mode=ReceiverSettleMode(int(inlet.is_exact)),
+                unsettled=AllUnsettled() if inlet.is_exact else None,
                 properties=self._properties(inlet.name.is_dead),
             )
         )
@@ -484,7 +663,9 @@ class Inlets:
             return False
         count = len(dead.waiting) + len(dead.sent)
         is_asked = self._asked.get((name.route, name.address), 0) > 0
-        return is_asked and 0 < count >= inlet.depth and not (inlet.waiting or inlet.sent)
+        is_busy = inlet.waiting or inlet.sent or inlet.held or inlet.settling
+        is_met = inlet.is_attached or not inlet.is_exact
+        return is_asked and 0 < count >= inlet.depth and is_met and not is_busy
 
     def _forget(self, inlet: Inlet) -> None:
         del self._by_name[inlet.name]
@@ -535,19 +716,22 @@ class Inlets:
 
     def _ended(
         self, inlet: Inlet, message: StoredMessage, state: DeliveryState | None, now: float
-    ) -> None:
-        """Handles the outcome of one message."""
+    ) -> int | None:
+        """Handles the outcome of one message.
+
+        Returns:
+            The number of the record that says that it is gone; None: it is not.
+        """
         place, is_dead = message.claim.place, inlet.name.is_dead
         if state is None or isinstance(state, Accepted):
             inlet.pauses = 0
             inlet.accepted_at = now
             self._attempts.pop(place, None)
-            self._gone(inlet, message)
-            return
+            return self._gone(inlet, message)
         sentence = inlet.sentence
         if sentence is not None and place <= sentence.place and (sentence.forgets or not is_dead):
             self._drop(inlet, message, sentence)
-            return
+            return None
         if isinstance(state, Modified) and state.delivery_failed:
             self._attempts[place] = self._attempts.get(place, 0) + 1
         fails = isinstance(state, Rejected) or (
@@ -557,7 +741,10 @@ class Inlets:
         if fails and not is_dead:
             self._attempts.pop(place, None)
             self._bury(self._inlet(inlet.name._replace(is_dead=True)), message)
-            return
+            return None
+        if message.is_overdue and not is_dead:  # it was the core's while it became too old
+            self._bury(self._inlet(inlet.name.twin), message)
+            return None
         inlet.put_back(message)
         if inlet not in self._resting:
             pause = PAUSE_SECONDS * 2.0 ** min(inlet.pauses, 16)
@@ -565,6 +752,7 @@ class Inlets:
             inlet.pauses += 1
             self._resting[inlet] = None
             self._end_turn(inlet)
+        return None
 
     def _bury(self, inlet: Inlet, message: StoredMessage) -> None:
         route = inlet.name.route
@@ -573,11 +761,11 @@ class Inlets:
         inlet.put_back(message)
         self._stirred[inlet] = None
 
-    def _gone(self, inlet: Inlet, message: StoredMessage) -> None:
+    def _gone(self, inlet: Inlet, message: StoredMessage) -> int:
         """Records that a message has arrived, at its target or at the dead letters'."""
         route, is_dead = inlet.name.route, inlet.name.is_dead
         outcome = OutcomeCode.REJECTED if is_dead else OutcomeCode.ACCEPTED
-        self.forward(message.claim, outcome)
+        sequence = self.forward(message.claim, outcome)
         name = inlet.name._replace(is_dead=False)
         alive = self._by_name.get(name)
         if alive is not None:
@@ -586,6 +774,9 @@ class Inlets:
             self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - 1
         if is_dead:
             self._unbury(message, route)
+        else:
+            self._was_swept(message, route)
+        return sequence
 
     def _unbury(self, message: StoredMessage, route: RouteKey) -> None:
         """Records that a message is no dead letter any more."""
@@ -594,19 +785,36 @@ class Inlets:
             self._stirred.update(
                 (each, None) for each in self._by_link.values() if each.name.route == route
             )
+        self._was_swept(message, route)
+
+    def _was_swept(self, message: StoredMessage, route: RouteKey) -> None:
+        """Asks for another overdue message, if one of these has ended."""
         if message.claim.place in self._swept:
             self._swept.discard(message.claim.place)
             self._client.ask(Flow(route, None, 1))
 
-    def forward(self, claim: Claim, outcome: int) -> None:
-        """Has the store forget a message."""
+    def forward(self, claim: Claim, outcome: int) -> int:
+        """Has the store forget a message; returns the number of the record."""
         sequence = self._client.records.forwarded(self._clock_ns(), (claim,), outcome)
         self.going.append((sequence, claim, outcome))
+        return sequence
 
     def durable(self, sequence: int) -> None:
         """Records up to which record everything is durable."""
         count = bisect.bisect_right(self.going, sequence, key=lambda each: each[0])
         del self.going[:count]
+        settled: dict[LinkId, list[DeliveryNumber]] = {}
+        while self._settling and self._settling[0].sequence <= sequence:
+            _, link, number = self._settling.popleft()
+            settled.setdefault(link, []).append(number)
+        for link, numbers in settled.items():
+            inlet = self._by_link.get(link)
+            if inlet is not None:
+                inlet.settling -= len(numbers)
+                self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, True))
+                self._close_idle(inlet)
+        if count:
+            self._stirred.update((each, None) for each in self._by_link.values() if each.held)
 
 
 def _rank(message: StoredMessage) -> tuple[int, Place]:

@@ -25,7 +25,7 @@ from router.net.journal import connect_unix
 from router.net.store.engine import StoreEngine
 from router.net.store.inlets import NO_DELAYS, Delays
 from router.net.store.pace import Paces
-from router.routes.route import Storing, WhenFull
+from router.routes.route import Guarantee, Storing, WhenFull
 from router.routes.table import RoutingTable
 
 PAUSE_SECONDS: Final = 0.1
@@ -87,6 +87,7 @@ class StoreKeeper:
     _bounds: dict[RouteKey, Bounds] = attrs.field(factory=dict, init=False)
     _names: dict[RouteKey, str] = attrs.field(factory=dict, init=False)
     _passing: set[RouteKey] = attrs.field(factory=set, init=False)
+    _exact: set[RouteKey] = attrs.field(factory=set, init=False)
     _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
     _incarnation: int = attrs.field(default=0, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -113,8 +114,10 @@ class StoreKeeper:
         }
         self._names = {route_key(route.name): route.name for route in table.routes if route.to}
         self._passing = {route_key(each.name) for each in table.routes if each.passes_through}
+        exactly_once = Guarantee.EXACTLY_ONCE
+        self._exact = {route_key(e.name) for e in table.routes if e.guarantee is exactly_once}
         if self._engine is not None and self._connection is not None:
-            self._engine.follow(self._bounds, self._names.keys(), self._passing)
+            self._engine.follow(self._bounds, self._names.keys(), self._passing, self._exact)
             self.plane.switchboard.touch(self._connection)
             self.plane.flush(self.plane.clock())
 
@@ -178,7 +181,7 @@ class StoreKeeper:
             dead_property=DEAD_LETTERS,
             going=self._going,
         )
-        engine.follow(self._bounds, self._names.keys(), self._passing)
+        engine.follow(self._bounds, self._names.keys(), self._passing, self._exact)
         self._connection = self.plane.add(
             sock, engine, address="the message store", container=STORE, on_end=self._end
         )

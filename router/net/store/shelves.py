@@ -2,31 +2,46 @@
 
     SendDeliveries --STORED records--> waiting --durable--> accepted, and credit for others
 
+On exactly-once routes the store settles second. It names a delivery, by link and key, until the core
+has settled it; the delivery-tag is the key, so none is ever used twice. When the core attaches the
+link again, after either side was lost, its unsettled map is compared with those names:
+
+    in the core's map   named here   then
+    yes                 yes          the answer's map says accepted: the core settles it
+    yes                 no           the store never had it: the core sends it again
+    no                  yes          the core has settled it: the store forgets the name
+
+    AttachLink --what was written before is durable--> UNSETTLED asked --answered--> LinkAttached
+
 A link has credit for ``WINDOW`` messages that are not durable. It has none while its route is full,
 or while the store cannot write or has more to write than it should; what comes with credit granted
 before is stored all the same.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
 
 from router.journal.client import ClientState
-from router.journal.keys import NO_LINK
+from router.journal.keys import NO_LINK, LinkKey, link_key
 from router.journal.protocol import Health
-from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES
+from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, GuaranteeCode
+from router.journal.store.asks import AskUnsettled, UnsettledKeys
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey, route_key
 from router.model.commands import AttachLink
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, DeliveriesUpdated, Event, LinkAttached
-from router.model.identity import DeliveryNumber, LinkId
-from router.model.outcome import ACCEPTED
-from router.model.terminus import Role, Target
+from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag, LinkId
+from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
+from router.model.terminus import ReceiverSettleMode, Role, Target
 from router.net.store.inlets import Inlets
 from router.wire.priority import priority_in
+
+CONTAINER: Final = ContainerId("message-store")
+"""The store's container-id."""
 
 WINDOW: Final = 1000
 """Messages that may be on their way to the disk on one link."""
@@ -42,6 +57,8 @@ class Shelf:
         link: the core's name for it.
         route: whose messages they are.
         address: of the messages.
+        name: by which the store knows the link in every life; None: it settles first.
+        unsettled: deliveries that the core is to settle, by number.
         waiting: messages that are not durable.
         window: of them and of the credit that the core knows of.
     """
@@ -49,8 +66,32 @@ class Shelf:
     link: LinkId
     route: RouteKey
     address: str
+    name: LinkKey | None = None
+    unsettled: dict[DeliveryNumber, DeliveryKey] = attrs.field(factory=dict)
     waiting: int = 0
     window: int = 0
+
+
+@attrs.define(eq=False)
+class _Asked:
+    """An attach of the core that is not answered yet.
+
+    Attributes:
+        command: the attach.
+        route: whose messages the link will bring.
+        name: as that of a shelf.
+        sequence: when all records up to this one are durable, the log is asked what is unsettled.
+        keys: what is unsettled, as far as the log has told.
+        is_told: it has told all.
+    """
+
+    command: AttachLink
+    route: RouteKey
+    name: LinkKey | None
+    sequence: int
+    keys: list[DeliveryKey] = attrs.field(factory=list)
+    is_asked: bool = False
+    is_told: bool = False
 
 
 class Shelves:
@@ -84,7 +125,7 @@ class Shelves:
         self._inlets = inlets
         self._by_link: dict[LinkId, Shelf] = {}
         self._known: set[RouteKey] = set()
-        self._unanswered: dict[LinkId, tuple[AttachLink, RouteKey]] = {}
+        self._unanswered: dict[LinkId, _Asked] = {}
         self._seen: tuple[bool, frozenset[RouteKey], int] = (True, frozenset(), 0)
         self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int]] = deque()
 
@@ -94,26 +135,51 @@ class Shelves:
         The core then knows which addresses of the route have stored messages: an inlet was attached
         for each. So before the log has told them, the attach waits.
         """
-        key = route_key(route)
-        if key in self._known:
-            self._answer(command, key)
-        else:
-            self._unanswered[command.link] = command, key
+        name = None
+        if command.receiver_settle_mode is ReceiverSettleMode.SECOND:
+            name = link_key(ContainerId(""), CONTAINER, command.name, is_incoming=True)
+        asked = _Asked(command, route_key(route), name, self._client.appended_sequence)
+        self._unanswered[command.link] = asked
+        self._ask_unsettled(self._client.durable_sequence)
+        self._answer_known()
 
     def known(self, route: RouteKey) -> None:
         """Records that the log has told of all messages of a route."""
         self._known.add(route)
-        for link, (command, key) in tuple(self._unanswered.items()):
-            if key == route:
-                del self._unanswered[link]
-                self._answer(command, key)
+        self._answer_known()
 
-    def _answer(self, command: AttachLink, route: RouteKey) -> None:
+    def told(self, answer: UnsettledKeys) -> None:
+        """Records what the log has of a link that its senders have not settled."""
+        for asked in self._unanswered.values():
+            if asked.name == answer.link and asked.is_asked:
+                asked.keys += answer.keys
+                asked.is_told = not answer.has_more
+        self._answer_known()
+
+    def _ask_unsettled(self, sequence: int) -> None:
+        for asked in self._unanswered.values():
+            if asked.name is not None and not asked.is_asked and asked.sequence <= sequence:
+                asked.is_asked = True
+                self._client.ask(AskUnsettled(asked.name))
+
+    def _answer_known(self) -> None:
+        for link, asked in tuple(self._unanswered.items()):
+            if asked.route in self._known and (asked.name is None or asked.is_told):
+                del self._unanswered[link]
+                self._answer(asked)
+
+    def _answer(self, asked: _Asked) -> None:
+        command, route = asked.command, asked.route
         target = command.target
         assert isinstance(target, Target)
         assert target.address is not None
-        shelf = Shelf(command.link, route, target.address)
+        shelf = Shelf(command.link, route, target.address, asked.name)
         self._by_link[command.link] = shelf
+        unsettled: dict[DeliveryTag, DeliveryState | None] | None = None
+        if asked.name is not None:
+            theirs = command.unsettled or {}
+            unsettled = {tag: ACCEPTED for tag in map(DeliveryTag, asked.keys) if tag in theirs}
+            self._settle(shelf, [key for key in asked.keys if DeliveryTag(key) not in theirs])
         self._emit(
             LinkAttached(
                 link=command.link,
@@ -123,6 +189,8 @@ class Shelves:
                 source=command.source,
                 target=command.target,
                 sender_settle_mode=command.sender_settle_mode,
+                receiver_settle_mode=command.receiver_settle_mode,
+                unsettled=unsettled,
             )
         )
         self._grant(shelf)
@@ -141,16 +209,22 @@ class Shelves:
         numbers: list[DeliveryNumber] = []
         count = sequence = 0
         for delivery in deliveries:
+            if delivery.resume and (delivery.settled or is_outcome(delivery.state)):
+                self._conclude(shelf, delivery)
+                continue
+            is_exact = shelf.name is not None and not delivery.settled
+            assert not is_exact or len(delivery.tag) == len(NO_KEY), "its tag is its key"
             ttl = delivery.ttl_milliseconds
             sequence = records.stored(
                 now_ns,
-                delivery.key or NO_KEY,
-                NO_LINK,
+                DeliveryKey(delivery.tag) if is_exact else delivery.key or NO_KEY,
+                shelf.name or NO_LINK,
                 b"",
                 delivery.payload,
                 route=shelf.route,
                 address=shelf.address,
                 priority=priority_in(delivery.protocol, delivery.payload),
+                guarantee=GuaranteeCode.EXACTLY_ONCE if is_exact else GuaranteeCode.AT_LEAST_ONCE,
                 protocol=PROTOCOL_CODES[delivery.protocol],
                 message_format=delivery.message_format,
                 delivery_count=delivery.delivery_count or 0,
@@ -159,12 +233,37 @@ class Shelves:
             count += 1
             if not delivery.settled:
                 numbers.append(delivery.number)
+            if is_exact:
+                shelf.unsettled[delivery.number] = DeliveryKey(delivery.tag)
         if count:
             shelf.waiting += count
             self._waiting.append((sequence, shelf, numbers, count))
 
+    def _conclude(self, shelf: Shelf, delivery: OutgoingDelivery) -> None:
+        """Handles a delivery that the core resumes to tell how it ended (§3.4.6)."""
+        key = DeliveryKey(delivery.tag)
+        if delivery.settled:
+            self._settle(shelf, [key])
+            return
+        shelf.unsettled[delivery.number] = key
+        if delivery.state != ACCEPTED:  # a person has decided otherwise: their word stands
+            self.settled(shelf.link, [delivery.number])
+            self._emit(DeliveriesUpdated(shelf.link, [delivery.number], delivery.state, True))
+
+    def settled(self, link: LinkId, numbers: Sequence[DeliveryNumber]) -> None:
+        """Forgets the names of deliveries that the core has settled."""
+        shelf = self._by_link.get(link)
+        if shelf is not None:
+            take = shelf.unsettled.pop
+            self._settle(shelf, [key for each in numbers if (key := take(each, None)) is not None])
+
+    def _settle(self, shelf: Shelf, keys: list[DeliveryKey]) -> None:
+        if keys and shelf.name is not None:
+            self._client.records.settled_run(self._clock_ns(), shelf.name, NO_LINK, keys)
+
     def durable(self, sequence: int) -> None:
         """Accepts the messages that are durable now."""
+        self._ask_unsettled(sequence)
         accepted: dict[LinkId, list[DeliveryNumber]] = {}
         while self._waiting and self._waiting[0][0] <= sequence:
             _, shelf, numbers, count = self._waiting.popleft()
@@ -174,7 +273,8 @@ class Shelves:
                 accepted.setdefault(shelf.link, []).extend(numbers)
         for link, numbers in accepted.items():
             if numbers:
-                self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, True))
+                is_settled = self._by_link[link].name is None
+                self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, is_settled))
             self._grant(self._by_link[link])
 
     def review(self) -> None:

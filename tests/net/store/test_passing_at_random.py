@@ -9,7 +9,6 @@ Fifo: a target is sent the messages of one sender for the first time in the orde
 """
 
 import itertools
-import random
 
 import attrs
 import pytest
@@ -17,23 +16,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.core.dead_letters import DEAD_LETTERS
-from router.core.stored import STORE, STORED
-from router.journal.block import BlockFlag, Origin, open_block
-from router.journal.protocol import REPLY, is_hello
-from router.journal.store.client import StoreClient
-from router.journal.store.desk import Desk
-from router.journal.store.log import StoreLog
-from router.journal.store.queues import Bounds, route_key
-from router.model.commands import Command
-from router.model.events import ConnectionClosed, Event
-from router.model.identity import ConnectionId
+from router.journal.store.queues import Claim
 from router.model.outcome import RELEASED
-from router.net.store.engine import StoreEngine
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
-from tests.support.journal import DIRECTORY, START_NS, FakeDisk
+from tests.support.journal import START_NS, FakeDisk
 from tests.support.play import AMQP, RESUMING, Peer, Play, ReceiverEnd, SenderEnd
+from tests.support.store_peer import StoreHost, StorePeer, crashed
 
 ROUTE = Route(
     address="telemetry.#",
@@ -42,71 +31,6 @@ ROUTE = Route(
     dead_letter=Endpoint("cloud", "dead"),
 )
 ADDRESSES = ["telemetry.a", "telemetry.b"]
-
-
-@attrs.define(eq=False)
-class StorePeer:
-    """A connection to the store: its engine, and the process behind it.
-
-    Attributes:
-        is_busy: something may be handed to or fro.
-    """
-
-    play: Play
-    id: ConnectionId
-    engine: StoreEngine
-    log: StoreLog
-    desk: Desk
-    origin: Origin
-    is_lost: bool = False
-
-    def execute(self, command: Command) -> None:
-        self.engine.execute(command)
-
-    def now_ns(self) -> int:
-        return START_NS + int(self.play.now * 1e9)
-
-    def happens(self, events: list[Event]) -> None:
-        if events:
-            self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
-
-    def hand_in(self) -> bool:
-        """Gives the process what the engine has written."""
-        octets = b""
-        while view := self.engine.data_to_send():
-            octets += bytes(view)
-            self.engine.bytes_sent(len(view))
-        view, at = memoryview(octets), 0
-        while at < len(view):
-            block = open_block(view, at)
-            if is_hello(block):
-                self.log.admit(self.origin, 1)
-                self.commit()
-            elif block.flags & BlockFlag.ASKS:
-                self.desk.asked(self.origin, block)
-            else:
-                self.log.append(octets[at : at + block.octets], [block])
-            at += block.octets
-        return bool(octets)
-
-    def commit(self) -> None:
-        """The process makes durable what it was given."""
-        self.log.commit(self.now_ns())
-        durable = self.log.durable[self.origin] - 1
-        reply = REPLY.pack(self.log.health, self.log.errno, durable)
-        self.happens(self.engine.receive_data(reply, self.play.now))
-
-    def give(self) -> bool:
-        """The engine gets what the process answers."""
-        octets = self.desk.output(self.origin, self.now_ns())
-        if octets:
-            self.happens(self.engine.receive_data(octets, self.play.now))
-        return bool(octets)
-
-    def tick(self) -> None:
-        deadline = self.engine.deadline
-        if deadline is not None and deadline <= self.play.now:
-            self.happens(self.engine.handle_deadline(self.play.now))
 
 
 class Passing(RuleBasedStateMachine):
@@ -121,7 +45,7 @@ class Passing(RuleBasedStateMachine):
         self.disk = FakeDisk()
         self.lives = itertools.count(1)
         self.store: StorePeer | None = None
-        self.going: list[object] = []
+        self.going: list[tuple[Claim, int]] = []
         self.cloud: Peer | None = None
         self.client = self.play.connect("client")
         self.senders = {
@@ -201,22 +125,9 @@ class Passing(RuleBasedStateMachine):
         if self.store is not None:
             return
         life = START_NS + next(self.lives)
-        log = StoreLog(DIRECTORY, "dc1", disk=self.disk, incarnation=life)
-        id_ = ConnectionId(1000 + life - START_NS)
-        engine = StoreEngine(
-            StoreClient(router="dc1", worker=1, incarnation=life),
-            link_ids=self.play.link_ids,
-            clock_ns=lambda: START_NS + int(self.play.now * 1e9),
-            stored_property=STORED,
-            dead_property=DEAD_LETTERS,
-            going=self.going,  # type: ignore[arg-type]
-        )
-        log.open(START_NS + int(self.play.now * 1e9))
-        key = route_key(ROUTE.name)
-        engine.follow({key: Bounds()}, (key,), (key,))
-        self.store = StorePeer(self.play, id_, engine, log, Desk(log.store), Origin(1, life))
-        self.play.peers[id_] = self.store  # type: ignore[assignment]
-        self.play.core.dialed(id_, STORE)
+        now_ns = START_NS + int(self.play.now * 1e9)
+        host = StoreHost.begun(self.disk, life, now_ns)
+        self.store = StorePeer.connected(self.play, host, life, ROUTE, self.going)
 
     @precondition(lambda self: self.loses_store)
     @rule()
@@ -224,11 +135,10 @@ class Passing(RuleBasedStateMachine):
         if self.store is None:
             return
         self.going = list(self.store.engine.going)
-        self.store.is_lost = True
         store, self.store = self.store, None
         self.store_losses += 1
-        self.disk = self.disk.crashed(random.Random(self.store_losses))
-        self.play.carry_out(self.play.core.handle(store.id, [ConnectionClosed()], self.play.now))
+        self.disk = crashed(store.host, self.store_losses)
+        store.lose()
         self.look()
 
     @rule()
@@ -271,16 +181,8 @@ class Passing(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Lets the store do all that it can."""
-        for _ in range(40):
-            if self.store is None:
-                return
-            is_busy = self.store.hand_in()
-            if is_busy:
-                self.store.commit()
-            is_busy |= self.store.give()
-            self.store.tick()
-            if not is_busy:
-                return
+        if self.store is not None:
+            self.store.settle()
 
     # What must hold
 
