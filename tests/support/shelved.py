@@ -24,13 +24,21 @@ from router.model.events import (
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
-from router.model.terminus import Role, Source, Target
+from router.model.terminus import ReceiverSettleMode, Role, Source, Target
 from router.net.store.engine import StoreEngine
 from tests.support.journal import DIRECTORY, START_NS, FakeDisk
 
 ROUTE = "telemetry.#"
 KEY = route_key(ROUTE)
 SHELF = LinkId(1_000_000)
+
+
+Map = dict[DeliveryTag, DeliveryState | None]
+
+
+def tag(number: int) -> DeliveryTag:
+    """Returns the tag, and the key, of a message."""
+    return DeliveryTag(number.to_bytes(16, "big"))
 
 
 class Shelved:
@@ -52,6 +60,7 @@ class Shelved:
         bounds: Bounds | None = None,
         before: "Shelved | None" = None,
         is_stored: bool = True,
+        is_exact: bool = False,
     ) -> None:
         self.disk = disk or FakeDisk()
         self.seconds = 1.0
@@ -71,7 +80,9 @@ class Shelved:
             dead_property=DEAD_LETTERS,
             going=() if before is None else before.engine.going,
         )
-        self.engine.follow({KEY: bounds or Bounds()} if is_stored else {}, (KEY,))
+        kept = {KEY: bounds or Bounds()} if is_stored else {}
+        self.engine.follow(kept, (KEY,), exact=(KEY,) if is_exact else ())
+        self._is_exact = is_exact
         self.exchange()
 
     @property
@@ -174,7 +185,12 @@ class Shelved:
             self.engine.execute(command)
         self.exchange()
 
-    def attach(self, link: LinkId = SHELF, address: str = "telemetry.a") -> None:
+    def attach(
+        self,
+        link: LinkId = SHELF,
+        address: str = "telemetry.a",
+        unsettled: Map | None = None,
+    ) -> None:
         """The core attaches a link for messages of an address."""
         target = Target(address=address)
         self.order(
@@ -184,6 +200,8 @@ class Shelved:
                 role=Role.SENDER,
                 source=Source(address=address),
                 target=target,
+                receiver_settle_mode=ReceiverSettleMode(int(self._is_exact)),
+                unsettled=unsettled,
                 properties={STORED: ROUTE},
             )
         )
@@ -199,7 +217,7 @@ class Shelved:
     ) -> None:
         """The core sends messages with numbers, behind a head."""
         deliveries = [
-            OutgoingDelivery(DeliveryNumber(n), DeliveryTag(b"t"), head + b"%08d" % n, **fields)  # type: ignore[arg-type]
+            OutgoingDelivery(DeliveryNumber(n), tag(n), head + b"%08d" % n, **fields)  # type: ignore[arg-type]
             for n in range(first, first + count)
         ]
         self.order(SendDeliveries(link, deliveries))
@@ -215,7 +233,14 @@ class Shelved:
             if isinstance(each, LinkAttached) and not each.is_answer
         }
 
-    def answer(self, credit: int, *, is_dead: bool = False, address: str = "telemetry.a") -> LinkId:
+    def answer(
+        self,
+        credit: int,
+        *,
+        is_dead: bool = False,
+        address: str = "telemetry.a",
+        unsettled: Map | None = None,
+    ) -> LinkId:
         """The core answers an inlet and grants it credit."""
         link = self.inlets()[address, is_dead]
         target = Target(address=address)
@@ -226,6 +251,7 @@ class Shelved:
                 role=Role.RECEIVER,
                 source=None,
                 target=target,
+                unsettled=unsettled,
             ),
             GrantCredit(link, credit),
         )

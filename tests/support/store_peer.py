@@ -43,7 +43,11 @@ class StoreHost:
 
 @attrs.define(eq=False)
 class StorePeer:
-    """A connection to the store."""
+    """A connection to the store.
+
+    Attributes:
+        is_deaf: the worker reads nothing any more.
+    """
 
     play: Play
     id: ConnectionId
@@ -51,9 +55,10 @@ class StorePeer:
     host: StoreHost
     origin: Origin
     is_lost: bool = False
+    is_deaf: bool = False
 
     @classmethod
-    def connected(  # noqa: PLR0917
+    def connected(
         cls,
         play: Play,
         host: StoreHost,
@@ -88,7 +93,7 @@ class StorePeer:
 
     def happens(self, events: list[Event]) -> None:
         """Hands the core events of the engine."""
-        if events:
+        if events and not self.is_deaf:
             self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
 
     def hand_in(self) -> bool:

@@ -70,6 +70,7 @@ class Custodian:
         route: int = ROUTE,
         octets: int = 20,
         ttl_milliseconds: int = 0xFFFFFFFF,
+        guarantee: int = 2,
     ) -> int:
         """Writes a message whose payload begins with its number; gives its sequence number."""
         return self.writer.stored(
@@ -81,7 +82,7 @@ class Custodian:
             route=route,  # type: ignore[arg-type]
             address=address,
             priority=priority,
-            guarantee=2,
+            guarantee=guarantee,
             protocol=1,
             ttl_milliseconds=ttl_milliseconds,
         )

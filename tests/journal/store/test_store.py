@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.journal.block import open_block, salted
+from router.journal.keys import NO_LINK
 from router.journal.protocol import Health
 from router.journal.segment import (
     ForeignFileError,
@@ -16,7 +17,7 @@ from router.journal.store import state
 from router.journal.store.holdings import Holdings
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.state import decode_state, encode_state
-from tests.support.journal import DIRECTORY, SECOND_NS, FakeDisk, Fault, key
+from tests.support.journal import DIRECTORY, SECOND_NS, SOURCE, FakeDisk, Fault, key
 from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
 
 
@@ -332,6 +333,24 @@ def test_the_store_of_the_version_before_is_read() -> None:
     del octets[place - 8 : place]
     (read,) = decode_state(bytes(octets)).queues.values()
     assert (read.address, read.messages, read.condemned) == (b"telemetry.a", 3, 0)
+
+
+def test_what_is_unsettled_is_known_though_its_segment_is_gone() -> None:
+    """KnownUntilSettled."""
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2000)
+    for number in range(30):
+        custodian.put(number, guarantee=3)
+        custodian.commit()
+    custodian.writer.settled_run(custodian.now_ns, SOURCE, NO_LINK, [key(7), key(29)])
+    custodian.forward(claims(custodian.read()))
+    custodian.commit()
+    stored(custodian, 20, first=30)
+    assert custodian.store.remove_done() > 1
+    custodian.commit()
+    again = reopened(disk)
+    expected = {key(number) for number in range(30) if number not in {7, 29}}
+    assert {*again.store.holdings.unsettled[SOURCE]} == expected
 
 
 # ------------------------------------------------------------------ damage
