@@ -9,6 +9,10 @@ The store is a container to the core. Its connection (``net.store``) has links l
 So credit, settlement and recovery work as they do everywhere. The store attaches links to the two
 lower nodes by the address of its messages, whether or not their route stores messages still: what
 is stored is forwarded. It tells by a property of its attach which of the two it means.
+
+On exactly-once routes custody of a delivery changes hands at the store. Towards it the tag of a
+delivery is its key, and the store resumes its links at both ends (``net.store.shelves``,
+``net.store.inlets``), so ``resume`` and the journal treat it as any peer that does.
 """
 
 from typing import Final

@@ -22,8 +22,10 @@ senders never pause.
 
 **Nothing overtakes**: TARGETS is never entered while something of the address is stored; STORE is
 not entered while a delivery that a target may return is under way, unless the target answers
-nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew, and
-what one that is there returns later goes behind what was stored meanwhile.
+nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
+unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
+said what became of it. That, and what a target that is there returns later, goes behind what was
+stored meanwhile.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 """

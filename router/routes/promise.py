@@ -20,6 +20,10 @@ router recognizes such a repeat by its message-id (or ``dedup``'s property). Nob
 every message has one, so such a flow gives at-least-once, unless the target drops repeats by
 id. ``router check`` prints the weaker guarantee, but does not refuse the route.
 
+On a route with ``store`` custody changes hands: from the sender to the message store, and from
+there to the target. Each hand-over is made exactly once by the rules above, with one sentence for
+what the sender's outcome means.
+
 A sender that asks for no outcome (settled deliveries, no confirms) cannot resend a lost message.
 Unless the route promises at-most-once, the router keeps such a message until a receiver has
 accepted it: in memory, which a killed router loses, or with exactly-once in the journal, as soon as
@@ -218,6 +222,8 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
     if peer.is_router or peer.resumes:
         who = "it runs this router" if peer.is_router else "it resumes links"
         why = f"from {peer.name}: {who}, and settles after us"
+        if route.store is not None and route.from_ is not None:
+            why = f"{why}, when {_kept(route)}"
         return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
     repeats = "it cannot resume links, so what it did not hear settled comes again"
     if targets and all(_id_property(route, target) for target in targets):
@@ -231,7 +237,7 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
 def _senders(route: Route) -> End:
     """Judges sending clients, which the configuration does not describe."""
     if route.store is not None:
-        return End(Guarantee.AT_LEAST_ONCE, f"senders: accepted means that {_kept(route)}")
+        return _senders_to_store(route)
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -239,6 +245,14 @@ def _senders(route: Route) -> End:
         return End(Guarantee.AT_LEAST_ONCE, why, _custody(route))
     why = "senders: if they resume their links, as `router send` does; else at-least-once"
     return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
+
+
+def _senders_to_store(route: Route) -> End:
+    why = f"senders: accepted means that {_kept(route)}"
+    if route.guarantee is not Guarantee.EXACTLY_ONCE:
+        return End(Guarantee.AT_LEAST_ONCE, why)
+    resuming = "once only from senders that resume their links, as `router send` does"
+    return End(Guarantee.EXACTLY_ONCE, f"{why}; {resuming}; else at-least-once", _custody(route))
 
 
 def _kept(route: Route) -> str:

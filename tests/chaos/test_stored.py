@@ -1,7 +1,8 @@
 """Stored routes while workers, the store, the supervisor and the target are killed at random.
 
 Nothing that a sender was told to be accepted is lost. At least once: what was under way when
-something was killed may arrive twice; how often that happened is printed.
+something was killed may arrive twice; how often that happened is printed. Exactly once: nothing
+does.
 """
 
 import contextlib
@@ -114,6 +115,7 @@ class Sending:
 
     books: Books
     port: int
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     is_done: bool = False
 
     async def run(self) -> None:
@@ -125,7 +127,7 @@ class Sending:
                 name=LinkName(f"sender-{first}"),
                 address="telemetry.a",
                 supply=supply,
-                guarantee=Guarantee.AT_LEAST_ONCE,
+                guarantee=self.guarantee,
                 window=STEP,
                 draw_number=no_number,
             )
@@ -135,14 +137,20 @@ class Sending:
 
 
 @pytest.mark.parametrize("always", ["true", "false"])
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
 async def test_nothing_that_was_accepted_is_lost_whatever_is_killed(
-    tmp_path: Path, always: str
+    tmp_path: Path, always: str, guarantee: Guarantee
 ) -> None:
     books, places = Books(), {"folder": tmp_path, "near": free_port(), "far": free_port()}
-    for name, text in (("near", NEAR), ("far", FAR)):
+    near_text, far_text = NEAR, FAR
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        near_text = near_text.replace("1s}}", "1s, is_router: true}}")
+        near_text += "    guarantee: exactly-once\n"
+        far_text = far_text.replace("telemetry.#", "telemetry.#\n    guarantee: exactly-once")
+    for name, text in (("near", near_text), ("far", far_text)):
         (tmp_path / f"{name}.yaml").write_text(text.format(always=always, **places))
     near, far = (MortalRouter(tmp_path / f"{name}.yaml") for name in ("near", "far"))
-    sender = Sending(books, int(str(places["near"])))
+    sender = Sending(books, int(str(places["near"])), guarantee)
     receiver = receiving("receiver", "telemetry.a", int(str(places["far"])), books.take)
     async with trio.open_nursery() as nursery:
         await near.start(nursery)
@@ -156,7 +164,8 @@ async def test_nothing_that_was_accepted_is_lost_whatever_is_killed(
                 await trio.sleep(0.2)
         twice = len(books.duplicated)
         print(
-            f"always {always}: sent {len(books.sent):,}, received {len(books.taken):,},"
+            f"{guarantee}, always {always}:"
+            f" sent {len(books.sent):,}, received {len(books.taken):,},"
             f" lost {len(books.lost)}, twice {twice}; faults {faults.done}"
         )
         await near.kill()
@@ -164,6 +173,7 @@ async def test_nothing_that_was_accepted_is_lost_whatever_is_killed(
         nursery.cancel_scope.cancel()
     assert sender.is_done
     assert (len(books.sent), len(books.lost)) == (MESSAGES, 0)
+    assert guarantee is Guarantee.AT_LEAST_ONCE or not twice
 
 
 @pytest.mark.interop

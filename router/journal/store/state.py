@@ -25,7 +25,8 @@ Numbers are little-endian.
     each delivery that its sender  link u64, key of the delivery, 16 octets
     has not settled:
 
-Version 1 has no place that somebody dropped, version 2 nothing unsettled. A reader that finds a later version changes nothing.
+Version 1 has no place that somebody dropped, version 2 nothing unsettled. A reader that finds a
+later version changes nothing.
 """
 
 import struct

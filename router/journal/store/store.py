@@ -17,10 +17,11 @@ is the reader's until it says FORWARDED or gives it back; when the reader is los
 **OneSegment**: the parts of a message are appended together, so one commit makes them durable, in
 one segment. **StateBeforeRemoval**: a segment is removed when all its messages are gone and the
 head of a later one is durable: what it said about other segments stands there, too.
-**KnownUntilSettled**: a delivery of an exactly-once route is named, by link and key, from the commit
-that makes it durable to that of its SETTLED, also if it is gone by then. **GoneStaysGone**: a message whose FORWARDED was durable is never shown again; a crash only shows
-again what was taken. **DamageIsListed**: what cannot be read costs what it held, and is listed; if
-it may have held FORWARDED records, the messages that these may have named are clouded.
+**KnownUntilSettled**: a delivery of an exactly-once route is named, by link and key, from the
+commit that makes it durable to that of its SETTLED, also if it is gone by then. **GoneStaysGone**:
+a message whose FORWARDED was durable is never shown again; a crash only shows again what was taken.
+**DamageIsListed**: what cannot be read costs what it held, and is listed; if it may have held
+FORWARDED records, the messages that these may have named are clouded.
 
 Memory: for each segment its counts and one bit for 80 octets of what is not wholly gone; for each
 queue with messages its counts; columns for the few segments that are read or written just now.

@@ -2,9 +2,9 @@
 
     SendDeliveries --STORED records--> waiting --durable--> accepted, and credit for others
 
-On exactly-once routes the store settles second. It names a delivery, by link and key, until the core
-has settled it; the delivery-tag is the key, so none is ever used twice. When the core attaches the
-link again, after either side was lost, its unsettled map is compared with those names:
+On exactly-once routes the store settles second. It names a delivery, by link and key, until the
+core has settled it; the delivery-tag is the key, so none is ever used twice. When the core attaches
+the link again, after either side was lost, its unsettled map is compared with those names:
 
     in the core's map   named here   then
     yes                 yes          the answer's map says accepted: the core settles it

@@ -99,7 +99,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             *_pull_problems(entry, file.containers),
             *terms_problems(entry, file.containers),
             *dial_in_route_problems(entry, file),
-            *store_problems(entry),
+            *store_problems(entry, file.router.journal),
             *_tracing_problems(entry, file.router),
         ]
         problems += found

@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 from router.routes.route import Guarantee
 from router.service.config.problems import Problem
+from router.service.config.process import Journal
 from router.service.config.routing import RouteEntry
 
 
-def store_problems(entry: RouteEntry) -> Iterator[Problem]:
-    """Yields what forbids that a route stores its messages."""
+def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
+    """Yields what forbids that a route stores its messages.
+
+    A journal on PostgreSQL goes with whoever takes the router over, and the store stays: who has
+    one and not the other would send what is in doubt a second time.
+    """
     store = entry.store
     if store is None or "store" in entry.where.broken:
         return
@@ -18,9 +23,14 @@ def store_problems(entry: RouteEntry) -> Iterator[Problem]:
     if entry.dead_letter is None:
         problem = "store: what expires, is dropped or is rejected needs the key 'dead_letter'"
         yield Problem(here, f"{problem}, container/address")
-    if entry.guarantee is not Guarantee.AT_LEAST_ONCE:
-        problem = f"store: this version stores at-least-once alone, and not {entry.guarantee}"
+    if entry.guarantee is Guarantee.AT_MOST_ONCE:
+        problem = "store: keeps what must not be lost, and at-most-once may lose it"
         yield Problem(entry.where.of("guarantee"), problem)
+    if entry.guarantee is Guarantee.EXACTLY_ONCE and journal.store is not None:
+        problem = (
+            "store: exactly-once needs the journal beside the messages, in the state directory"
+        )
+        yield Problem(entry.where.of("guarantee"), f"{problem}, and not on PostgreSQL")
     if entry.archive or entry.ledger:
         problem = "store: this version does not record stored messages; leave ledger and archive"
         yield Problem(here, f"{problem} out")

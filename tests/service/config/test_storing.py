@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.routes.route import Storing, WhenFull
+from router.routes.route import Guarantee, Storing, WhenFull
 from router.service.config import ConfigError, RouterConfig, read
 
 FILE = """
@@ -56,6 +56,28 @@ def test_the_promise_of_a_route_that_passes_the_store_by_names_the_target_first(
     )
 
 
+def test_exactly_once_is_promised_by_chain_of_custody() -> None:
+    more = "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: exactly-once\n"
+    (promise,) = config(more=f"{more}    in_doubt: hold").promises
+    assert promise.flows[0].gives is Guarantee.EXACTLY_ONCE
+    said = " ".join(reason for flow in promise.flows for reason in flow.reasons)
+    assert (
+        "senders: accepted means that this router has it, on local disk; lost with the disk; once"
+        " only from senders that resume their links" in said
+    )
+    assert "to cloud: what is in doubt waits in the journal until a person decides" in said
+
+
+def test_what_is_stored_exactly_once_has_its_journal_beside_it() -> None:
+    text = FILE.replace("{workers: {{workers}}}", "")
+    text = text.replace("workers: {workers}", 'journal: {{store: "postgresql://db/router"}}')
+    more = "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: exactly-once\n"
+    text = text.format(store="{always: true}", more=f"{more}    in_doubt: hold", address="a.#")
+    with pytest.raises(ConfigError) as caught:
+        read(text, "router.yaml", Path(), {})
+    assert "exactly-once needs the journal beside the messages" in str(caught.value)
+
+
 def test_what_is_pulled_by_a_pattern_may_be_stored() -> None:
     text = FILE.format(
         store="{}",
@@ -97,9 +119,8 @@ def test_a_ledger_of_all_routes_leaves_stored_ones_out() -> None:
         ("{always: true}", "    to: cloud", "needs the key 'dead_letter'"),
         (
             "{always: true}",
-            "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: exactly-once\n"
-            "    in_doubt: hold",
-            "stores at-least-once alone, and not exactly-once",
+            "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: at-most-once",
+            "keeps what must not be lost, and at-most-once may lose it",
         ),
         (
             "{always: true}",
