@@ -4,7 +4,7 @@ import heapq
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -72,7 +72,7 @@ from router.service.diagnosis import (
 )
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
-from router.service.stores import has_store, is_answering, stored_routes
+from router.service.stores import StoredSummary, has_store, is_answering, stored_routes
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
 
@@ -227,6 +227,8 @@ class Api:
         containers = sorted(snapshot.containers, key=lambda each: each.is_connected)
         outside = _outside(snapshot)
         peers = heapq.nsmallest(most, outside, key=weight)
+        stored = stored_routes(snapshot)
+        deepest = heapq.nlargest(most, stored, key=lambda each: each.record.messages)
         return OverviewView(
             status=self._status(snapshot, moment, problems, most),
             hidden_problems=max(0, len(problems) - most),
@@ -239,6 +241,8 @@ class Api:
             hidden_containers=max(0, len(containers) - most),
             peers=tuple(peer_view(each, moment) for each in peers),
             hidden_peers=max(0, len(outside) - most),
+            store=_store_view(snapshot, deepest),
+            hidden_stores=max(0, len(stored) - most),
             samples=self._samples(asked.query["since"]),
         )
 
@@ -324,10 +328,7 @@ class Api:
     async def store(self, asked: Asked) -> StoreView:
         """Lists what the message store holds, by route."""
         snapshot = await self.control.snapshot()
-        return StoreView(
-            is_connected=is_answering(snapshot) if has_store(snapshot) else None,
-            routes=tuple(map(stored_route_view, stored_routes(snapshot))),
-        )
+        return _store_view(snapshot, stored_routes(snapshot))
 
     async def stored_route(self, asked: Asked) -> StoredAddressesView:
         """Lists what the message store holds of one route, by address."""
@@ -466,6 +467,13 @@ class Api:
         body = asked.body
         parse_pattern(body.address)  # before anything is answered
         return TraceResponse(self.control, body.address, body.count, body.seconds)
+
+
+def _store_view(snapshot: RouterSnapshot, routes: Iterable[StoredSummary]) -> StoreView:
+    return StoreView(
+        is_connected=is_answering(snapshot) if has_store(snapshot) else None,
+        routes=tuple(map(stored_route_view, routes)),
+    )
 
 
 def _away(snapshot: RouterSnapshot) -> frozenset[str]:

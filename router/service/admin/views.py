@@ -492,6 +492,8 @@ class OverviewView:
         hidden_containers: number of containers left out.
         peers: those in trouble first, then those that hold most; workers are not among them.
         hidden_peers: number of peers left out.
+        store: what the message store holds, of the routes whose stores are deepest.
+        hidden_stores: number of stored routes left out.
         samples: of the history, those that are later than what was asked for.
     """
 
@@ -506,6 +508,8 @@ class OverviewView:
     hidden_containers: int
     peers: tuple[PeerView, ...]
     hidden_peers: int
+    store: StoreView
+    hidden_stores: int
     samples: tuple[Sample, ...]
 
 

@@ -20,7 +20,7 @@ from router.model.terminus import Role
 from router.model.text import shown
 from router.service import admin
 from router.service.admin.history import SAMPLE_SECONDS, History, Rates, Sample
-from router.service.control import WorkerSnapshot
+from router.service.control import StoredRecord, StoreRecord, WorkerSnapshot
 from tests.support import peers, served
 from tests.support.browser import chromium, photograph, wait_until
 from tests.support.fleets import (
@@ -177,8 +177,10 @@ def history() -> History:
 
 
 @contextmanager
-def serving(token: str | None = None) -> Iterator[Served]:
-    with served.serving(fleet(worker()), history(), token) as up:
+def serving(token: str | None = None, *, store: StoreRecord | None = None) -> Iterator[Served]:
+    shown = worker()
+    shown.fares = attrs.evolve(shown.fares, store=store)
+    with served.serving(fleet(shown), history(), token) as up:
         yield up
 
 
@@ -634,6 +636,46 @@ def test_it_is_used_with_the_keyboard_and_tells_readers_what_matters(browser: An
             " || each.labels?.length || each.getAttribute('aria-labelledby'))"
         )
         assert all(names), names
+
+
+def test_stored_routes_are_shown_with_what_they_hold_and_wait_for(browser: Any) -> None:
+    deep = StoredRecord(
+        route="to the west",
+        messages=120_000,
+        octets=3 << 30,
+        oldest_seconds=7300.0,
+        is_full=True,
+        stored_rate=12.0,
+        forwarded_rate=62.0,
+        dead=4,
+    )
+    small = StoredRecord(route="orders", messages=0, octets=0, oldest_seconds=0.0, is_full=False)
+    store = StoreRecord(is_connected=True, routes=(small, deep))
+    with serving(store=store) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("stores", "orders"), "the stores")
+        assert page.find("#stores-state").text == "answers"
+        head, *cells = page.texts("#stores tbody tr:first-child > *")
+        assert head == "to the west", "the deepest comes first"
+        assert cells[:9] == ["full", "120k", "3.0 GiB", "2.0 h", "12", "62", "40 min", "–", "4"]
+        assert "empty" in page.row("stores", "orders").text
+        region = page.find("#stores-section [role=region]")
+        browser.execute_script("arguments[0].focus()", region)
+        assert browser.switch_to.active_element == region, "the keyboard reaches it"
+        page.keep_picture("stores")
+
+
+def test_a_router_without_stored_routes_shows_no_stores(browser: Any) -> None:
+    with serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("routes", "orders"), "the routes")
+        assert not page.find("#stores-section").is_displayed()
+
+
+def test_a_store_that_is_away_is_said_to_be(browser: Any) -> None:
+    store = StoreRecord(is_connected=False)
+    with serving(store=store) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.find("#stores-section").is_displayed(), "the stores")
+        assert page.find("#stores-state").text == "does not answer"
+        assert "Nothing is stored." in page.find("#stores").text
 
 
 def test_a_router_that_is_gone_is_said_to_be(browser: Any) -> None:

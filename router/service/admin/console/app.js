@@ -5,7 +5,7 @@ import { ask, Refused, setToken } from "./api.js";
 import { count, find, make, say, seconds } from "./dom.js";
 import { Plots } from "./plots.js";
 import { showSilence, showSummary, toggleProblems } from "./summary.js";
-import { showContainers, showDeliveries, showRoutes } from "./tables.js";
+import { showContainers, showDeliveries, showRoutes, showStores } from "./tables.js";
 import { drawTopology } from "./topology.js";
 
 const POLL_SECONDS = 2;
@@ -80,6 +80,7 @@ function show(overview) {
   showRoutes(overview.routes, toggle);
   showFold(overview);
   showContainers(overview.containers, overview.hidden_containers);
+  showStores(overview.store, overview.hidden_stores);
   find("drain").disabled = status.is_draining;
   find("reload").disabled = status.is_draining;
 }

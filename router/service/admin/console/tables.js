@@ -120,6 +120,44 @@ export function showContainers(containers, hidden) {
   say(find("containers-more"), hidden ? `and ${hidden} more` : "");
 }
 
+/** What stored routes hold; without any the section is not there. */
+export function showStores(store, hidden) {
+  find("stores-section").hidden = store.is_connected === null && !store.routes.length;
+  const isAway = store.is_connected === false;
+  say(find("stores-state"), isAway ? "does not answer" : "answers", isAway ? "pill error" : "pill good");
+  const create = () => {
+    const made = row(["", "", ...Array(8).fill("number"), "wrap"]);
+    made.cells[1].append(make("span", { class: "pill" }));
+    return made;
+  };
+  keep(body("stores"), store.routes, (each) => each.route ?? "", create, (made, each) => {
+    const [state, className] = stateOf(each);
+    say(made.cells[0], each.route ?? "no route of the file");
+    say(made.cells[1].firstChild, state, className);
+    const values = [
+      count(each.messages),
+      octets(each.octets),
+      seconds(each.oldest_seconds),
+      each.stored_rate == null ? "–" : short(each.stored_rate),
+      each.forwarded_rate == null ? "–" : short(each.forwarded_rate),
+      each.messages ? seconds(each.drain_seconds) : "–",
+      each.share == null ? "–" : `${Math.floor(each.share * 100)} %`,
+      count(each.dead),
+      each.waits_for.join("; "),
+    ];
+    for (const [index, value] of values.entries()) say(made.cells[index + 2], value);
+    made.cells[9].className = each.dead ? "number bad" : "number";
+  });
+  nothing("stores", "Nothing is stored.");
+  say(find("stores-more"), hidden ? `and ${hidden} more` : "");
+}
+
+function stateOf({ is_full: isFull, messages, waits_for: reasons }) {
+  if (isFull) return ["full", PILLS.broken];
+  if (!messages) return ["empty", PILLS.idle];
+  return reasons.length ? ["waiting", PILLS.waiting] : ["forwarding", PILLS.flowing];
+}
+
 export function showDeliveries(page, isInDoubt, decide) {
   const create = () => {
     const made = row(["code", "number", "", "", "", "", "number", "number", ""]);
