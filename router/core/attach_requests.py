@@ -147,7 +147,7 @@ def _attach_sender(
         role=Role.SENDER,
         source=Source(address=uplink.node.key.address, outcomes=ALL_OUTCOMES),
         target=Target(
-            address=uplink.address if uplink.names is None else None,
+            address=uplink.address_there if uplink.names is None else None,
             capabilities=uplink.terms.capabilities,
         ),
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
@@ -170,7 +170,7 @@ def _attach_receiver(
         name=uplink.name,
         role=Role.RECEIVER,
         source=Source(
-            address=uplink.address,
+            address=uplink.address_there,
             outcomes=ALL_OUTCOMES,
             filters=_filters(uplink) if capabilities.filters else None,
             capabilities=uplink.terms.capabilities,

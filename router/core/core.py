@@ -58,6 +58,7 @@ class Core:
         notices: events for the log; the shell removes and logs them.
         surveyor: surveys routes, containers and links.
         lister: lists links and deliveries.
+        redirects: the places to which containers have sent links, for the shell to dial.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Core:
         self.notices = state.notices
         self.surveyor = parts.surveyor
         self.lister = parts.lister
+        self.redirects = parts.uplinks.redirects
         self._tracers: list[Tracer] = []
         self._restored_orders: list[Order] = []
         parts.dial_ins.govern(terms)
@@ -170,6 +172,12 @@ class Core:
         """Records that a connection's socket is gone; no news after ``ConnectionClosed``."""
         self._turn.begin(now)
         self._events.lost(connection)
+        return self._end_turn()
+
+    def place_lost(self, name: str, now: float) -> list[Order]:
+        """Records that a place of ``redirects`` could not be dialed, or is connected no longer."""
+        self._turn.begin(now)
+        self._uplinks.place_lost(name)
         return self._end_turn()
 
     @property

@@ -4,12 +4,13 @@ An uplink is one link of one node to one endpoint. Eager uplinks (``from``, brid
 long as their route exists; lazy ones (``to``) while the node has senders, and a while longer.
 
     step       meaning                                    next
-    AWAY       the container is not connected             CAME -> ATTACHING
+    AWAY       the container is not connected             CAME -> ATTACHING, ENDED -> PAUSED
     IDLE       connected, and nobody wants it             WANTED -> ATTACHING
     ATTACHING  our attach is out                          ANSWERED -> ATTACHED, ENDED -> PAUSED
     ATTACHED   in use                                     ENDED -> PAUSED, UNWANTED -> IDLE
     PAUSED     detached by the peer; tried again later    TIME -> ATTACHING
 
+    AWAY ends where a redirect led, and nothing could be reached (``redirects``).
     LEFT leads to AWAY from everywhere. ``_NEXT`` is the law; what it does not list is ignored.
 
 ``amqp:link:detach-forced`` is routine with cloud brokers, which detach idle links: such a link is
@@ -57,6 +58,7 @@ class Input(enum.Enum):
 
 _NEXT: dict[tuple[Step, Input], Step] = {
     (Step.AWAY, Input.CAME): Step.IDLE,
+    (Step.AWAY, Input.ENDED): Step.PAUSED,
     (Step.IDLE, Input.WANTED): Step.ATTACHING,
     (Step.ATTACHING, Input.ANSWERED): Step.ATTACHED,
     (Step.ATTACHING, Input.ENDED): Step.PAUSED,
@@ -92,6 +94,10 @@ class Uplink:
         is_fallback: it leads to the route's fallback, or to the worker that dials its container.
         is_subscribed: the container has bound that queue.
         terms: what its attach asks for beside the address.
+        connection: name of the connection for its next attach: the container, unless it has
+            redirected the link (``redirects``).
+        address_there: the address for its next attach, likewise.
+        trail: where the chain of redirects has been; empty: there was none.
         is_finishing: no longer needed, and only kept for outstanding outcomes.
         id: the LinkId of the present attach.
         link: the attached link.
@@ -117,6 +123,9 @@ class Uplink:
     names: Names | None = None
     terms: LinkTerms = PLAIN
     is_fallback: bool = False
+    connection: str = attrs.field(init=False)
+    address_there: str = attrs.field(init=False)
+    trail: tuple[str, ...] = attrs.field(default=(), init=False)
     step: Step = attrs.field(default=Step.AWAY, init=False)
     is_wanted: bool = attrs.field(default=False, init=False)
     is_subscribed: bool = attrs.field(default=False, init=False)
@@ -132,3 +141,16 @@ class Uplink:
     attached_at: float | None = attrs.field(default=None, init=False)
     retry: Alarm | None = attrs.field(default=None, init=False)
     failover: Alarm | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.connection, self.address_there = self.container, self.address
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it leads to another place than its container's."""
+        return self.connection != self.container
+
+    @property
+    def where(self) -> str:
+        """The connection and the address of its next attach, for people."""
+        return f"{self.connection}/{self.address_there}"

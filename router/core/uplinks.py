@@ -15,6 +15,7 @@ from router.core.lanes import Lanes
 from router.core.node import Direction, Node, NodeKey
 from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_name
 from router.core.reach import Reach, is_sibling, is_sibling_name
+from router.core.redirects import Redirects
 from router.core.resume import Resumer
 from router.core.state import State
 from router.core.stored import STORE, targets_of
@@ -36,7 +37,11 @@ FINISH_SECONDS = 0.25
 
 
 class Uplinks:
-    """Keeps all uplinks of a worker."""
+    """Keeps all uplinks of a worker.
+
+    Attributes:
+        redirects: knows which of them are elsewhere.
+    """
 
     def __init__(
         self,
@@ -65,6 +70,7 @@ class Uplinks:
             state, granter, detacher, reach=reach, resumer=resumer, offers=self._attach_requests
         )
         self._reducer = resumer.reducer
+        self.redirects = Redirects(state)
         self._link_ids = link_ids
         self._random = random
         self._of_node: dict[Node, list[Uplink]] = {}
@@ -270,6 +276,7 @@ class Uplinks:
             assert uplink.subscription is not None
             self._queue_left(uplink.container, uplink.subscription, uplink.address)
         self._step(uplink, Input.UNWANTED)
+        self.redirects.leave(uplink)
 
     def _ends_subscription(self, uplink: Uplink) -> bool:
         """Returns whether no route needs the binding of an uplink's queue any more."""
@@ -427,7 +434,8 @@ class Uplinks:
             self.part(older)
         self._containers[name] = connection
         for uplink in self._all(name):
-            uplink.failures = 0
+            if not uplink.is_elsewhere:
+                uplink.failures = 0
             if self._step(uplink, Input.CAME):
                 self._attach(uplink)
 
@@ -468,6 +476,16 @@ class Uplinks:
             self._forget_id(uplink)
             self._step(uplink, Input.LEFT)
             self._expect(uplink)
+            if not uplink.is_elsewhere:
+                self.redirects.leave(uplink)
+        self.place_lost(name)
+
+    def place_lost(self, name: str) -> None:
+        """Has the links return that were redirected to a place where nothing is connected."""
+        for uplink in self._all(name):
+            if uplink.is_elsewhere and uplink.step is Step.AWAY:
+                self._step(uplink, Input.ENDED)
+                self._pause(uplink)
 
     def _lose(
         self,
@@ -509,14 +527,14 @@ class Uplinks:
         self._expect(uplink)
         self._try_again(uplink)
 
-    def _all(self, container: str) -> list[Uplink]:
+    def _all(self, connection: str) -> list[Uplink]:
         every = (uplink for uplinks in self._of_node.values() for uplink in uplinks)
-        return [uplink for uplink in every if uplink.container == container]
+        return [uplink for uplink in every if uplink.connection == connection]
 
     # Attaching
 
     def _attach(self, uplink: Uplink) -> None:
-        connection = self._containers.get(uplink.container)
+        connection = self._containers.get(uplink.connection)
         if self.is_draining or not uplink.is_wanted or connection is None:
             return
         if self._ledger.is_restoring and uplink.node.is_exact:
@@ -573,9 +591,9 @@ class Uplinks:
         self._notices.add(
             "link.attached",
             connection=connection.id,
-            container=uplink.container,
+            container=uplink.connection,
             link=uplink.name,
-            address=uplink.address,
+            address=uplink.address_there,
         )
 
     def detached(self, event: LinkDetached) -> bool:
@@ -606,12 +624,24 @@ class Uplinks:
         self._step(uplink, Input.ENDED)
         if was_attached and (is_routine or lasted):
             uplink.failures = 0
-        if was_attached and is_routine:
+        if was_attached and lasted:
+            self.redirects.stood(uplink)
+        if self.redirects.follow(uplink, event.condition):
+            self._move(uplink)
+        elif was_attached and is_routine:
             self._expect(uplink)
             self._try_again(uplink)
         else:
             self._pause(uplink)
         return True
+
+    def _move(self, uplink: Uplink) -> None:
+        """Attaches a link where a redirect leads, now or when the place has been reached."""
+        self._expect(uplink)
+        if uplink.connection in self._containers:
+            self._try_again(uplink)
+        else:
+            self._step(uplink, Input.LEFT)
 
     def _decline(self, uplink: Uplink, link: LinkId, reason: Condition) -> None:
         """Detaches a link whose container does not apply all of its filters (§3.5.3)."""
@@ -622,7 +652,10 @@ class Uplinks:
         self._pause(uplink)
 
     def _pause(self, uplink: Uplink) -> None:
-        """Attaches an uplink again after a pause, which grows with each failure."""
+        """Attaches an uplink again after a pause, which grows with each failure.
+
+        One that was redirected returns to its container.
+        """
         terms = self._attach_requests.of(uplink)
         uplink.failures += 1
         pause = pause_seconds(
@@ -630,12 +663,13 @@ class Uplinks:
         )
         self._notices.warn(
             "link.failed",
-            container=uplink.container,
+            container=uplink.connection,
             link=uplink.name,
-            address=uplink.address,
+            address=uplink.address_there,
             condition=None if uplink.error is None else str(uplink.error),
             seconds=round(pause, 3),
         )
+        self.redirects.leave(uplink)
         self._expect(uplink)
         at = self._turn.now + pause
         uplink.retry = self._alarms.set(at, partial(self._try_again, uplink))
@@ -651,6 +685,8 @@ class Uplinks:
 
     def _try_again(self, uplink: Uplink) -> None:
         if self._step(uplink, Input.TIME):
+            if uplink.connection not in self._containers:  # it left while the link was elsewhere
+                self._step(uplink, Input.LEFT)
             self._attach(uplink)
 
     def _forget_id(self, uplink: Uplink) -> None:
@@ -681,7 +717,7 @@ class Uplinks:
         return step is not None
 
     def _order(self, uplink: Uplink, command: AttachLink | DetachLink) -> None:
-        connection = self._containers.get(uplink.container)
+        connection = self._containers.get(uplink.connection)
         if connection is not None:
             self._turn.order_attach(uplink, connection, command)
 

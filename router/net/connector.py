@@ -32,12 +32,13 @@ import structlog
 import trio
 
 from router.links.backoff import pause_seconds
+from router.links.trail import RefusedDiversionError, Trail
 from router.model.events import ConnectionOpened
 from router.model.place import Alternative
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.dialing import Line, become_websocket, connect_through
-from router.net.diversion import RefusedDiversionError, Trail, read_redirect
+from router.net.diversion import read_redirect
 from router.net.proxy import Proxy, ProxyError
 from router.net.sockets import choose_congestion_control, prepare, receive_some, send_all
 from router.net.tls import TlsError, TlsSession
@@ -54,6 +55,9 @@ HERE: Final = "$here"
 
 _Place = tuple[str, int, str | None]
 """Where TLS sessions may be resumed: host, port and server name."""
+
+CONNECT_SECONDS: Final = 15.0
+"""The default of ``connect_seconds``."""
 
 STABLE_SECONDS: Final = 60.0
 """A connection that was open this long was no failure: it resets the pauses."""
@@ -135,7 +139,7 @@ class Connector:
     container: str
     endpoints: Sequence[Endpoint]
     plane: DataPlane
-    connect_seconds: float = 15.0
+    connect_seconds: float = CONNECT_SECONDS
     retry_seconds: float = 0.5
     retry_limit_seconds: float = 30.0
     random: Callable[[], float] = random.random
@@ -151,6 +155,7 @@ class Connector:
     )
     _listed: tuple[Alternative, ...] = attrs.field(default=(), init=False)
     _lister: int = attrs.field(default=0, init=False)
+    _place: Endpoint | None = attrs.field(default=None, init=False)
     _lost: str | None = attrs.field(default=None, init=False)
     _redirected_from: str | None = attrs.field(default=None, init=False)
     _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -177,25 +182,40 @@ class Connector:
         )
 
     @property
+    def place(self) -> Endpoint | None:
+        """Where it is connected; None: it is not."""
+        return self._place if self.is_connected else None
+
+    @property
     def is_connected(self) -> bool:
         """Whether the container's open has come and the connection stands."""
         return self._connection is not None and self._connection.opened_at is not None
 
     async def run(self) -> None:
         """Dials until ``stop`` is called; a connection that stands by then is closed orderly."""
+        with self._closing():
+            while True:
+                for endpoint in self._round():
+                    if await self._follow(endpoint, Trail((str(endpoint),))):
+                        break
+                await self._pause()
+
+    async def run_once(self) -> None:
+        """Dials the first endpoint once, and serves the connection to its end, or to ``stop``."""
+        with self._closing():
+            await self._follow(self.endpoints[0], Trail((str(self.endpoints[0]),)))
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
         try:
             with self._scope:
-                while True:
-                    for endpoint in self._round():
-                        if await self._follow(endpoint, Trail((str(endpoint),))):
-                            break
-                    await self._pause()
+                yield
         finally:
             if self._connection is not None:
                 self.plane.close(self._connection)
 
     def stop(self) -> None:
-        """Makes ``run`` return soon."""
+        """Makes ``run`` and ``run_once`` return soon."""
         self._scope.cancel()
 
     def _round(self) -> list[Endpoint]:
@@ -319,6 +339,7 @@ class Connector:
             self._fail(endpoint, _explain(error, self.connect_seconds))
             return None
         ended = trio.Event()
+        self._place = endpoint
         try:
             self._connection = connection = self.plane.add(
                 sock,

@@ -8,8 +8,7 @@ there with the container's credentials, so a place is dialed only if policy allo
 - its host is one of the container's URLs, or matches ``failover_hosts``;
 - it has TLS if and only if the URL has it: a redirect never leads out of TLS.
 
-A ``Trail`` is the chain of redirects that began at one place. It ends where a connection opens and
-stays, and is refused when it becomes longer than ``HOPS_MOST`` or returns to where it has been.
+The chain of redirects (``links/trail``) ends where a connection opens and stays.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from router.errors import RouterError
+from router.links.trail import RefusedDiversionError
 from router.model.condition import CONNECTION_REDIRECT, Condition
 from router.model.place import Alternative
 from router.wire.alternatives import (
@@ -28,14 +27,7 @@ from router.wire.alternatives import (
     read_list,
 )
 
-HOPS_MOST: Final = 8
-"""As many redirects are followed in a row. A cluster needs one or two."""
-
 _OVER_TLS: Final = ("amqps", "wss")
-
-
-class RefusedDiversionError(RouterError):
-    """Policy, or the chain of redirects so far, forbids to dial a place."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,27 +87,3 @@ def read_redirect(condition: Condition | None) -> Listed | None:
     except UnfitAlternativeError as error:
         return Listed(listed.alternatives, (f"the redirect {error}", *listed.refused))
     return Listed((first, *listed.alternatives), listed.refused)
-
-
-@attrs.frozen
-class Trail:
-    """The redirects that began at one place.
-
-    Attributes:
-        visited: the addresses that were dialed, in order.
-    """
-
-    visited: tuple[str, ...]
-
-    def onward(self, address: str) -> "Trail":
-        """Returns the chain with one more place.
-
-        Raises:
-            RefusedDiversionError: the chain has been there, or is too long.
-        """
-        chain = " -> ".join([*self.visited, address])
-        if address in self.visited:
-            raise RefusedDiversionError(f"redirects go round in a circle: {chain}")
-        if len(self.visited) > HOPS_MOST:
-            raise RefusedDiversionError(f"more than {HOPS_MOST} redirects in a row: {chain}")
-        return Trail((*self.visited, address))

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import trio
 
+from router.links.trail import RefusedDiversionError, Trail
 from router.model.condition import NOT_FOUND
 from router.model.events import ConnectionOpened
 from router.model.identity import LinkId
@@ -27,7 +28,7 @@ from router.net.client.conversation import Conversation, Dialing, UnreachableErr
 from router.net.client.probe import Probe, Sought, passive_name
 from router.net.connector import Endpoint
 from router.net.dialing import Line, become_websocket, connect_through
-from router.net.diversion import RefusedDiversionError, Trail, read_redirect
+from router.net.diversion import read_redirect
 from router.net.proxy import ProxyError
 from router.net.upgrade import UpgradeError
 from router.net.websocket import Frames, WebSocketEngine

@@ -30,6 +30,7 @@ from router.model.condition import CONNECTION_FORCED, Condition
 from router.net.connection import Connection
 from router.net.connector import Connector
 from router.net.dataplane import DataPlane
+from router.net.detours import Detours
 from router.net.journal import JournalPort
 from router.net.poller import default_poller
 from router.net.reception import ALONE, Elsewhere, Reception
@@ -99,6 +100,7 @@ class Worker:
     siblings: dict[int, Connection] = attrs.field(factory=dict, init=False)
     core: Core = attrs.field(init=False)
     plane: DataPlane = attrs.field(init=False)
+    _detours: Detours = attrs.field(init=False)
     _reception: Reception = attrs.field(init=False)
     _handshakes: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
@@ -141,6 +143,8 @@ class Worker:
                 Switchboard(self.core, self.shared.express), default_poller(nursery)
             )
             await nursery.start(self.plane.run)
+            self._detours = Detours(self.core, self.plane, self.connectors)
+            nursery.start_soon(self._detours.run)
             if needs_journal(assembly.config):
                 await self._open_ledger(assembly.config)
             self._keep_store(assembly.config)
@@ -264,7 +268,7 @@ class Worker:
         with trio.move_on_at(ends_at - closing) as patience:
             while not self.core.is_drained:
                 await trio.sleep(_LOOK_SECONDS)
-        for connector in self.connectors.values():
+        for connector in (*self.connectors.values(), *self._detours.connectors.values()):
             connector.stop()
         if self.message_store is not None:
             self.message_store.stop()
@@ -350,6 +354,7 @@ class Worker:
         for name in tuple(self.connectors):
             if name not in containers or containers[name] != old.get(name):
                 self.connectors.pop(name).stop()
+                self._detours.close(name)
         for name, container in containers.items():
             if name in self.connectors:
                 self.connectors[name].endpoints = assembly.endpoints[name]  # for the next dial

@@ -4,7 +4,8 @@ AMQP 1.0 has one form for it, a map with the keys of a redirect (§2.8.16)::
 
     {network-host: str, port: ushort or digits, hostname: str, scheme: str, path: str}
 
-It is the info of ``amqp:connection:redirect``. A list of such maps is the property
+It is the info of ``amqp:connection:redirect``, and of ``amqp:link:redirect``, where the key
+``address`` may stand beside or instead (§2.8.18). A list of such maps is the property
 ``failover-server-list`` of open, which no specification has: ActiveMQ Artemis and Qpid Dispatch
 send it (Dispatch with ports in digits), and Qpid JMS reads it. ``scheme`` and ``path`` are those of
 AMQP over WebSocket (amqp-wsb 1.0 §3.2).
@@ -37,6 +38,7 @@ ENTRIES_MOST: Final = 32
 """As many entries of a list are read. More places would only delay the round of a dialer."""
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45}")
+_KEYS: Final = ("network-host", "port", "hostname", "scheme", "path")
 _HIGHEST_PORT: Final = 65535
 _TEXT_MOST: Final = 512
 _SCHEME_OF: Final = {"tcp": "amqp", "tls": "amqps", "ssl": "amqps"}
@@ -107,6 +109,35 @@ def read_alternative(entry: object) -> Alternative:
     )
 
 
+def read_link_redirect(info: object) -> tuple[Alternative | None, str | None]:
+    """Reads the info of ``amqp:link:redirect`` (§2.8.18).
+
+    Returns:
+        The place, and the address there. None as the place: on the same connection; None as the
+        address: the one that was asked for.
+
+    Raises:
+        UnfitAlternativeError: it names neither, or what nobody can attach to.
+    """
+    entry = {} if info is None else info
+    if not isinstance(entry, Mapping):
+        raise UnfitAlternativeError(f"the redirect is {_kind_of(info)}, and no map")
+    address = entry.get("address")
+    if address is not None and not isinstance(address, str):
+        raise UnfitAlternativeError(f"the redirect has {_kind_of(address)} as address, and no text")
+    if address is not None and (len(address) > _TEXT_MOST or not address.isprintable()):
+        raise UnfitAlternativeError(f"the redirect has an unfit address: {address[:64]!r}")
+    place = None
+    if any(entry.get(key) is not None for key in _KEYS):
+        try:
+            place = read_alternative(entry)
+        except UnfitAlternativeError as error:
+            raise UnfitAlternativeError(f"the redirect {error}") from None
+    elif not address:
+        raise UnfitAlternativeError("the redirect names neither a place nor an address")
+    return place, address or None
+
+
 def _text(entry: Mapping[Any, object], key: str) -> str | None:
     """Returns the text at a key; None: there is none, or it is empty."""
     value = entry.get(key)
@@ -137,7 +168,7 @@ def _kind_of(value: object) -> str:
 def as_map(alternative: Alternative) -> dict[object, object]:
     """Writes one map."""
     fields: dict[object, object] = {Symbol("network-host"): alternative.host}
-    for key in ("port", "hostname", "scheme", "path"):
+    for key in _KEYS[1:]:
         value = getattr(alternative, key)
         if value is not None:
             fields[Symbol(key)] = Ushort(value) if key == "port" else value

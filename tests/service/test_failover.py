@@ -13,10 +13,11 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from router.links.trail import RefusedDiversionError
 from router.model.condition import CONNECTION_REDIRECT, Condition
 from router.model.place import Alternative
 from router.net.connector import Connector
-from router.net.diversion import DiversionPolicy, RefusedDiversionError
+from router.net.diversion import DiversionPolicy
 from router.service.assembly import assemble, share
 from router.service.config.load import read
 from router.service.inquiry import inquire
