@@ -37,6 +37,7 @@ from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, must_hold
+from router.errors import RouterError
 from router.links import life
 from router.links.attaches import PeerMap, lacking, may_be_done_unconfirmed
 from router.links.link import IncomingLink, OutgoingLink, Unconfirmed
@@ -55,11 +56,13 @@ from router.links.recovery import (
     resume,
 )
 from router.links.unsettled import is_whole, sent_state
+from router.model.capabilities import Protocol
 from router.model.commands import AbortDelivery
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_outcome
+from router.wire.v1_0.head import as_sent
 
 
 class Resumer:
@@ -359,7 +362,7 @@ class Resumer:
             )
             match action:
                 case ResumeFrom(position=position):
-                    self._resume_from(link, pairing, outgoing, position)
+                    self._resume_from(link, pairing, number, position)
                 case Settle(outcome=outcome) | Restate(outcome=outcome):
                     self._resume_decided(link, pairing, outgoing, outcome)
                 case Abort():
@@ -382,31 +385,42 @@ class Resumer:
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag = pairing.outgoing_tag
         if pairing.parts is not None:
-            self._resume_from(link, pairing, outgoing, START)
-            return
-        life.track(link, pairing)
-        self._turn.send(link, outgoing)
+            outgoing.payload, outgoing.state = pairing.parts.joined(), None
+        self._send_resumed(link, pairing, outgoing)
 
     def _resume_from(
-        self,
-        link: OutgoingLink,
-        pairing: Pairing,
-        outgoing: OutgoingDelivery,
-        position: Received,
+        self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber, position: Received
     ) -> None:
-        """Sends the payload again, from where the receiver wants it."""
+        """Sends the payload again, from where the receiver wants it.
+
+        The position is one in the message as it was sent to the receiver: with the sections that
+        this router has added.
+        """
         parts = pairing.parts
-        payload = pairing.delivery.payload if parts is None else parts.joined()
-        start = octets_before(payload, position)
-        if start is None and parts is not None and not parts.is_complete:
-            self._resume_to_abort(link, pairing, outgoing)  # it has more than is known of here
-            return
-        if start is None:
-            start = len(payload)  # beyond all that there is: it has everything
-        outgoing.payload = payload[start:]
-        outgoing.state = position if start else None
+        outgoing = self._forms.outgoing(link, pairing, number)
+        outgoing.tag, outgoing.resume, outgoing.state = pairing.outgoing_tag, True, None
+        if parts is not None:
+            outgoing.payload = parts.joined()
+        if position != START:
+            sent = _as_sent(link, outgoing)
+            start = octets_before(sent, position)
+            is_unknown = start is None and parts is not None and not parts.is_complete
+            if is_unknown or _is_amid_ttl(outgoing, position):
+                outgoing.payload = b""
+                self._resume_to_abort(link, pairing, outgoing)
+                return
+            if start is None:
+                start = len(sent)  # beyond all that there is: it has everything
+            outgoing.payload, outgoing.state = sent[start:], position
+            if _is_1_0(link):
+                outgoing.protocol = Protocol.AMQP_1_0
+        self._send_resumed(link, pairing, outgoing)
+
+    def _send_resumed(
+        self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
+    ) -> None:
         life.track(link, pairing)
-        if parts is None:
+        if pairing.parts is None:
             self._turn.send(link, outgoing)
         else:
             self._streams.start_again(link, pairing, outgoing)
@@ -439,6 +453,7 @@ class Resumer:
     def _resume_to_abort(
         self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
     ) -> None:
+        """Has the receiver drop what it has of a delivery, which has failed."""
         outgoing.more = True
         self._turn.send(link, outgoing)
         assert link.link is not None
@@ -479,3 +494,23 @@ def _hold_back_anew(link: OutgoingLink) -> None:
 
 def _by_sequence(entry: tuple[DeliveryTag, Pairing]) -> int:
     return entry[1].sequence
+
+
+def _is_1_0(link: OutgoingLink) -> bool:
+    connection = link.connection
+    return connection is not None and connection.capabilities.protocol is Protocol.AMQP_1_0
+
+
+def _as_sent(link: OutgoingLink, outgoing: OutgoingDelivery) -> bytes:
+    """Returns the octets in which a receiver's positions count."""
+    if link.connection is None or not _is_1_0(link):
+        return outgoing.payload
+    try:
+        return as_sent(outgoing, link.connection.capabilities.traces)
+    except RouterError:
+        return outgoing.payload  # nothing of it can have been sent
+
+
+def _is_amid_ttl(outgoing: OutgoingDelivery, position: Received) -> bool:
+    """Returns whether a position lies in a header whose ttl is another one by now."""
+    return outgoing.ttl_milliseconds is not None and not position.section_number

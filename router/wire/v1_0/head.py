@@ -20,8 +20,10 @@ are forwarded.
 from typing import Final
 
 from router.errors import DecodeError
+from router.model.capabilities import Protocol
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryKey
+from router.wire import hub
 from router.wire.v1_0.sections import (
     KEEP,
     Peek,
@@ -199,6 +201,26 @@ def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> by
         delivery_count=KEEP if delivery.delivery_count is None else delivery.delivery_count,
         delivery_annotations=annotations if carries else KEEP,
     )
+
+
+def as_sent(delivery: OutgoingDelivery, is_router: bool) -> bytes:
+    """Returns a message as it was sent before, in which its receiver states positions (§3.4.1).
+
+    Only the ttl in its header may differ from what was sent then.
+
+    Args:
+        delivery: with the whole message, or its parts so far from the first one on.
+        is_router: as with ``rewritten``.
+
+    Raises:
+        DecodeError, TranslationError: it cannot have been sent.
+    """
+    payload = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_1_0)
+    if delivery.message_format:
+        return payload
+    made = rewritten(payload, delivery, is_router)
+    # what was restored as a whole may have come, and have been sent, in parts
+    return _without_annotations(payload) if made is payload else made
 
 
 def _without_annotations(payload: bytes) -> bytes:
