@@ -16,7 +16,6 @@ settled with the sender is an event *settle*.
 """
 
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -38,9 +37,9 @@ from opentelemetry.trace.span import TraceState
 
 from router import __version__
 from router.errors import RouterError
+from router.journal.following import SPANS_FOLDER, Cursor, Follower, save, saved
 from router.journal.record import PROTOCOLS, GuaranteeCode, OutcomeCode
 from router.model.trace import TRACE_OCTETS
-from router.pipeline.following import Cursor, Follower
 from router.pipeline.schema import in_words
 from router.pipeline.spans import Attempt, Passing, Spans
 
@@ -106,7 +105,7 @@ class Exporter:
 
     @property
     def _directory(self) -> Path:
-        return self.state / "spans"
+        return self.state / SPANS_FOLDER
 
     def run(self, *, follows: bool) -> None:
         """Exports what is there; if it follows, until it is not wanted any more.
@@ -116,6 +115,8 @@ class Exporter:
             OSError: the state directory cannot be used.
         """
         self._restore()
+        self._follower.look(self._cursor)
+        self.report(self.health)  # from now on it keeps what it has not read
         while True:
             is_last = not (follows and self.is_wanted())
             self._read(is_last=is_last, follows=follows)
@@ -124,9 +125,8 @@ class Exporter:
             time.sleep(POLL_SECONDS)
 
     def _restore(self) -> None:
-        try:
-            found = json.loads((self._directory / "cursor.json").read_text())
-        except FileNotFoundError:
+        found = saved(self._directory)
+        if found is None:
             return
         self._cursor = self._saved = Cursor(found["segment"], found["offset"])
         self._spans.load(found["open"])
@@ -136,15 +136,7 @@ class Exporter:
 
     def _save(self) -> None:
         """Writes where it is; all spans of what was read before are exported or open."""
-        path = self._directory / "cursor.json"
-        unfinished = path.with_suffix(".unfinished")
-        found = {
-            "segment": self._cursor.segment,
-            "offset": self._cursor.offset,
-            "open": self._spans.dump(),
-        }
-        unfinished.write_text(json.dumps(found))
-        unfinished.rename(path)
+        save(self._directory, self._cursor, open=self._spans.dump())
         self._saved = self._cursor
 
     def _read(self, *, is_last: bool, follows: bool) -> None:
@@ -210,7 +202,7 @@ def only_exporter(state: Path, *, wait: Callable[[], bool]) -> Iterator[None]:
         ExportError: another process exports its spans.
         OSError: the directory cannot be written.
     """
-    directory = state / "spans"
+    directory = state / SPANS_FOLDER
     directory.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -3,6 +3,10 @@
 The exporter reads the journal's segments, so no worker waits for it, and the router imports nothing
 of OpenTelemetry. It reports on its standard output; while spans are not exported, the router's
 status shows why as an error.
+
+The exporter keeps hard links of the segments that it has not read, because the journal removes
+segments that it no longer needs. While the exporter is away, this process keeps them in its place:
+from the end of one process until the next one reports for the first time.
 """
 
 import importlib.util
@@ -18,6 +22,7 @@ import attrs
 import structlog
 import trio
 
+from router.journal.following import SPANS_FOLDER, Follower, saved_cursor
 from router.service.config.process import Tracing
 
 RESPAWN_SECONDS: Final = 2.0
@@ -25,6 +30,9 @@ RESPAWN_SECONDS: Final = 2.0
 
 END_SECONDS: Final = 8.0
 """How long a stopping router waits for its last spans to be exported."""
+
+HOLD_SECONDS: Final = 0.25
+"""Pause between two looks for new segments while the exporter is away."""
 
 _NEEDED: Final = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
@@ -36,10 +44,13 @@ class TracingHealth:
     Attributes:
         trouble: why spans are not exported; None: they are, or none are wanted.
         dropped: segments that were dropped unread because the collector was away for too long.
+        holds: this process keeps unread segments, because no exporter does.
     """
 
     trouble: str | None = None
     dropped: int = 0
+    holds: bool = attrs.field(default=False, init=False)
+    _dropped_before: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
 
@@ -51,16 +62,25 @@ class TracingHealth:
             reason = f"{self.trouble}: pip install '.[otel]' in the folder of the source"
             log.error("spans.unavailable", reason=reason)
             return
-        while True:
-            try:
-                code = await self._run_once(state, options)
-            except OSError as error:
-                self.trouble, code = str(error), 1
-            if self._is_ending:
-                return
-            self.trouble = self.trouble or f"the process ended with {code}"
-            log.error("spans.ended", reason=self.trouble, code=code, seconds=RESPAWN_SECONDS)
-            await trio.sleep(RESPAWN_SECONDS)
+        async with trio.open_nursery() as nursery:
+            self._take_over(nursery, state, options)
+            while True:
+                code = await self._try_once(state, options)
+                if self._is_ending:
+                    break
+                self._take_over(nursery, state, options)
+                self.trouble = self.trouble or f"the process ended with {code}"
+                reason = self.trouble
+                log.error("spans.ended", reason=reason, code=code, seconds=RESPAWN_SECONDS)
+                await trio.sleep(RESPAWN_SECONDS)
+            nursery.cancel_scope.cancel()
+
+    async def _try_once(self, state: Path, options: Tracing) -> int:
+        try:
+            return await self._run_once(state, options)
+        except OSError as error:
+            self.trouble = str(error)
+            return 1
 
     async def end(self) -> None:
         """Has the exporter export what is there, within a time limit."""
@@ -74,6 +94,22 @@ class TracingHealth:
             await process.wait()
         if process.returncode is None:
             process.kill()
+
+    def _take_over(self, nursery: trio.Nursery, state: Path, options: Tracing) -> None:
+        """Begins to keep the segments that are unread, in place of the exporter."""
+        if not self.holds:
+            self.holds = True
+            nursery.start_soon(self._hold, state, options.buffer_octets)
+
+    async def _hold(self, state: Path, buffer_octets: int) -> None:
+        follower, before = Follower(state, state / SPANS_FOLDER, buffer_octets), self.dropped
+        while self.holds:
+            try:
+                await trio.to_thread.run_sync(_look, follower)
+            except (OSError, ValueError) as error:
+                self.trouble = f"unread records are not kept: {error}"
+            self._note_dropped(before + follower.dropped)
+            await trio.sleep(HOLD_SECONDS)
 
     async def _run_once(self, state: Path, options: Tracing) -> int:
         process = self._process = await trio.lowlevel.open_process(
@@ -107,6 +143,8 @@ class TracingHealth:
                 self._note(json.loads(line))
 
     def _note(self, report: dict[str, object]) -> None:
+        if self.holds:  # the first report of this exporter
+            self.holds, self._dropped_before = False, self.dropped
         log = structlog.get_logger()
         trouble, dropped = report["trouble"], report["dropped"]
         assert isinstance(dropped, int)
@@ -116,9 +154,12 @@ class TracingHealth:
                 log.info("spans.resumed")
             else:
                 log.error("spans.failed", reason=trouble)
+        self._note_dropped(self._dropped_before + dropped)
+
+    def _note_dropped(self, dropped: int) -> None:
         if dropped > self.dropped:
-            log.error("spans.dropped", segments=dropped - self.dropped)
-        self.dropped = dropped
+            structlog.get_logger().error("spans.dropped", segments=dropped - self.dropped)
+            self.dropped = dropped
 
     async def _read_errors(self, stream: trio.abc.ReceiveStream) -> None:
         text = b""
@@ -126,6 +167,11 @@ class TracingHealth:
             text = (text + octets)[-500:]
         if text:
             self.trouble = text.decode(errors="replace").strip().splitlines()[-1]
+
+
+def _look(follower: Follower) -> None:
+    follower.keep.mkdir(mode=0o700, exist_ok=True)
+    follower.look(saved_cursor(follower.keep))
 
 
 def _is_installed() -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -181,6 +181,11 @@ def move(
     return found
 
 
+def missing(places: Places, numbers: Iterable[int]) -> list[int]:
+    """The messages without spans."""
+    return [number for number in numbers if not places.collector.of(trace_of(number))]
+
+
 def router_log(router: RunningRouter) -> str:
     return "".join(router.log[-40:])
 
@@ -292,10 +297,14 @@ def test_a_killed_exporter_loses_nothing_and_gives_no_delivery_a_second_span(
         for first in (0, 40, 80):
             payloads = [message(traceparent(n), n) for n in range(first, first + 40)]
             move(places, "once.a", payloads, guarantee=Guarantee.EXACTLY_ONCE)
-            started = [line for line in router.log if '"spans.started"' in line]
+            lines = len(router.log)
+            started = [line for line in router.log[:lines] if '"spans.started"' in line]
             os.kill(json.loads(started[-1])["process"], signal.SIGKILL)
-            router.wait_for("spans.started", since=len(router.log) - 1)
-        wait_until(lambda: all(places.collector.of(trace_of(n)) for n in range(120)))
+            router.wait_for("spans.started", since=lines)
+        wait_until(
+            lambda: all(places.collector.of(trace_of(n)) for n in range(120)),
+            lambda: f"no spans of {missing(places, range(120))}: {router_log(router)}",
+        )
     for number in range(120):
         spans = places.collector.of(trace_of(number))
         assert len([each for each in spans if each.name.startswith("forward ")]) == 1, number

@@ -8,6 +8,7 @@ import pytest
 
 from router.journal.block import Block, BlockFlag, open_block
 from router.journal.disk import Disk
+from router.journal.following import Cursor, Follower
 from router.journal.keys import NO_LINK, LinkKey
 from router.journal.log import Log
 from router.journal.record import GuaranteeCode, LinkDescription, OutcomeCode, Resolution
@@ -15,7 +16,6 @@ from router.journal.segment import numbered, segment_name
 from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 from router.model.trace import Hop
-from router.pipeline.following import Cursor, Follower
 from router.pipeline.spans import LINGER_NS, OPEN_NS, Passing, Spans
 
 HOP = Hop(trace=b"t" * 16, span=b"s" * 8, parent=b"p" * 8)

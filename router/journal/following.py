@@ -4,17 +4,20 @@ The follower reads the blocks of each segment as they are written, and remembers
 *cursor*: the number of a segment and an offset in it. The journal lets segments go that it no
 longer needs, so the follower keeps a hard link of each that it has not read, in a directory of its
 own beside the journal, up to a number of octets; beyond that the oldest unread ones are dropped and
-counted. So a reader that waits costs disk, within a bound, and the journal waits for nobody.
+counted. So a reader that waits costs disk, within a bound, and the journal waits for nobody. While
+the reader's process is away, another one keeps the links from where the reader was (``saved``).
 
     STATE/journal, STATE/segments    what the journal writes, and what it has handed over
     STATE/spans                      hard links of segments that are unread
+    STATE/spans/cursor.json          {"segment", "offset", ...}: where the reader is
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -29,6 +32,10 @@ from router.journal.segment import (
 )
 
 _SOURCES: Final = ("segments", "journal")
+SPANS_FOLDER: Final = "spans"
+"""Folder of a state directory in which the exporter of spans keeps what is its own."""
+
+_SAVED: Final = "cursor.json"
 _CHUNK_OCTETS: Final = 2 * BLOCK_OCTETS_LIMIT
 """Read at a time: any block fits."""
 
@@ -44,6 +51,30 @@ class Cursor:
 
     segment: int = 0
     offset: int = 0
+
+
+def saved(keep: Path) -> dict[str, Any] | None:
+    """Returns what a reader has written about where it is; None: it has not begun."""
+    try:
+        found: dict[str, Any] = json.loads((keep / _SAVED).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def saved_cursor(keep: Path) -> Cursor:
+    """Returns where a reader is, from what it has written."""
+    found = saved(keep)
+    return Cursor() if found is None else Cursor(found["segment"], found["offset"])
+
+
+def save(keep: Path, cursor: Cursor, **more: object) -> None:
+    """Writes where a reader is, and what it needs beside that."""
+    path = keep / _SAVED
+    unfinished = path.with_suffix(".unfinished")
+    found = {"segment": cursor.segment, "offset": cursor.offset, **more}
+    unfinished.write_text(json.dumps(found))
+    unfinished.rename(path)
 
 
 @attrs.define(eq=False)
