@@ -86,6 +86,8 @@ def admin_files(admin: Admin) -> TlsFiles | None:
 
 def _problems(config: RouterConfig) -> Iterator[Problem]:
     yield from _state_problems(config)
+    if config.mesh is not None:
+        yield Problem(config.mesh.where.section, "mesh: this version does not serve it yet")
     admin = config.router.admin
     files = None if admin is None else admin_files(admin)
     if admin is not None and files is not None:

@@ -72,6 +72,7 @@ def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
         *_compare_entries("listeners", named_listeners(old), named_listeners(new)),
         *_compare_entries("containers", old.containers, new.containers),
         *_compare_entries("routes", _named_routes(old), _named_routes(new)),
+        *_compare_entries("mesh", _named_mesh(old), _named_mesh(new)),
         *_compare_section("limits", old.limits, new.limits),
         *_compare_section("policy", old.policy, new.policy),
     ]
@@ -104,6 +105,10 @@ def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> 
         f" with {after} and lets the running process drain"
     )
     return attrs.evolve(difference, effects=(effect,))
+
+
+def _named_mesh(config: RouterConfig) -> dict[str, attrs.AttrsInstance]:
+    return {} if config.mesh is None else {config.router.id: config.mesh}
 
 
 def _named_routes(config: RouterConfig) -> dict[str, attrs.AttrsInstance]:

@@ -66,6 +66,22 @@ class Bind(ScalarKind[BindAddress]):
         return "host:port, [v6]:port or unix:/path"
 
 
+@attrs.frozen
+class HostPort(Bind):
+    """``host:port`` or ``[v6]:port``: a place to dial."""
+
+    def parse(self, text: str) -> TcpAddress:
+        """Accepts the two forms."""
+        address = super().parse(text)
+        if not isinstance(address, TcpAddress) or not address.port:
+            raise UnfitError(f"is not {self.wanted()}")
+        return address
+
+    def wanted(self) -> str:
+        """Returns the two forms."""
+        return "host:port or [v6]:port"
+
+
 def _check_v6(host: str) -> None:
     try:
         ipaddress.IPv6Address(host)

@@ -40,6 +40,7 @@ from router.service.config.hints import nearest, unknown_container
 from router.service.config.journal_rules import journal_problems
 from router.service.config.link_terms import link_name_problems, terms_problems
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
+from router.service.config.mesh_rules import mesh_problems
 from router.service.config.problems import Problem
 from router.service.config.process import Admin, Router, Sample
 from router.service.config.routing import RouteEntry
@@ -86,6 +87,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         *_name_problems(file.routes),
         *same_identity_problems(file.containers),
         *link_name_problems(file.routes),
+        *mesh_problems(file),
     ]
     sound: list[RouteEntry] = []
     entries = _without_equals(file.routes, problems)

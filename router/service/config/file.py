@@ -9,6 +9,7 @@ from router.service.config.containers import Container
 from router.service.config.kinds import ListOf, MapOf, Schema
 from router.service.config.limits import Limits
 from router.service.config.listeners import Listener
+from router.service.config.mesh import Mesh
 from router.service.config.options import Option, Placed, Section, option, options_of
 from router.service.config.policy import Policy
 from router.service.config.process import Router
@@ -37,6 +38,12 @@ class ConfigFile(Placed):
     )
     routes: tuple[RouteEntry, ...] = option(
         ListOf(Section(RouteEntry), "route"), default=(), help="which addresses are routed where"
+    )
+    mesh: Mesh | None = option(
+        Section(Mesh),
+        default=None,
+        default_text="none",
+        help="other sites, with which this router shares addresses",
     )
     limits: Limits = option(
         Section(Limits),

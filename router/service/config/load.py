@@ -19,6 +19,7 @@ from router.service.config.file import ConfigFile
 from router.service.config.kinds import Reading
 from router.service.config.limits import Limits
 from router.service.config.listeners import Listener
+from router.service.config.mesh import Mesh
 from router.service.config.options import Section, options_of
 from router.service.config.policy import Policy
 from router.service.config.problems import ConfigError, Problem, UnfitError
@@ -57,6 +58,7 @@ class RouterConfig:
     routes: tuple[Route, ...]
     limits: Limits
     policy: Policy
+    mesh: Mesh | None = None
     table: RoutingTable = attrs.field(eq=False, repr=False)
     promises: tuple[Promise, ...] = attrs.field(eq=False, repr=False)
     notes: tuple[Problem, ...] = attrs.field(eq=False, repr=False)
@@ -139,6 +141,7 @@ def read(
         routes=judgement.table.routes,
         limits=written.limits,
         policy=written.policy,
+        mesh=written.mesh,
         table=_with_management(judgement.table) if written.router.management else judgement.table,
         promises=judgement.promises,
         notes=(*reading.notes, *_notes(written)),

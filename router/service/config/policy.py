@@ -143,6 +143,12 @@ class Rule(Placed):
         default=False,
         help="these peers are trusted routers: their trace and delivery keys are accepted",
     )
+    advertise: tuple[str, ...] = option(
+        ListOf(AddressPattern(), "pattern"),
+        default=(),
+        default_text="any, if no rule has this key; else none",
+        help="addresses that routers of the mesh with these ids may advertise to this one",
+    )
     limits: RuleLimits = option(
         Section(RuleLimits),
         factory=RuleLimits,

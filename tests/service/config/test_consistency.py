@@ -30,7 +30,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "containers:\neast:\n  url: amqp://a\n",
         [
             "2:1: unknown key 'east'; the keys here are router, listeners, containers, routes,"
-            " limits, policy; or it belongs, indented, below 'containers', which is empty"
+            " mesh, limits, policy; or it belongs, indented, below 'containers', which is empty"
         ],
     ),
     "no mapping": (

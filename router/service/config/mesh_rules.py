@@ -1,0 +1,48 @@
+"""Rules about the mesh."""
+
+from collections.abc import Iterator
+
+from router.routes.match import equal_patterns, parse_pattern
+from router.routes.vhost import is_reserved
+from router.service.config.file import ConfigFile
+from router.service.config.mesh import Mesh
+from router.service.config.problems import Problem
+
+
+def mesh_problems(file: ConfigFile) -> Iterator[Problem]:
+    """Yields what forbids to join the mesh as the file says, and rules that need one."""
+    mesh = file.mesh
+    if mesh is None:
+        for rule in file.policy.rules:
+            if rule.advertise:
+                problem = "advertise: is for routers of a mesh, and the file has no mesh"
+                yield Problem(rule.where.of("advertise"), problem)
+        return
+    where = mesh.where
+    if not (mesh.listen or mesh.links or where.broken & {"listen", "links"}):
+        yield Problem(where.section, "mesh: needs listen, or links, or both: it has no neighbors")
+    if file.router.id in mesh.links:
+        own = mesh.links[file.router.id].where.section
+        yield Problem(own, f"mesh.links: {file.router.id} is this router itself")
+    if "tls" not in where.keys and not _is_loopback(mesh):
+        problem = "mesh: other machines can be reached, so it needs tls: {cert, key, ca}; or off"
+        yield Problem(where.section, f"{problem}, if nobody else can connect")
+    yield from _pattern_problems(mesh)
+
+
+def _is_loopback(mesh: Mesh) -> bool:
+    places = [each.host for each in mesh.links.values()]
+    return (mesh.listen is None or mesh.listen.is_loopback) and all(
+        each.is_loopback for each in places
+    )
+
+
+def _pattern_problems(mesh: Mesh) -> Iterator[Problem]:
+    here = mesh.where.of("advertise")
+    for text in mesh.advertise:
+        if is_reserved(text):
+            yield Problem(here, f"mesh.advertise: '{text}' is an address of the router's own")
+    patterns = [parse_pattern(text) for text in mesh.advertise]
+    for first, second in equal_patterns(patterns):
+        one, other = mesh.advertise[first], mesh.advertise[second]
+        yield Problem(here, f"mesh.advertise: '{one}' and '{other}' match the same addresses")
