@@ -22,6 +22,7 @@ from router.core.archive import ArchiveRecords, ToSections
 from router.core.dial_in import DialedIn
 from router.core.lanes import Express
 from router.core.link_ledgers import is_exact
+from router.core.mesh.control import Control, Plan
 from router.core.orphans import Orphans
 from router.core.parts import Parts
 from router.core.policy import OPEN, Policy
@@ -59,6 +60,7 @@ class Core:
         surveyor: surveys routes, containers and links.
         lister: lists links and deliveries.
         redirects: the places to which containers have sent links, for the shell to dial.
+        mesh: the control plane of the mesh.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Core:
         self.surveyor = parts.surveyor
         self.lister = parts.lister
         self.redirects = parts.uplinks.redirects
+        self.mesh: Control = parts.mesh
         self._tracers: list[Tracer] = []
         self._restored_orders: list[Order] = []
         parts.dial_ins.govern(terms)
@@ -150,6 +153,12 @@ class Core:
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
         """Records that we dialed a connection; call before its first event."""
         self._events.dialed[connection] = container_name
+
+    def join_mesh(self, plan: Plan, now: float) -> list[Order]:
+        """Joins the mesh; call before a connection of it opens."""
+        self._turn.begin(now)
+        self.mesh.begin(plan)
+        return self._end_turn()
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
         """Handles events of one connection; returns orders for any connection."""

@@ -26,6 +26,8 @@ from router.core.govern import Governor
 from router.core.guests import UNSENT, Guests
 from router.core.lanes import Lanes
 from router.core.memories import Memories
+from router.core.mesh.control import Control
+from router.core.mesh.names import is_site
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Passages
@@ -95,6 +97,7 @@ class Events:
     _guests: Guests
     _lanes: Lanes
     _memories: Memories
+    _mesh: Control
     _network: Network
     _passages: Passages
     _pulls: Pulls
@@ -148,6 +151,8 @@ class Events:
             if known.configured is not None:
                 if self._network.handle(known, event) or self._memories.handle(known, event):
                     continue
+                if self._mesh.handle(known, event):
+                    continue
                 if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
                     if not self._restore_wait.holds(guest, event):
                         self._handle_guest(guest, event)
@@ -197,33 +202,57 @@ class Events:
         """Admits a connection, unless a limit forbids it; then its further events are ignored."""
         if connection in self.dialed:
             return self._opened(connection, event)
+        site = self._mesh.name_of(event)
+        if isinstance(site, str):
+            return self._opened(connection, event, site=site)
+        if site is not None:
+            self._turn_away(connection, site)
+            return None
         refusal = self._governor.judge(connection, event)
         if refusal is not None:
             self._state.turn.issue(connection, CloseConnection(refusal))
             return None
         found = self._dial_ins.find(event)
         if isinstance(found, Condition):
-            self._governor.turned_away(connection, found)
-            self._state.turn.issue(connection, CloseConnection(found))
+            self._turn_away(connection, found)
             return None
         opened = self._opened(connection, event, found)
         self._governor.admitted(opened, event)
         return opened
 
+    def _turn_away(self, connection: ConnectionId, reason: Condition) -> None:
+        self._governor.turned_away(connection, reason)
+        self._state.turn.issue(connection, CloseConnection(reason))
+
     def _opened(
-        self, connection: ConnectionId, event: ConnectionOpened, dialed_in: str | None = None
+        self,
+        connection: ConnectionId,
+        event: ConnectionOpened,
+        dialed_in: str | None = None,
+        *,
+        site: str | None = None,
     ) -> Connection:
+        """Records a connection that has opened.
+
+        Args:
+            connection: its id.
+            event: what the peer has said.
+            dialed_in: the container that has dialed in.
+            site: the router of the mesh that has dialed.
+        """
         opened = Connection(
             id=connection,
             container=event.container,
             user=event.user,
             capabilities=event.capabilities,
             octets=Octets(self._state.settings.connection_octets),
-            configured=self.dialed.pop(connection, dialed_in),
+            configured=self.dialed.pop(connection, dialed_in or site),
             has_dialed_in=dialed_in is not None,
         )
         self._state.registry.connections[connection] = opened
-        if opened.has_dialed_in:
+        if is_site(opened):
+            self._site_opened(opened, is_ours=site is None)
+        elif opened.has_dialed_in:
             self._dial_ins.came(opened)
         elif opened.configured is not None:
             self._uplinks.came(opened)
@@ -234,6 +263,14 @@ class Events:
             self._memories.joined(opened)
         return opened
 
+    def _site_opened(self, opened: Connection, *, is_ours: bool) -> None:
+        """Has a connection serve the mesh, unless there is a better one to the same router."""
+        reason = self._mesh.opened(opened, is_ours=is_ours)
+        if reason is None:
+            self._uplinks.came(opened)
+        else:
+            self._state.turn.order_connection(opened, CloseConnection(reason))
+
     def _closed(self, connection: Connection, event: Event) -> None:
         connection.is_gone = True
         self._state.registry.connections.pop(connection.id, None)
@@ -242,6 +279,7 @@ class Events:
         self._network.reviewed(connection)
         self._dial_ins.left(connection)
         self._network.left(connection)
+        self._mesh.left(connection)
         self._watchers.connection_lost(connection)
         self._passages.left(connection)
         self._memories.left(connection)

@@ -61,6 +61,7 @@ import attrs
 from router.core.detach import Detacher
 from router.core.joint import AMQP_VALUE, Joint
 from router.core.lanes import Lanes
+from router.core.mesh.names import is_site
 from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
@@ -280,7 +281,8 @@ class Network:
     def reviewed(self, connection: Connection) -> None:
         """Records that a connection has opened or ended, perhaps a container's."""
         name = connection.configured
-        if name is not None and connection.is_dialed and not is_sibling(connection):
+        is_other = is_sibling(connection) or is_site(connection)
+        if name is not None and connection.is_dialed and not is_other:
             self._review_container(name)
 
     def container_moved(self, name: str) -> None:

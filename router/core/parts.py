@@ -28,6 +28,7 @@ from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
+from router.core.mesh.control import Control
 from router.core.network import Network
 from router.core.passage import Passages
 from router.core.pausing import Pauser
@@ -299,6 +300,11 @@ class Parts:
         return Passages(self.state, self.attacher, self.link_ids, self.home)
 
     @cached_property
+    def mesh(self) -> Control:
+        """Talks to the neighbors of the mesh."""
+        return Control(self.state, self.uplinks, self.link_ids)
+
+    @cached_property
     def guests(self) -> Guests:
         """Knows the peers behind links that were led through."""
         return Guests(self.state, self.governor)
@@ -408,6 +414,7 @@ class Parts:
             guests=self.guests,
             lanes=self.lanes,
             memories=self.memories,
+            mesh=self.mesh,
             network=self.network,
             passages=self.passages,
             pulls=self.pulls,

@@ -130,6 +130,7 @@ class EngineSettings:
         is_redirectable: when we dial, the peer may redirect us (0-10: ``insist`` is not set).
         peer_is_trusted_router: whether all router annotations of this peer are believed.
         is_router: we route, and advertise it; stops of deliveries are sent to routers alone.
+        is_mesh: the connection is one between routers of a mesh.
         terms: returns the settings for a dialing peer, by its authenticated identity and requested
             virtual host; None: no others than these.
         memory: shared by all engines of a worker: state that a protocol keeps inside its engines
@@ -161,6 +162,7 @@ class EngineSettings:
     is_redirectable: bool = False
     peer_is_trusted_router: bool = False
     is_router: bool = False
+    is_mesh: bool = False
     terms: Callable[[str | None, str | None], PeerTerms] | None = None
     memory: dict[str, object] = attrs.field(factory=dict, eq=False, repr=False)
     expiry_seconds: int = 3600

@@ -1,0 +1,189 @@
+"""Routers of a mesh, joined by AMQP 1.0 engines in virtual time, without sockets.
+
+Each router is a ``Play`` of one worker. Connections carry whatever is said at once; time passes
+only in ``run``, for all routers together, from one deadline to the next.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import attrs
+
+from router.core.mesh.control import Plan
+from router.core.mesh.names import site_name
+from router.core.settings import CoreSettings
+from router.model.commands import SendDeliveries
+from router.model.identity import ConnectionId
+from router.routes.mesh.mesh import Settings
+from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.policy import Policy
+from router.routes.route import Route
+from router.wire.engine import EngineSettings
+from router.wire.v1_0.engine import Engine10
+from tests.routes.mesh.simulator import notary_for
+from tests.support.fleet import Joint, settle
+from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
+
+Line = tuple[str, str, int]
+"""A link: its ends and its cost."""
+
+
+@attrs.define(eq=False)
+class Wire:
+    """A connection between two routers.
+
+    Attributes:
+        ends: the one that dialed, and the other.
+        joints: their engines.
+        is_silent: what is said on it arrives nowhere, and nobody hears of that.
+    """
+
+    ends: tuple[str, str]
+    joints: tuple[Joint, Joint]
+    is_silent: bool = False
+
+
+class Sites:
+    """A mesh of routers; ``sites["dc1"]`` is the play of one."""
+
+    def __init__(
+        self,
+        links: Iterable[Line],
+        *routes: Route | str,
+        advertise: Mapping[str, Sequence[str]] | None = None,
+        others: Sequence[str] = ("#",),
+        own_routes: Mapping[str, Sequence[Route | str]] | None = None,
+    ) -> None:
+        """Makes the routers, has the first of each link dial the second, and lets 3 s pass.
+
+        Args:
+            links: pairs of routers, with the cost of the link.
+            routes: of every router.
+            advertise: of a router, the patterns that its site serves.
+            others: what the policy of each lets others advertise.
+            own_routes: of a router, instead of ``routes``.
+        """
+        self.costs: dict[str, dict[RouterId, int]] = {}
+        lines = tuple(links)
+        for one, other, cost in lines:
+            self.costs.setdefault(one, {})[RouterId(other)] = cost
+            self.costs.setdefault(other, {})[RouterId(one)] = cost
+        self._policy = Policy.parse({}, tuple(others))
+        self._advertise = advertise or {}
+        self._routes = {name: (own_routes or {}).get(name, routes) for name in self.costs}
+        self.wires: list[Wire] = []
+        self.plays = {name: self._make(name, 1) for name in self.costs}
+        for one, other, _ in lines:
+            self.dial(one, other)
+        self.run(3.0)
+
+    def __getitem__(self, router: str) -> Play:
+        return self.plays[router]
+
+    def _make(self, name: str, epoch: int) -> Play:
+        play = Play(*self._routes[name], settings=CoreSettings(router_id=name))
+        settings = Settings(
+            router=RouterId(name),
+            epoch=epoch,
+            costs=self.costs[name],
+            advertise=tuple(self._advertise.get(name, ())),
+            policy=self._policy,
+        )
+        notary = notary_for(RouterId(name))
+        play.carry_out(play.core.join_mesh(Plan(settings=settings, notary=notary), play.now))
+        return play
+
+    # Connections
+
+    def dial(self, one: str, other: str) -> Wire:
+        """Connects a router to another."""
+        wire = Wire((one, other), (self._end(one, other), self._end(other, None)))
+        self.wires.append(wire)
+        self.settle()
+        return wire
+
+    def _end(self, name: str, dialed: str | None) -> Joint:
+        play = self.plays[name]
+        settings = EngineSettings(
+            is_server=dialed is None,
+            container=name,
+            link_ids=play.link_ids,
+            idle_seconds=0,
+            is_router=True,
+            is_mesh=True,
+            peer_is_trusted_router=True,
+        )
+        joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
+        play.peers[joint.id] = cast("Peer", joint)
+        if dialed is not None:
+            play.core.dialed(joint.id, site_name(dialed))
+        return joint
+
+    def wire(self, one: str, other: str) -> Wire:
+        """Gives the connection between two routers."""
+        (found,) = (wire for wire in self.wires if set(wire.ends) == {one, other})
+        return found
+
+    def cut(self, one: str, other: str) -> None:
+        """Ends a connection without a word, as when a cable is cut and both ends see it."""
+        wire = self.wire(one, other)
+        self.wires.remove(wire)
+        for joint in wire.joints:
+            joint.play.carry_out(joint.play.core.connection_lost(joint.id, joint.play.now))
+        self.settle()
+
+    def silence(self, one: str, other: str) -> None:
+        """Has what is said on a connection vanish."""
+        self.wire(one, other).is_silent = True
+
+    def kill(self, name: str) -> None:
+        """Ends a router, and all its connections."""
+        for wire in [wire for wire in self.wires if name in wire.ends]:
+            self.cut(*wire.ends)
+
+    def is_up(self, one: str, other: str) -> bool:
+        """Tells whether both routers count a connection as theirs."""
+        ids = (self[one].core.mesh.connections, self[other].core.mesh.connections)
+        return RouterId(other) in ids[0] and RouterId(one) in ids[1]
+
+    # Time
+
+    def settle(self) -> None:
+        """Carries octets until nobody has anything more to say."""
+        settle([wire.joints for wire in self.wires if not wire.is_silent])
+
+    def run(self, seconds: float) -> None:
+        """Lets time pass for all routers."""
+        until = next(iter(self.plays.values())).now + seconds
+        while True:
+            self.settle()
+            deadlines = [play.core.deadline for play in self.plays.values()]
+            due = min((each for each in deadlines if each is not None), default=until)
+            for play in self.plays.values():
+                play.wait(max(0.0, min(due, until) - play.now))
+            if due >= until:
+                break
+        self.settle()
+
+    # Clients
+
+    def receiver(self, router: str, address: str, credit: int = 10) -> ReceiverEnd:
+        """Attaches somebody who receives at a router, and lets the others learn of it."""
+        receiver = (
+            self[router].connect(f"receiver-{router}").attach_receiver(address, credit=credit)
+        )
+        self.run(0.5)
+        return receiver
+
+    def sender(self, router: str, address: str) -> SenderEnd:
+        """Attaches somebody who sends at a router, and lets credit arrive."""
+        sender = self[router].connect(f"sender-{router}").attach_sender(address)
+        self.run(0.5)
+        return sender
+
+    def transfers(self, one: str, other: str) -> int:
+        """Tells how many deliveries one router has sent another, those of the control plane too."""
+        wire = self.wire(one, other)
+        end = wire.joints[wire.ends.index(one)]
+        sent = (each for each in end.commands if isinstance(each, SendDeliveries))
+        return sum(len(each.deliveries) for each in sent)
