@@ -20,6 +20,8 @@ from router.core.credit import Granter
 from router.core.dead_letters import DEAD_LETTERS, find_dead_letters
 from router.core.detach import Detacher
 from router.core.lifetime import Lifetime, actual_properties, read_lifetime
+from router.core.mesh.names import is_site
+from router.core.mesh.sites import Sites
 from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
 from router.core.policy import Operation, Permissions
 from router.core.reach import Reach, introduction, is_sibling, meet
@@ -95,6 +97,7 @@ class Attacher:
         bounds: Bounds,
         reach: Reach,
         resumer: Resumer,
+        sites: Sites,
         suspender: Suspender,
         make_token: Callable[[], str],
     ) -> None:
@@ -112,6 +115,7 @@ class Attacher:
         self._bounds = bounds
         self._reach = reach
         self._resumer = resumer
+        self._sites = sites
         self._make_token = make_token
         self.is_draining = False
         self.chosen: dict[LinkId, tuple[Place, Mapping[object, object]]] = {}
@@ -284,15 +288,7 @@ class Attacher:
             return None
         place = None
         if asked.dynamic or asked.address is not None:
-            if is_store(connection) or (is_sibling(connection) and FORWARDED in event.properties):
-                found = self._enter_stored(asked.address, is_dead=DEAD_LETTERS in event.properties)
-            elif is_sibling(connection) and DEAD_LETTERS in event.properties:
-                found = self._enter_dead_letters(asked.address)
-            else:
-                chosen, _ = self.chosen.get(event.link, (None, None))
-                found = chosen or self.enter(
-                    connection, asked.address, Operation.SEND, dynamic=asked.dynamic
-                )
+            found = self._find_place(connection, asked, event)
             if isinstance(found, Condition):
                 return found
             place = found
@@ -342,6 +338,21 @@ class Attacher:
             self._uplinks.used(feed_of_link(link).node)
         self._turn.review_credit(link)
         return None
+
+    def _find_place(
+        self, connection: Connection, asked: Target, event: LinkAttached
+    ) -> Place | Condition:
+        """Finds the node for an address that a sender names, as a client or as another router."""
+        if is_site(connection):
+            return self._enter_from_site(event)
+        if is_store(connection) or (is_sibling(connection) and FORWARDED in event.properties):
+            return self._enter_stored(asked.address, is_dead=DEAD_LETTERS in event.properties)
+        if is_sibling(connection) and DEAD_LETTERS in event.properties:
+            return self._enter_dead_letters(asked.address)
+        chosen, _ = self.chosen.get(event.link, (None, None))
+        return chosen or self.enter(
+            connection, asked.address, Operation.SEND, dynamic=asked.dynamic
+        )
 
     def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
         """Records the number of an accepted attach; returns the link's greatest."""
@@ -635,6 +646,16 @@ class Attacher:
             return Condition(NOT_FOUND, f"no route for the address '{address}'")
         return self.find(name, Role.RECEIVER if operation is Operation.SEND else Role.SENDER)
 
+    def _enter_from_site(self, event: LinkAttached) -> Place | Condition:
+        """Finds the node for a link of another site; its ingress has asked the policy."""
+        found = self._sites.enter(event)
+        if isinstance(found, Condition):
+            return found
+        if isinstance(found, str):
+            return self.find(found, Role.RECEIVER)
+        key, route = found
+        return Place(key, route, None)
+
     def _enter_dead_letters(self, address: str | None) -> Place | Condition:
         """Finds the node for the dead letters of an address, which a sibling sends."""
         match = None if address is None else self._registry.table.lookup(address)
@@ -675,6 +696,8 @@ class Attacher:
         if address in self._reach.made:  # a dynamic node of a sibling's
             return Place(meeting, Route(address=address), None)
         match = self._registry.table.lookup(address)
+        if match is None and self._reach.sites is not None and self._reach.sites.serves(address):
+            return Place(meeting, Route(address=address), None)
         if match is None or self._bounds.is_bygone(address, match):
             if self._registry.table.is_unavailable(address):
                 reason = f"the address '{outside(address)}' is unavailable, says its route"

@@ -3,6 +3,7 @@
 import attrs
 
 from router.core.dead_letters import DEAD_LETTERS
+from router.core.mesh.names import chain_properties, is_site
 from router.core.node import Direction
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
@@ -70,6 +71,8 @@ class AttachRequests:
         """Returns whether a link is to outlive its connection, with what is unsettled on it."""
         if connection is None or not uplink.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
+        if is_site(connection):
+            return False  # what is unsettled takes another way
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
         return is_asked_for or self.resumes(uplink, connection) is True
 
@@ -213,7 +216,7 @@ def _filters(uplink: Uplink) -> dict[object, object] | None:
 
 def _asked(uplink: Uplink) -> dict[object, object]:
     """Returns the link properties that the route's endpoint names."""
-    return _map_in(uplink.terms.properties)
+    return _map_in(uplink.terms.properties) | chain_properties(uplink.terms.chain)
 
 
 def _map_in(octets: bytes) -> dict[object, object]:

@@ -138,6 +138,7 @@ class Core:
         self._postponer = parts.postponer
         self._resumer = parts.resumer
         self._settler = parts.settler
+        self._sites = parts.sites
         self._storer = parts.storer
         self._strander = parts.strander
         self._streams = parts.streams
@@ -475,6 +476,7 @@ class Core:
         self._fallbacks.pull()
         self._ways.review()
         self._loads.review()
+        self._sites.review(self._registry.moved)
         self._network.review()
         self._watchers.review()
         self._streams.review()

@@ -16,7 +16,7 @@ from router.core.alarms import Alarm
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
-from router.model.ways import Stop
+from router.model.ways import Chain, Stop
 from router.routes.route import Distribution, Guarantee, Route
 from router.routes.table import Match
 
@@ -28,6 +28,7 @@ class Direction(enum.Enum):
     TOWARDS = "towards"  # from local senders to containers
     PULL = "pull"  # from containers to local receivers
     STORED = "stored"  # from the message store to containers
+    TRANSIT = "transit"  # from one site to another (``mesh.ways``)
     FALLBACK = "fallback"  # from a fallback's queue to the nodes of its messages
 
 
@@ -46,12 +47,14 @@ class NodeKey:
     Attributes:
         container: set for dead letters on their way to that container.
         reader: set for a receiver with filters of its own, which shares the node with nobody.
+        chain: set for what passes between two other sites.
     """
 
     address: str
     direction: Direction = Direction.MEETING
     container: str | None = None
     reader: str | None = None
+    chain: Chain | None = None
 
 
 @attrs.frozen

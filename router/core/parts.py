@@ -29,6 +29,8 @@ from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
 from router.core.mesh.control import Control
+from router.core.mesh.sites import Sites
+from router.core.mesh.ways import SiteWays
 from router.core.network import Network
 from router.core.passage import Passages
 from router.core.pausing import Pauser
@@ -56,6 +58,8 @@ from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.core.ways import WayFinder
 from router.model.identity import LinkId
+from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.paths import Paths
 
 
 @attrs.define(eq=False, slots=False, kw_only=True)
@@ -222,6 +226,7 @@ class Parts:
             bounds=self.bounds,
             reach=self.reach,
             resumer=self.resumer,
+            sites=self.sites,
             suspender=self.suspender,
             make_token=self.make_token,
         )
@@ -255,7 +260,13 @@ class Parts:
     @cached_property
     def reach(self) -> Reach:
         """Knows what can be reached through which worker or router."""
-        return Reach(self.containers)
+        router = RouterId(self.state.settings.router_id)
+        return Reach(self.containers, SiteWays(router, self._find_paths))
+
+    def _find_paths(self) -> Paths | None:
+        """Returns the paths of the mesh; None: this router is in none."""
+        mesh = self.mesh.mesh
+        return None if mesh is None else mesh.paths
 
     @cached_property
     def network(self) -> Network:
@@ -303,6 +314,11 @@ class Parts:
     def mesh(self) -> Control:
         """Talks to the neighbors of the mesh."""
         return Control(self.state, self.uplinks, self.link_ids)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """Keeps nodes and mesh in step."""
+        return Sites(self.state, self.mesh, self.reach, self.uplinks)
 
     @cached_property
     def guests(self) -> Guests:

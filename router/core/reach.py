@@ -10,6 +10,8 @@ from itertools import groupby
 
 import attrs
 
+from router.core.mesh.names import is_site
+from router.core.mesh.ways import SiteWays
 from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.ways import leads_back, leads_past
@@ -88,6 +90,8 @@ def ways_through(link: OutgoingLink) -> Ways | None:
 
 def cost_of(link: OutgoingLink) -> int:
     """Returns the cost of reaching the nearest receiver behind a link."""
+    if link.chain is not None:
+        return link.elsewhere
     hops = min(map(_routers_on, ways_through(link) or ()), default=1 if link.traces else 0)
     if not is_sibling(link.connection):
         return hops * ROUTER_COST
@@ -132,7 +136,10 @@ def stays_here(node: Node, incoming: IncomingLink) -> bool:
 
 
 def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_far: bool) -> bool:
-    """Returns whether an incoming link's deliveries must not be sent on a link to a sibling.
+    """Returns whether an incoming link's deliveries must not be sent on a link to another worker.
+
+    Nor on one to another site, if they came over the mesh: this is their egress. Transit sends them
+    on, but not back.
 
     A worker that sent what has turned here has tried its own receivers. (A multicast did not turn
     there, so it goes to them from here.)
@@ -143,6 +150,8 @@ def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_f
         incoming: that the deliveries came on.
         is_far: ``stays_here`` of them.
     """
+    if is_site(link.connection) and is_site(incoming.connection):
+        return node.key.chain is None or link.connection is incoming.connection
     if not is_sibling(link.connection):
         return False
     return is_far or (link.connection is incoming.connection and not node.is_multicast)
@@ -281,9 +290,11 @@ class Reach:
         makers: by address of a sibling's dynamic node, its maker.
         dial_ins: names of the containers that dial in.
         attached: by name of such a container, the instances that are connected here (``dial_in``).
+        sites: the ways to other sites of the mesh.
     """
 
     owned: frozenset[str] | None = None
+    sites: SiteWays | None = None
     receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     identities: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
@@ -320,6 +331,8 @@ class Reach:
                 uplink_ends[Endpoint(sibling), Role.SENDER] = None
             for sibling in self._watching(node):
                 uplink_ends[Endpoint(sibling), Role.SENDER] = None
+        for site in () if self.sites is None else self.sites.ends(node):
+            uplink_ends[site, Role.SENDER] = None
         return list(uplink_ends)
 
     def know_maker(self, address: str, maker: Maker | None) -> None:
@@ -348,6 +361,11 @@ class Reach:
         link.receivers = max(1, cost - SIBLING_COST)
         cost = self.loads.get(address, {}).get(sibling, SIBLING_COST)
         link.elsewhere = cost - SIBLING_COST
+
+    def weigh_way(self, link: OutgoingLink) -> None:
+        """Records the cost of the way to the site that a link leads to."""
+        if self.sites is not None and link.chain is not None:
+            link.elsewhere = link.cost = self.sites.cost_to(link.chain.egress)
 
     def patterns_changed(self) -> None:
         """Records that the keys of ``patterns`` have changed."""

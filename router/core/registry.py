@@ -79,6 +79,8 @@ class Registry:
     def stop_of(self, key: NodeKey) -> Stop:
         """Returns the stop that names a node to other routers: our id, and which of our nodes."""
         name = f"{key.direction.value} {key.container or ''} {key.address}{key.reader or ''}"
+        if key.chain is not None:
+            name = f"{name} {' '.join(key.chain)}"
         which = blake2s(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
         return f"{self._router_id}#{which}"
 

@@ -12,6 +12,7 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.joining import Joiner
 from router.core.lanes import Lanes
+from router.core.mesh.names import is_site, is_site_name
 from router.core.node import Direction, Node, NodeKey
 from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_name
 from router.core.reach import Reach, is_sibling, is_sibling_name
@@ -31,6 +32,7 @@ from router.model.terminus import Role
 from router.routes.pulling import TargetNames, is_exchange
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
+from router.routes.vhost import outside
 
 FINISH_SECONDS = 0.25
 """Pause between checks of an unneeded link for outcomes still expected."""
@@ -99,7 +101,8 @@ class Uplinks:
     def used(self, node: Node) -> None:
         """Records an attach to a node."""
         for uplink in self._uplinks_of(node):
-            if self._is_needed(uplink) or not is_sibling_name(uplink.container):
+            is_far = is_sibling_name(uplink.container) or is_site_name(uplink.container)
+            if self._is_needed(uplink) or not is_far:
                 self._want(uplink)
 
     def reconsider(self, node: Node | None) -> None:
@@ -193,7 +196,8 @@ class Uplinks:
     def _is_finishing(self, uplink: Uplink) -> bool:
         """Returns whether an unneeded link still waits for outcomes.
 
-        Such links lead to siblings, to a fallback, or to a taker of a stored route (``storing``).
+        Such links lead to siblings, to a fallback, to a taker of a stored route (``storing``), or
+        to another site, on a way that is not the best one any more.
 
         If so, it is checked again later. The sibling grants it no more credit meanwhile. A link on
         the lane is checked at least twice: the sibling may still be sending outcomes that the lane
@@ -201,7 +205,10 @@ class Uplinks:
         """
         link = uplink.link
         is_taker = isinstance(link, OutgoingLink) and (
-            uplink.is_fallback or link.keeps or uplink.node.taker is not None
+            uplink.is_fallback
+            or link.keeps
+            or link.chain is not None
+            or uplink.node.taker is not None
         )
         if link is None or not (is_taker or is_sibling(link.connection)):
             return False
@@ -348,7 +355,10 @@ class Uplinks:
         is_dead_letters = node.key.container is not None
         takes_back = node.key.direction is Direction.FALLBACK
         address = node.key.address
-        if is_dead_letters or not is_to_sibling:
+        chain = endpoint.terms.chain
+        if chain is not None:
+            address = outside(address)
+        elif is_dead_letters or not is_to_sibling:
             assert node.match is not None, "nodes with containers behind them come from the table"
             address = node.match.address if is_to_sibling else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
@@ -365,6 +375,8 @@ class Uplinks:
         name = f"{owner}:{node.key.address}{arrow}{endpoint.container}/{address}"
         if node.key.reader is not None:
             name = f"{name}#{node.key.reader}"
+        if chain is not None:
+            name = f"{chain.ingress}>{chain.egress}:{address}"
         uplink = Uplink(
             node=node,
             container=endpoint.container,
@@ -394,9 +406,11 @@ class Uplinks:
         if uplink.is_eager:
             return True
         if uplink.role is Role.SENDER:
+            feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
             if is_sibling_name(uplink.container):  # a sibling's deliveries go to no other sibling
-                feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
                 return any(not is_sibling(incoming.connection) for incoming in feeds)
+            if is_site_name(uplink.container) and node.key.chain is None:
+                return any(not is_site(incoming.connection) for incoming in feeds)
             return bool(node.feeds or node.rotation)
         return bool(node.outgoing) or node.is_sought
 
@@ -545,7 +559,8 @@ class Uplinks:
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
         is_to_receivers = uplink.role is Role.SENDER and not uplink.is_fallback
-        if is_sibling_name(uplink.container) and is_to_receivers:
+        is_far = is_sibling_name(uplink.container) or is_site_name(uplink.container)
+        if is_far and is_to_receivers:
             uplink.node.pending.add(uplink)
         command = self._attach_requests.attach(uplink, uplink.id, connection)
         self._order(uplink, command)
@@ -780,6 +795,8 @@ def _endpoints(
             return [(endpoint, Role.SENDER) for endpoint in targets]
         case Direction.PULL:
             return [(endpoint, Role.RECEIVER) for endpoint in route.to]
+        case Direction.TRANSIT:
+            return []
         case Direction.FALLBACK:
             return [] if route.from_ is None else [(route.from_, Role.RECEIVER)]
         case Direction.MEETING:

@@ -39,7 +39,7 @@ from router.model.identity import (
 from router.model.idle import NOTHING
 from router.model.outcome import DeliveryState
 from router.model.terminus import Coordinator, Role, Source, Target
-from router.model.ways import Stop, Ways
+from router.model.ways import Chain, Stop, Ways
 
 if TYPE_CHECKING:
     from router.links.attaches import AttachNumber
@@ -371,7 +371,9 @@ class OutgoingLink:
         group: the core's node that feeds it.
         last_used: the node's turn in which it was last chosen.
         cost: 0: attached to this worker; 1: to a sibling; more: over other routers.
-        elsewhere: unsettled deliveries that other workers have sent to a sibling's receivers.
+        elsewhere: unsettled deliveries that other workers have sent to a sibling's receivers; to
+            another site, the cost of the way, which counts as so many.
+        chain: to another site: the ends of its chain.
         receivers: how many receivers it leads to: 1, or the number of a sibling's.
         priority: links of a lower priority are used only while those above have no credit.
         place: order of joining its node.
@@ -423,6 +425,7 @@ class OutgoingLink:
     last_used: int = attrs.field(default=0, init=False)
     cost: int = 0
     elsewhere: int = attrs.field(default=0, init=False)
+    chain: Chain | None = attrs.field(default=None, init=False)
     receivers: int = attrs.field(default=1, init=False)
     priority: int = attrs.field(default=0, init=False)
     place: int = attrs.field(default=0, init=False)

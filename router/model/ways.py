@@ -5,7 +5,7 @@ node. A *way* is the list of stops from a router to the one that has receivers. 
 delivery, which it has passed, are stops, too; hops of older routers are plain router ids.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -28,6 +28,19 @@ class Way:
 
 Ways = tuple[Way, ...]
 """Empty: there are no receivers."""
+
+
+class Chain(NamedTuple):
+    """Names the links on which deliveries of an address pass from one site of a mesh to another.
+
+    Attributes:
+        ingress: id of the router where the deliveries enter the mesh.
+        egress: id of the router that has the receivers.
+    """
+
+    ingress: str
+    egress: str
+
 
 NODE: Final = "router:node"
 """Property of attaches between routers: the stop of the sender's node at its end of the link."""

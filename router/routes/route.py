@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 
 from router.model.trace import Sampling
+from router.model.ways import Chain
 from router.routes.match import has_wildcards
 
 
@@ -99,6 +100,7 @@ class LinkTerms:
         capabilities: of the container's terminus.
         link_name: the link's name; None: one that the router makes.
         properties: of the attach, an encoded AMQP map; empty: none.
+        chain: set for links to other sites (``core.mesh.ways``).
     """
 
     filters: bytes = b""
@@ -106,6 +108,7 @@ class LinkTerms:
     capabilities: tuple[str, ...] = ()
     link_name: str | None = None
     properties: bytes = b""
+    chain: Chain | None = None
 
     def __str__(self) -> str:
         parts = [f"filter {name}" for name in self.filter_names]

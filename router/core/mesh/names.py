@@ -4,13 +4,22 @@ A neighbor's connection has a name like a configured container's, with a colon, 
 name contains.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from router.links.link import Connection
+from router.model.ways import Chain
 from router.routes.mesh.nouns import RouterId
 
 CONTROL: Final = "$mesh"
 """Target of the links that carry the control plane; no route has it, and none but a neighbor."""
+
+INGRESS: Final = "router:ingress"
+EGRESS: Final = "router:egress"
+"""Properties of the attach of a link between sites: the ends of its chain."""
+
+_ID_CHARACTERS: Final = 256
+"""Most characters of a router's id, as the configuration bounds them."""
 
 _SITE: Final = "mesh:"
 
@@ -33,3 +42,15 @@ def is_site(connection: Connection | None) -> bool:
 def router_named(container: str) -> RouterId:
     """Returns the id of a neighbor from its name."""
     return RouterId(container.removeprefix(_SITE))
+
+
+def chain_properties(chain: Chain | None) -> dict[object, object]:
+    """Returns the link properties that name a chain."""
+    return {} if chain is None else {INGRESS: chain.ingress, EGRESS: chain.egress}
+
+
+def read_chain(properties: Mapping[object, object]) -> Chain | None:
+    """Returns the chain that the properties of an attach name; None: they name none."""
+    ends = [properties.get(INGRESS), properties.get(EGRESS)]
+    found = [end for end in ends if isinstance(end, str) and 0 < len(end) <= _ID_CHARACTERS]
+    return Chain(*found) if len(found) == len(ends) else None

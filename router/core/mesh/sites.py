@@ -1,0 +1,137 @@
+"""The sites of the mesh and the nodes here: what is announced, and what changes with the paths.
+
+Addresses of direct routes that have receivers here are announced to the machine, which tells the
+mesh of those that no prefix of this site covers (``routes.mesh.site``). When the answers of the
+mesh have changed, all nodes that may have links to other sites ask again, some at a time; their
+uplinks change to other next hops, and what was sent on links that are gone is sent again.
+
+Neighbors attach chains (``mesh.ways``): at the egress a link of a chain leads to the node of its
+address, and elsewhere to the chain's own node.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from router.core.alarms import Alarm
+from router.core.mesh.control import SLICE_SECONDS, Control
+from router.core.mesh.names import is_site, read_chain
+from router.core.mesh.ways import is_direct, is_sharable, is_shared
+from router.core.node import Direction, Node, NodeKey
+from router.core.reach import Reach, is_sibling
+from router.core.state import State
+from router.core.uplinks import Uplinks
+from router.links.link import Connection, OutgoingLink
+from router.model.condition import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, Condition
+from router.model.events import LinkAttached
+from router.model.terminus import Role, SenderSettleMode
+from router.routes.mesh.events import AddressAttached, AddressDetached
+from router.routes.route import Guarantee, Route
+
+NODES_IN_SLICE: Final = 100
+"""Nodes that ask again at a time: some 2 ms."""
+
+
+class Sites:
+    """Keeps nodes and mesh in step."""
+
+    def __init__(self, state: State, control: Control, reach: Reach, uplinks: Uplinks) -> None:
+        self._registry = state.registry
+        self._settings = state.settings
+        self._alarms = state.alarms
+        self._turn = state.turn
+        self._control = control
+        self._reach = reach
+        self._uplinks = uplinks
+        self._announced: dict[str, None] = {}
+        self._waiting: dict[NodeKey, None] = {}
+        self._alarm: Alarm | None = None
+        control.on_paths = self.paths_changed
+
+    # Chains that neighbors attach
+
+    def enter(self, event: LinkAttached) -> tuple[NodeKey, Route] | str | Condition:
+        """Finds the node for a link that a neighbor attaches.
+
+        Returns:
+            A chain's node and its route, where this router is transit; where it is the egress, the
+            address; or why the link is refused.
+        """
+        address = getattr(event.target, "address", None)
+        if event.role is not Role.RECEIVER or not isinstance(address, str):
+            return Condition(NOT_ALLOWED, "between sites, links are attached by who sends")
+        chain = read_chain(event.properties)
+        if chain is None:
+            return Condition(INVALID_FIELD, "a link between sites names its ingress and egress")
+        own = self._settings.router_id
+        if chain.ingress == own:
+            return Condition(NOT_ALLOWED, f"the chain has come back to its ingress {own}")
+        if chain.egress == own:
+            return self._enter_here(address)
+        is_lossy = event.sender_settle_mode is SenderSettleMode.SETTLED
+        guarantee = Guarantee.AT_MOST_ONCE if is_lossy else Guarantee.AT_LEAST_ONCE
+        key = NodeKey(address, Direction.TRANSIT, chain=chain)
+        return key, Route(address=address, guarantee=guarantee)
+
+    def _enter_here(self, address: str) -> str | Condition:
+        match = self._registry.table.lookup(address)
+        if not is_sharable(address) or (match is not None and not is_direct(match.route)):
+            return Condition(NOT_FOUND, f"'{address}' is not shared with other sites")
+        if match is not None and match.route.guarantee is Guarantee.EXACTLY_ONCE:
+            reason = f"'{address}' is exactly-once here ({match.route.name}), which is not served"
+            return Condition(NOT_IMPLEMENTED, f"{reason} between sites")
+        return address
+
+    # Receivers here
+
+    def review(self, moved: Iterable[Node]) -> None:
+        """Announces addresses that have got receivers here, or have lost them."""
+        if self._control.mesh is None:
+            return
+        for node in moved:
+            address = node.key.address
+            if not is_shared(node):
+                continue
+            if _has_receivers(node) is (address in self._announced):
+                continue
+            if address in self._announced:
+                del self._announced[address]
+                self._control.tell(AddressDetached(address))
+            else:
+                self._announced[address] = None
+                self._control.tell(AddressAttached(address))
+
+    # Changed paths
+
+    def paths_changed(self) -> None:
+        """Has all nodes ask again, soon."""
+        self._waiting.update(dict.fromkeys(self._registry.nodes))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and self._alarm is None:
+            self._alarm = self._alarms.set(self._turn.now + SLICE_SECONDS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._alarm = None
+        for _ in range(min(NODES_IN_SLICE, len(self._waiting))):
+            key, _ = self._waiting.popitem()
+            node = self._registry.nodes.get(key)
+            if node is not None and (key.chain is not None or is_shared(node)):
+                self._uplinks.reconsider(node)
+                self._count_costs(node)
+        self._go_on()
+
+    def _count_costs(self, node: Node) -> None:
+        for link in node.outgoing:
+            if link.chain is not None:
+                self._reach.weigh_way(link)
+
+
+def _has_receivers(node: Node) -> bool:
+    """Returns whether a node has receivers at this site, attached or suspended."""
+    suspended = (each for each in node.returning if isinstance(each, OutgoingLink))
+    return any(_is_own(link.connection) for link in node.outgoing) or any(suspended)
+
+
+def _is_own(connection: Connection | None) -> bool:
+    return not (is_site(connection) or is_sibling(connection))

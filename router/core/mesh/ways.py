@@ -1,0 +1,121 @@
+"""Where a node's deliveries may go over the mesh: the answers of ``routes.mesh.paths`` as uplinks.
+
+Chains. Deliveries from one site to another pass a *chain* of links: one link at each hop, for each
+ingress, egress and address. A router between is a *transit*: it has a node of its own for each
+chain (direction ``TRANSIT``), with one incoming and one outgoing link, so it grants its sender what
+its receiver grants, and keeps no more than a session's window. So a receiver that is slow, or
+stops, holds up its own chains alone.
+
+The ingress chooses the egress. A node of a direct route has an uplink to each site that serves its
+address, beside the links to the site's own receivers; the distribution chooses among those with
+credit. ``closest`` compares the cost of the ways; ``balanced`` adds it to the load, as so many
+deliveries. At a transit the chain names the egress, and only the next hop is chosen there.
+
+What came over the mesh to its egress stays at this site (``reach.is_out_of_reach``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from router.core.mesh.names import site_name
+from router.core.node import Direction, Node
+from router.model.ways import Chain
+from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.paths import Multicast, Nobody, Order, Paths, Through, Ways
+from router.routes.route import Distribution, Endpoint, LinkTerms, Route
+from router.routes.vhost import is_reserved
+
+EGRESSES_MOST: Final = 16
+"""Sites to which a node has uplinks if one receiver gets each delivery: the nearest."""
+
+_OWN: Final = "$"
+"""Begins addresses of the router's own, such as the management node's."""
+
+
+@attrs.define(eq=False)
+class SiteWays:
+    """Answers for the nodes of one worker.
+
+    Attributes:
+        router: this router's id.
+        find_paths: returns the paths of the mesh; None: there is no mesh.
+    """
+
+    router: RouterId
+    find_paths: Callable[[], Paths | None]
+
+    def ends(self, node: Node) -> Iterator[Endpoint]:
+        """Yields the first hop of each way that a node's deliveries may take to another site."""
+        paths = self.find_paths()
+        if paths is None:
+            return
+        if node.key.chain is not None:
+            way = paths.hop_to(RouterId(node.key.chain.egress))
+            if way is not None and site_name(way.hop) not in _sources(node):
+                yield _end(way.hop, node.key.chain)
+        elif is_shared(node):
+            for egress, hop in _egresses(paths, node, self.router):
+                yield _end(hop, Chain(self.router, egress))
+
+    def serves(self, address: str) -> bool:
+        """Returns whether some site, this one included, has advertised an address."""
+        paths = self.find_paths()
+        if paths is None or not is_sharable(address):
+            return False
+        return not isinstance(paths.find(address, Order.CLOSEST), Nobody)
+
+    def cost_to(self, egress: str) -> int:
+        """Returns the cost of the way to a site; 0: there is none at present."""
+        paths = self.find_paths()
+        return 0 if paths is None else paths.tree.costs.get(RouterId(egress), 0)
+
+
+def _sources(node: Node) -> set[str | None]:
+    """Returns the names of the neighbors that send to a node; a chain does not lead back to one."""
+    found = (incoming.connection for incoming in node.feeds)
+    return {connection.configured for connection in found if connection is not None}
+
+
+def _egresses(paths: Paths, node: Node, own: RouterId) -> Iterator[tuple[RouterId, str]]:
+    """Yields the sites that serve a node's address, the nearest first, and the hop to each."""
+    if node.is_multicast:
+        found = paths.branches(node.key.address, own, None)
+        branches: Mapping[RouterId, tuple[RouterId, ...]] = (
+            found.branches if isinstance(found, Multicast) else {}
+        )
+        for hop, egresses in branches.items():
+            for egress in egresses:
+                yield egress, hop
+        return
+    is_closest = node.route.distribution is Distribution.CLOSEST
+    answer = paths.find(node.key.address, Order.CLOSEST if is_closest else Order.BALANCED)
+    ways = answer.ways if isinstance(answer, Ways) else ()
+    far = [way for way in ways if way.through is Through.ROUTER]
+    for way in far[:EGRESSES_MOST]:
+        yield way.egress, way.hop
+
+
+def is_shared(node: Node) -> bool:
+    """Returns whether a node's address is shared with other sites: a direct route's, or none's."""
+    return (
+        node.key.direction is Direction.MEETING
+        and is_sharable(node.key.address)
+        and is_direct(node.route)
+        and not node.is_exact
+    )
+
+
+def is_direct(route: Route) -> bool:
+    """Returns whether a route has no container at either end."""
+    return route.from_ is None and not route.to
+
+
+def is_sharable(address: str) -> bool:
+    """Returns whether other sites may know of an address."""
+    return not (is_reserved(address) or address.startswith(_OWN))
+
+
+def _end(hop: str, chain: Chain) -> Endpoint:
+    return Endpoint(site_name(hop), terms=LinkTerms(chain=chain))

@@ -1,0 +1,362 @@
+"""Deliveries between sites: five routers in virtual time, no sockets."""
+
+import random
+
+import pytest
+
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, RELEASED, Modified
+from router.model.terminus import SenderSettleMode
+from router.routes.route import Distribution, Guarantee, Route
+from tests.support.play import ReceiverEnd, SenderEnd
+from tests.support.sites import Line, Sites
+
+LINE: list[Line] = [("dc1", "dc2", 10), ("dc2", "dc3", 10), ("dc3", "dc4", 10), ("dc4", "dc5", 10)]
+RING: list[Line] = [*LINE, ("dc5", "dc1", 50)]
+SERVED = {"dc5": ["orders.#"]}
+
+
+COUNTED = b"\x00Sp\xc0\x07\x05@@@@R\x01"
+"""A header whose delivery-count is 1."""
+
+DATA = b"\x00Su\xa0"
+"""Begins a section of data, up to its length."""
+
+
+def send(sender: SenderEnd, *texts: str, settled: bool = False) -> list[DeliveryNumber]:
+    """Sends messages of one section each."""
+    return sender.send(*(DATA + bytes([len(t)]) + t.encode() for t in texts), settled=settled)
+
+
+def got(receiver: ReceiverEnd) -> list[str]:
+    """Gives what has been received, without what routers have added."""
+    return [payload.partition(DATA)[2][1:].decode() for payload in receiver.payloads]
+
+
+def test_a_direct_route_reaches_over_three_transits_and_the_outcome_comes_back() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    assert sender.credit == 10
+    (number,) = send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    assert sender.outcome(number) is None
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_an_address_under_no_prefix_is_found_while_it_has_receivers() -> None:
+    sites = Sites(LINE, "#")
+    sender = sites.sender("dc1", "a.b")
+    assert sender.credit == 0
+    receiver = sites.receiver("dc3", "a.b")
+    sites.run(1.0)
+    assert sender.credit == 10
+    receiver.detach()
+    sites.run(2.0)
+    assert sender.credit == 0
+
+
+def test_credit_is_that_of_the_egress_and_transit_makes_none() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu", credit=2)
+    sender = sites.sender("dc1", "orders.eu")
+    assert sender.credit == 2
+    send(sender, "one", "two")
+    sites.settle()
+    assert sender.credit == 0
+    assert len(got(receiver)) == 2
+    receiver.accept()
+    receiver.grant(1)
+    sites.settle()
+    assert sender.credit == 1
+
+
+def test_a_site_that_serves_a_prefix_and_has_no_receivers_gives_no_credit() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    assert sites.sender("dc1", "orders.eu").credit == 0
+
+
+def test_a_receiver_of_one_address_that_stops_holds_up_no_other_address() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    sites.receiver("dc5", "orders.stopped", credit=0)
+    receiver = sites.receiver("dc5", "orders.eu")
+    stopped = sites.sender("dc1", "orders.stopped")
+    sender = sites.sender("dc1", "orders.eu")
+    assert (stopped.credit, sender.credit) == (0, 10)
+    send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+
+
+def closest(address: str = "#") -> Route:
+    return Route(address=address, distribution=Distribution.CLOSEST)
+
+
+def test_closest_takes_the_cheapest_site_that_has_credit() -> None:
+    sites = Sites(RING, closest())
+    near, far = sites.receiver("dc3", "a", credit=2), sites.receiver("dc5", "a", credit=5)
+    sender = sites.sender("dc1", "a")
+    send(sender, "1", "2", "3")
+    sites.settle()
+    assert got(near) == ["1", "2"]
+    assert got(far) == ["3"]
+
+
+def test_closest_prefers_receivers_of_the_own_site() -> None:
+    sites = Sites(LINE, closest())
+    far, here = sites.receiver("dc2", "a"), sites.receiver("dc1", "a", credit=1)
+    sender = sites.sender("dc1", "a")
+    send(sender, "1", "2")
+    sites.settle()
+    assert (got(here), got(far)) == (["1"], ["2"])
+
+
+def test_balanced_counts_the_cost_of_the_way_as_load() -> None:
+    sites = Sites([("dc1", "dc2", 3)], "#")
+    far, here = sites.receiver("dc2", "a", credit=20), sites.receiver("dc1", "a", credit=20)
+    sender = sites.sender("dc1", "a")
+    send(sender, *map(str, range(9)))
+    sites.settle()
+    assert (len(got(here)), len(got(far))) == (6, 3)
+
+
+def test_what_came_over_the_mesh_stays_at_its_egress() -> None:
+    sites = Sites(LINE, "#", advertise={"dc2": ["a"], "dc3": ["a"]})
+    receiver = sites.receiver("dc2", "a", credit=1)
+    other = sites.receiver("dc3", "a", credit=1)
+    sites.sender("dc2", "a")  # so that dc2 has a link to dc3, too
+    sender = sites.sender("dc1", "a")
+    numbers = send(sender, "1", "2")
+    sites.settle()
+    assert sorted([*got(receiver), *got(other)]) == ["1", "2"]
+    assert len(got(receiver)) == 1
+    for end in (receiver, other):
+        end.accept()
+    sites.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 2
+
+
+def test_after_a_cut_new_deliveries_and_those_without_outcome_take_another_way() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (first,) = send(sender, "one")
+    sites.settle()
+    sites.cut("dc3", "dc4")
+    sites.run(1.0)
+    (second,) = send(sender, "two")
+    sites.settle()
+    assert got(receiver) == ["one", "one", "two"]  # nobody knows what became of the first
+    assert [payload.startswith(COUNTED) for payload in receiver.payloads] == [False, True, False]
+    assert "link.failed" not in sites["dc2"].events()  # transit turns no chain back
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(second) == (ACCEPTED, True)
+    assert sender.outcome(first) == (ACCEPTED, True)
+
+
+def test_a_better_way_is_taken_and_what_is_under_way_is_not_sent_again() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    sites.cut("dc2", "dc3")
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (first,) = send(sender, "one")
+    sites.settle()
+    before = sites.transfers("dc1", "dc5")
+    sites.dial("dc2", "dc3")
+    sites.run(2.0)
+    (second,) = send(sender, "two")
+    sites.settle()
+    assert got(receiver) == ["one", "two"]
+    assert sites.transfers("dc4", "dc5") > 0
+    receiver.accept()
+    sites.run(1.0)
+    assert [sender.outcome(number) for number in (first, second)] == [(ACCEPTED, True)] * 2
+    assert chains(sites, "dc1") == ["dc2"]
+    assert before > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_cut_nothing_is_lost(seed: int) -> None:
+    chosen = random.Random(seed)
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu", credit=10)
+    sender = sites.sender("dc1", "orders.eu")
+    lost: list[tuple[str, str]] = []
+    numbers: dict[str, DeliveryNumber] = {}
+    for _ in range(40):
+        match chosen.choice(["send", "send", "cut", "dial", "accept", "wait"]):
+            case "send" if sender.credit:
+                text = str(len(numbers))
+                (numbers[text],) = send(sender, text)
+            case "cut" if sites.wires:
+                lost.append(chosen.choice(sites.wires).ends)
+                sites.cut(*lost[-1])
+            case "dial" if lost:
+                sites.dial(*lost.pop(chosen.randrange(len(lost))))
+            case "accept":
+                receiver.accept()
+                receiver.grant(10)
+            case _:
+                sites.run(chosen.choice([0.01, 0.1, 1.0]))
+        sites.settle()
+    for ends in lost:
+        sites.dial(*ends)
+    for _ in range(6):
+        sites.run(2.0)
+        receiver.accept()
+        receiver.grant(10)
+    sites.run(2.0)
+    for text, number in numbers.items():
+        outcome = sender.outcome(number)
+        assert outcome is not None, text
+        assert outcome != (ACCEPTED, True) or text in got(receiver)
+    assert sender.credit > 0
+    assert chains(sites, "dc1") == ["dc2"]
+
+
+def chains(sites: Sites, router: str) -> list[str]:
+    """Gives the neighbors to which a router's chains lead."""
+    node = sites[router].core._registry.find("orders.eu")
+    assert node is not None
+    links = (link for link in node.outgoing if link.chain is not None)
+    return [link.key.container for link in links]
+
+
+def test_a_loss_at_the_first_hop_moves_the_traffic_too() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu", credit=5)
+    sender = sites.sender("dc1", "orders.eu")
+    sites.cut("dc1", "dc2")
+    sites.run(1.0)
+    (number,) = send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_silence_moves_the_traffic_within_heartbeats() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu", credit=5)
+    sender = sites.sender("dc1", "orders.eu")
+    sites.silence("dc2", "dc3")
+    (number,) = send(sender, "one")
+    sites.run(4.0)
+    assert got(receiver) == ["one"]
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_a_cut_without_another_way_releases_what_transit_holds() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (number,) = send(sender, "one")
+    sites.settle()
+    sites.cut("dc3", "dc4")
+    sites.run(2.0)
+    outcome = sender.outcome(number)
+    assert outcome is not None
+    assert outcome == (RELEASED, True) or isinstance(outcome[0], Modified)
+    assert sender.credit == 0
+    sites.dial("dc3", "dc4")
+    sites.run(2.0)
+    assert sender.credit > 0
+
+
+def test_at_most_once_is_sent_settled_at_every_hop() -> None:
+    route = Route(address="orders.#", guarantee=Guarantee.AT_MOST_ONCE)
+    sites = Sites(LINE, route, advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (number,) = send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    assert receiver.last.settled
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_a_settled_delivery_of_at_least_once_is_in_custody_until_a_receiver_has_it() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    peer = sites["dc1"].connect("sender")
+    sender = peer.attach_sender("orders.eu", mode=SenderSettleMode.SETTLED)
+    sites.run(0.5)
+    send(sender, "one", settled=True)
+    sites.settle()
+    sites.cut("dc2", "dc3")
+    sites.run(2.0)
+    assert set(got(receiver)) == {"one"}
+
+
+def test_a_large_message_is_streamed_through_every_hop() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (number,) = sender.send(b"\x00\x53\x75\xb0\x00\x03\x00\x00" + bytes(1 << 16), more=True)
+    sites.settle()
+    assert receiver.partial is not None  # the first part is there before the last one is sent
+    sender.go_on(bytes(1 << 16))
+    sender.go_on(bytes(1 << 16), more=False)
+    sites.settle()
+    (payload,) = receiver.payloads
+    assert payload.endswith(bytes(3 << 16))
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+@pytest.mark.parametrize("receivers", [("dc2",), ("dc3", "dc5"), ("dc1", "dc4", "dc5")])
+def test_multicast_reaches_every_site_that_has_receivers(receivers: tuple[str, ...]) -> None:
+    sites = Sites(LINE, Route(address="prices", distribution=Distribution.MULTICAST))
+    ends = [sites.receiver(name, "prices") for name in receivers]
+    sender = sites.sender("dc1", "prices")
+    numbers = send(sender, "1", "2")
+    sites.settle()
+    assert [got(end) for end in ends] == [["1", "2"]] * len(ends)
+    for end in ends:
+        end.accept()
+    sites.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 2
+
+
+def test_an_advertised_address_without_a_route_is_reached_and_received_from() -> None:
+    sites = Sites(LINE, advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    assert receiver.refused is None
+    assert sender.refused is None
+    send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    unknown = sites.sender("dc1", "prices")
+    assert unknown.refused is not None
+
+
+def test_an_exactly_once_route_never_leaves_its_router() -> None:
+    exact, weak = Route(address="orders.#", guarantee=Guarantee.EXACTLY_ONCE), "orders.#"
+    ingress = Sites(LINE, weak, advertise=SERVED, own_routes={"dc1": [exact]})
+    ingress.receiver("dc5", "orders.eu")
+    assert ingress.sender("dc1", "orders.eu").credit == 0
+    egress = Sites(LINE, weak, advertise=SERVED, own_routes={"dc5": [exact]})
+    egress.receiver("dc5", "orders.eu")
+    assert egress.sender("dc1", "orders.eu").credit == 0
+    (failed, *_) = (each for each in egress["dc4"].noticed if each.event == "link.failed")
+    assert "is exactly-once here" in str(failed.fields["condition"])
+
+
+def test_senders_that_are_gone_leave_no_chain_behind() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    sender.detach()
+    sites.run(200.0)
+    for name in ("dc1", "dc2", "dc3", "dc4"):
+        nodes = sites[name].core._registry.nodes
+        assert not any(node.key.chain or node.key.address == "orders.eu" for node in nodes.values())
