@@ -44,6 +44,7 @@ from router.model.condition import NOT_ALLOWED, Condition
 from router.model.events import Event
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.model.outcome import Rejected
+from router.routes.mesh.events import Event as MeshEvent
 from router.routes.table import RoutingTable
 
 
@@ -159,6 +160,12 @@ class Core:
         """Joins the mesh; call before a connection of it opens."""
         self._turn.begin(now)
         self.mesh.begin(plan)
+        return self._end_turn()
+
+    def tell_mesh(self, event: MeshEvent, now: float) -> list[Order]:
+        """Hands an event to the machine of the mesh."""
+        self._turn.begin(now)
+        self.mesh.tell(event)
         return self._end_turn()
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:

@@ -133,6 +133,8 @@ class Connector:
         retry_seconds: the first pause, before jitter.
         retry_limit_seconds: the longest.
         random: gives numbers from 0 up to 1, for the jitter.
+        is_served: returns whether the container is connected in another way, so that it is not
+            dialed at present.
         last_error: why there is no connection; None: there is one, or nothing was tried yet.
     """
 
@@ -143,6 +145,7 @@ class Connector:
     retry_seconds: float = 0.5
     retry_limit_seconds: float = 30.0
     random: Callable[[], float] = random.random
+    is_served: Callable[[], bool] = lambda: False
     last_error: str | None = None
     _failures: int = attrs.field(default=0, init=False)
     _opened: int = attrs.field(default=0, init=False)
@@ -195,6 +198,8 @@ class Connector:
         """Dials until ``stop`` is called; a connection that stands by then is closed orderly."""
         with self._closing():
             while True:
+                while self.is_served():
+                    await trio.sleep(self.retry_seconds)
                 for endpoint in self._round():
                     if await self._follow(endpoint, Trail((str(endpoint),))):
                         break

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from router import __version__
+from router.core.mesh.control import Plan
 from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
@@ -39,6 +40,7 @@ from router.service.config.load import MANAGEMENT
 from router.service.config.policy import RuleLimits
 from router.service.credentials import client_files, server_files
 from router.service.login_key import keep_key
+from router.service.mesh import make_plan
 from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer, WebSocketOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
@@ -85,6 +87,7 @@ class Assembly:
         listener_settings: settings of each listener, by listener name.
         endpoints: where each container is dialed, by container name.
         rotations: certificate rotations, by the name of the listener or container that uses TLS.
+        mesh: what the mesh is made with; None: there is none.
     """
 
     config: RouterConfig
@@ -95,6 +98,7 @@ class Assembly:
     listener_settings: Mapping[str, ListenerSettings]
     endpoints: Mapping[str, tuple[Endpoint, ...]]
     rotations: Mapping[str, Rotation]
+    mesh: Plan | None
 
 
 def share(config: RouterConfig) -> Shared:
@@ -149,6 +153,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             config, engine_settings(config, shared, is_server=False), shared, rotations
         ),
         rotations=rotations,
+        mesh=make_plan(config),
     )
 
 
@@ -197,7 +202,9 @@ def _listener_settings(
             rotations.get(name),
             _server_engines(
                 listener,
-                attrs.evolve(settings, alternatives=_other_places(listener)),
+                _for_mesh(settings)
+                if listener.is_mesh
+                else attrs.evolve(settings, alternatives=_other_places(listener)),
                 shared.express,
                 _users(listener.sasl, config.router.state),
             ),
@@ -205,6 +212,11 @@ def _listener_settings(
         for name, listener in named_listeners(config).items()
     }
     return {**listener_settings, **_management_settings(config, shared)}
+
+
+def _for_mesh(settings: EngineSettings) -> EngineSettings:
+    """Returns the settings for routers of the mesh: the access policy is for clients."""
+    return attrs.evolve(settings, is_mesh=True, peer_is_trusted_router=True, terms=None)
 
 
 def named_listeners(config: RouterConfig) -> dict[str, Listener]:
@@ -546,6 +558,7 @@ def _endpoint(
         idle_seconds=settings.idle_seconds if idle is None else idle,
         max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
         sasl_client=_client_mechanisms(container, url),
+        is_mesh=container.is_mesh,
         peer_is_trusted_router=container.is_router,
     )
     factory = PROTOCOLS[container.protocol].make

@@ -20,6 +20,7 @@ from router.service.config.containers import Container
 from router.service.config.listeners import ListenerSasl, ListenerTls, TlsVersion, VerifyClient
 from router.service.config.options import Where
 from router.service.config.process import Admin
+from router.service.mesh import mesh_file_problems
 from router.service.users import UserFileError, read_users
 
 _TLS_VERSIONS: Final = {
@@ -86,8 +87,7 @@ def admin_files(admin: Admin) -> TlsFiles | None:
 
 def _problems(config: RouterConfig) -> Iterator[Problem]:
     yield from _state_problems(config)
-    if config.mesh is not None:
-        yield Problem(config.mesh.where.section, "mesh: this version does not serve it yet")
+    yield from mesh_file_problems(config)
     admin = config.router.admin
     files = None if admin is None else admin_files(admin)
     if admin is not None and files is not None:

@@ -80,6 +80,9 @@ def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
 
 def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
     """Yields what makes a valid file unfit for a reload: the workers that run are kept."""
+    if old.mesh is not None and new.mesh is None:
+        problem = "mesh: a reload does not leave a mesh: start router run again"
+        yield Problem(Position(new.file, 1, 1), problem)
     running = old.router.workers
     if running == 1 or new.router.workers != 1:
         return

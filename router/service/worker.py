@@ -51,6 +51,7 @@ from router.service.ledger import (
     open_archive,
     restore_ledger,
 )
+from router.service.mesh import reconfigured
 from router.service.placement import HOME
 from router.wire.protocols import load_engines
 
@@ -145,6 +146,7 @@ class Worker:
             await nursery.start(self.plane.run)
             self._detours = Detours(self.core, self.plane, self.connectors)
             nursery.start_soon(self._detours.run)
+            self._configure_mesh(assembly)
             if needs_journal(assembly.config):
                 await self._open_ledger(assembly.config)
             self._keep_store(assembly.config)
@@ -254,6 +256,7 @@ class Worker:
         self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
         self.plane.carry_out(self.core.configure(assembly.config.table, now))
         self._keep_store(assembly.config)
+        self._configure_mesh(assembly)
         self._configure_connectors(old.config.containers, assembly)
         return dict(self.core.kept)
 
@@ -344,6 +347,17 @@ class Worker:
                 task_status.started()
                 await trio.sleep_forever()
 
+    def _configure_mesh(self, assembly: Assembly) -> None:
+        """Joins the mesh, or tells it what the file says now."""
+        mesh, now = assembly.config.mesh, self.plane.clock()
+        if assembly.mesh is None or mesh is None:
+            return
+        if self.core.mesh.mesh is None:
+            orders = self.core.join_mesh(assembly.mesh, now)
+        else:
+            orders = self.core.tell_mesh(reconfigured(assembly.config, mesh), now)
+        self.plane.carry_out(orders)
+
     def _configure_connectors(self, old: Mapping[str, Container], assembly: Assembly) -> None:
         owned = self.containers
         containers = {
@@ -369,6 +383,7 @@ class Worker:
             connect_seconds=container.connect_seconds,
             retry_seconds=container.retry_seconds,
             retry_limit_seconds=container.retry_limit_seconds,
+            is_served=partial(self.core.mesh.is_served, name),
         )
         self._nursery.start_soon(connector.run)
 

@@ -36,11 +36,13 @@ class Wire:
         ends: the one that dialed, and the other.
         joints: their engines.
         is_silent: what is said on it arrives nowhere, and nobody hears of that.
+        heard_at: until then what is said on it is on its way.
     """
 
     ends: tuple[str, str]
     joints: tuple[Joint, Joint]
     is_silent: bool = False
+    heard_at: float = 0.0
 
 
 class Sites:
@@ -136,6 +138,10 @@ class Sites:
         """Has what is said on a connection vanish."""
         self.wire(one, other).is_silent = True
 
+    def slow(self, one: str, other: str, seconds: float) -> None:
+        """Has what is said on a connection arrive later, once."""
+        self.wire(one, other).heard_at = self[one].now + seconds
+
     def kill(self, name: str) -> None:
         """Ends a router, and all its connections."""
         for wire in [wire for wire in self.wires if name in wire.ends]:
@@ -150,7 +156,9 @@ class Sites:
 
     def settle(self) -> None:
         """Carries octets until nobody has anything more to say."""
-        settle([wire.joints for wire in self.wires if not wire.is_silent])
+        now = next(iter(self.plays.values())).now
+        heard = (wire for wire in self.wires if not wire.is_silent and wire.heard_at <= now)
+        settle([wire.joints for wire in heard])
 
     def run(self, seconds: float) -> None:
         """Lets time pass for all routers."""

@@ -23,7 +23,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.joint import AMQP_VALUE, Joint
-from router.core.mesh.names import CONTROL, is_site, router_named, site_name
+from router.core.mesh.names import CONTROL, is_site, is_site_name, router_named, site_name
 from router.core.mesh_octets import MESSAGE_OCTETS_MOST, decode_message, encode_message
 from router.core.state import State
 from router.core.uplinks import Uplinks
@@ -188,6 +188,10 @@ class Control:
     def is_connected(self, router: RouterId) -> bool:
         """Returns whether there is a connection to a neighbor."""
         return router in self._joints
+
+    def is_served(self, container: str) -> bool:
+        """Returns whether a container is a neighbor that is connected."""
+        return is_site_name(container) and self.is_connected(router_named(container))
 
     @property
     def connections(self) -> dict[RouterId, ConnectionId]:

@@ -5,11 +5,15 @@ mesh of those that no prefix of this site covers (``routes.mesh.site``). When th
 mesh have changed, all nodes that may have links to other sites ask again, some at a time; their
 uplinks change to other next hops, and what was sent on links that are gone is sent again.
 
+A transit that knows no way any more returns what it holds, though not at once: routers learn of a
+cut one after the other, and the ingress is to know another way by then.
+
 Neighbors attach chains (``mesh.ways``): at the egress a link of a chain leads to the node of its
 address, and elsewhere to the chain's own node.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from router.core.alarms import Alarm
@@ -26,6 +30,9 @@ from router.model.events import LinkAttached
 from router.model.terminus import Role, SenderSettleMode
 from router.routes.mesh.events import AddressAttached, AddressDetached
 from router.routes.route import Guarantee, Route
+
+PATIENCE_SECONDS: Final = 0.5
+"""How long a transit without a way waits: longer than news take to all routers, and trees."""
 
 NODES_IN_SLICE: Final = 100
 """Nodes that ask again at a time: some 2 ms."""
@@ -116,10 +123,23 @@ class Sites:
         for _ in range(min(NODES_IN_SLICE, len(self._waiting))):
             key, _ = self._waiting.popitem()
             node = self._registry.nodes.get(key)
-            if node is not None and (key.chain is not None or is_shared(node)):
+            if node is None or not (key.chain is not None or is_shared(node)):
+                continue
+            if key.chain is not None and not self._has_way(node):
+                at = self._turn.now + PATIENCE_SECONDS
+                self._alarms.set(at, partial(self._give_back, node))
+            else:
                 self._uplinks.reconsider(node)
                 self._count_costs(node)
         self._go_on()
+
+    def _has_way(self, node: Node) -> bool:
+        return self._reach.sites is not None and any(self._reach.sites.ends(node))
+
+    def _give_back(self, node: Node) -> None:
+        """Has a transit that still knows no way return what it holds."""
+        if self._registry.nodes.get(node.key) is node:
+            self._uplinks.reconsider(node)
 
     def _count_costs(self, node: Node) -> None:
         for link in node.outgoing:

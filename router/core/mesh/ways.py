@@ -23,7 +23,15 @@ from router.core.mesh.names import site_name
 from router.core.node import Direction, Node
 from router.model.ways import Chain
 from router.routes.mesh.nouns import RouterId
-from router.routes.mesh.paths import Multicast, Nobody, Order, Paths, Through, Ways
+from router.routes.mesh.paths import (
+    Multicast,
+    Nobody,
+    Order,
+    Paths,
+    Through,
+    Unreachable,
+    Ways,
+)
 from router.routes.route import Distribution, Endpoint, LinkTerms, Route
 from router.routes.vhost import is_reserved
 
@@ -89,12 +97,27 @@ def _egresses(paths: Paths, node: Node, own: RouterId) -> Iterator[tuple[RouterI
             for egress in egresses:
                 yield egress, hop
         return
+    yield from _nearest(paths, node)
+
+
+def _nearest(paths: Paths, node: Node) -> Iterator[tuple[RouterId, str]]:
+    """Yields the nearest sites that serve a node's address, and the hop to each.
+
+    If none of them can be reached, each is its own next hop: what is unsettled waits for it, as for
+    a container that is away, and goes on as soon as there is a way again.
+    """
     is_closest = node.route.distribution is Distribution.CLOSEST
     answer = paths.find(node.key.address, Order.CLOSEST if is_closest else Order.BALANCED)
-    ways = answer.ways if isinstance(answer, Ways) else ()
-    far = [way for way in ways if way.through is Through.ROUTER]
-    for way in far[:EGRESSES_MOST]:
-        yield way.egress, way.hop
+    match answer:
+        case Unreachable(egresses):
+            for egress in egresses[:EGRESSES_MOST]:
+                yield egress, egress
+        case Ways(ways):
+            far = [way for way in ways if way.through is Through.ROUTER]
+            for way in far[:EGRESSES_MOST]:
+                yield way.egress, way.hop
+        case Nobody():
+            pass
 
 
 def is_shared(node: Node) -> bool:

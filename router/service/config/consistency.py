@@ -41,6 +41,7 @@ from router.service.config.journal_rules import journal_problems
 from router.service.config.link_terms import link_name_problems, terms_problems
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
 from router.service.config.mesh_rules import mesh_problems
+from router.service.config.neighbors import with_mesh
 from router.service.config.problems import Problem
 from router.service.config.process import Admin, Router, Sample
 from router.service.config.routing import RouteEntry
@@ -61,13 +62,16 @@ class Judgement:
 
     Attributes:
         promises: one per route, in order; complete only if there are no problems.
-        containers: those of the file, and the router itself if dead letters stay here.
+        containers: those of the file, the router itself if dead letters stay here, and the
+            neighbors of the mesh.
+        listeners: those of the file, and that of the mesh.
     """
 
     problems: tuple[Problem, ...]
     table: RoutingTable
     promises: tuple[Promise, ...]
     containers: Mapping[str, Container]
+    listeners: tuple[Listener, ...]
 
 
 def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
@@ -77,7 +81,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         file: what could be read.
         container_names: every container that the file names, broken ones included.
     """
-    file = with_local(file, container_names)
+    file = with_mesh(with_local(file, container_names))
     problems = [
         *_router_problems(file, container_names),
         *_listener_problems(file.listeners),
@@ -117,7 +121,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             problems.append(Problem(entry.where.of(refusal.key), refusal.problem))
     problems += _loop_problems(table, file)
     problems += local_problems(sound, file, table)
-    return Judgement(tuple(problems), table, promises, file.containers)
+    return Judgement(tuple(problems), table, promises, file.containers, file.listeners)
 
 
 def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Problems:

@@ -141,6 +141,9 @@ class Container(Placed):
     is_here: bool = attrs.field(default=False)
     """It is the router itself (``here``); no file says so."""
 
+    is_mesh: bool = attrs.field(default=False)
+    """It is a neighbor of the mesh (``neighbors``); no file says so."""
+
     url: tuple[ContainerUrl, ...] = option(
         Urls(),
         default=(),

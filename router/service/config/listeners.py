@@ -177,6 +177,9 @@ class ListenerWebSocket(Placed):
 class Listener(Placed):
     """A listener: its address, its authentication and its protocols."""
 
+    is_mesh: bool = attrs.field(default=False)
+    """Other routers of the mesh connect here (``neighbors``); no file says so."""
+
     bind: BindAddress = option(
         Bind(), default=DEFAULT_BIND, help="host:port, [v6]:port or unix:/path"
     )

@@ -20,6 +20,7 @@ from router.service.config.kinds import Reading
 from router.service.config.limits import Limits
 from router.service.config.listeners import Listener
 from router.service.config.mesh import Mesh
+from router.service.config.mesh_rules import mesh_notes
 from router.service.config.options import Section, options_of
 from router.service.config.policy import Policy
 from router.service.config.problems import ConfigError, Problem, UnfitError
@@ -136,7 +137,7 @@ def read(
             written.router,
             state=directory / written.router.state,
         ),
-        listeners=written.listeners,
+        listeners=judgement.listeners,
         containers=judgement.containers,
         routes=judgement.table.routes,
         limits=written.limits,
@@ -177,6 +178,7 @@ def _notes(file: ConfigFile) -> list[Problem]:
     for name, container in file.containers.items():
         for said in filter(None, (describe_port(url.port) for url in container.url)):
             notes.append(Problem(container.where.of("url"), f"containers.{name}.url: {said}"))
+    notes += mesh_notes(file)
     if not file.routes:
         notes.append(Problem(file.where.section, "there are no routes: no address is known"))
     return notes

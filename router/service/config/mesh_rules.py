@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from router.routes.match import equal_patterns, parse_pattern
+from router.routes.route import Guarantee
 from router.routes.vhost import is_reserved
 from router.service.config.file import ConfigFile
 from router.service.config.mesh import Mesh
@@ -28,6 +29,15 @@ def mesh_problems(file: ConfigFile) -> Iterator[Problem]:
         problem = "mesh: other machines can be reached, so it needs tls: {cert, key, ca}; or off"
         yield Problem(where.section, f"{problem}, if nobody else can connect")
     yield from _pattern_problems(mesh)
+
+
+def mesh_notes(file: ConfigFile) -> Iterator[Problem]:
+    """Yields which routes do not reach over the mesh, though they might be expected to."""
+    for entry in file.routes if file.mesh is not None else ():
+        is_direct = entry.from_ is None and not entry.to
+        if is_direct and entry.guarantee is Guarantee.EXACTLY_ONCE:
+            note = f"route {entry.address} is exactly-once, which does not pass between sites yet"
+            yield Problem(entry.where.of("address"), f"{note}: its messages stay at this router")
 
 
 def _is_loopback(mesh: Mesh) -> bool:

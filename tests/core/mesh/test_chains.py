@@ -5,7 +5,7 @@ import random
 import pytest
 
 from router.model.identity import DeliveryNumber
-from router.model.outcome import ACCEPTED, RELEASED, Modified
+from router.model.outcome import ACCEPTED, Modified
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Guarantee, Route
 from tests.support.play import ReceiverEnd, SenderEnd
@@ -253,21 +253,52 @@ def test_silence_moves_the_traffic_within_heartbeats() -> None:
     assert sender.outcome(number) == (ACCEPTED, True)
 
 
-def test_a_cut_without_another_way_releases_what_transit_holds() -> None:
+def test_what_is_unsettled_waits_for_a_partition_to_end() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (number,) = send(sender, "one")
+    sites.settle()
+    sites.cut("dc3", "dc4")
+    sites.run(5.0)
+    assert sender.outcome(number) is None
+    assert sender.credit == 0
+    sites.dial("dc3", "dc4")
+    sites.run(2.0)
+    assert got(receiver) == ["one", "one"]
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+    assert sender.credit > 0
+
+
+def test_a_partition_that_lasts_returns_what_is_unsettled_to_its_sender() -> None:
     sites = Sites(LINE, "orders.#", advertise=SERVED)
     sites.receiver("dc5", "orders.eu")
     sender = sites.sender("dc1", "orders.eu")
     (number,) = send(sender, "one")
     sites.settle()
     sites.cut("dc3", "dc4")
-    sites.run(2.0)
+    sites.run(90.0)
     outcome = sender.outcome(number)
     assert outcome is not None
-    assert outcome == (RELEASED, True) or isinstance(outcome[0], Modified)
-    assert sender.credit == 0
-    sites.dial("dc3", "dc4")
-    sites.run(2.0)
-    assert sender.credit > 0
+    assert isinstance(outcome[0], Modified)
+    assert outcome[0].delivery_failed
+
+
+def test_what_transit_gives_back_before_the_ingress_knows_goes_another_way() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    (number,) = send(sender, "one")
+    sites.settle()
+    sites.slow("dc1", "dc2", 0.2)
+    sites.cut("dc3", "dc4")
+    sites.run(3.0)
+    assert sender.outcome(number) is None
+    receiver.accept()
+    sites.run(1.0)
+    assert sender.outcome(number) == (ACCEPTED, True)
 
 
 def test_at_most_once_is_sent_settled_at_every_hop() -> None:

@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 
 from router.model.place import TcpAddress
+from router.routes.mesh.nouns import RouterId
 from router.service.config import ConfigError, RouterConfig, read
+from router.service.config.listeners import VerifyClient
 from router.service.credentials import load_usable
-from router.service.difference import Change, compare
+from router.service.difference import Change, compare, refusals
+from router.service.mesh import advertise_policy
+from tests.support.mesh_certificates import Authority
 
 FILE = """
 router: {id: dc1, workers: 1}
@@ -78,14 +82,78 @@ def test_what_others_may_advertise_is_policy_and_needs_a_mesh() -> None:
 
 
 def test_a_changed_mesh_is_a_difference() -> None:
-    (found,) = compare(config(), config(FILE.replace("20", "30")))
+    (found,) = (
+        each
+        for each in compare(config(), config(FILE.replace("20", "30")))
+        if each.section == "mesh"
+    )
     assert (found.section, found.name, found.change) == ("mesh", "dc1", Change.CHANGED)
     assert found.options == ("links",)
 
 
-def test_a_mesh_is_checked_but_not_served_yet(tmp_path: Path) -> None:
-    path = tmp_path / "router.yaml"
-    path.write_text(FILE)
+def problems_of(folder: Path, text: str) -> str:
+    path = folder / "router.yaml"
+    path.write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_usable(path)
-    assert f"{path}:4:3: mesh: this version does not serve it yet" in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_mesh_is_served_by_one_worker(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, FILE.replace("workers: 1", "workers: 2"))
+    assert "router.yaml:4:3: mesh: this version serves it with one worker" in found
+
+
+SECURE = """
+router: {id: dc1, workers: 1}
+mesh:
+  listen: 10.0.0.1:5673
+  links: {dc2: {host: "10.0.0.2:5673"}}
+  tls: {cert: dc1.pem, key: dc1.key, ca: mesh-ca.pem}
+"""
+
+
+def test_tls_of_a_mesh_names_the_router(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("dc1")
+    path = tmp_path / "router.yaml"
+    path.write_text(SECURE)
+    loaded = load_usable(path)
+    (listener,) = (each for each in loaded.listeners if each.is_mesh)
+    assert listener.tls is not None
+    assert listener.tls.verify_client is VerifyClient.REQUIRED
+    neighbor = loaded.containers["mesh:dc2"]
+    assert neighbor.tls.server_name == "dc2"
+    assert neighbor.url[0].is_tls
+    authority.issue("dc1", "other")
+    found = problems_of(tmp_path, SECURE)
+    assert "router.yaml:6:15: mesh.tls.cert: has no DNS name 'dc1'" in found
+
+
+def test_the_policy_of_the_file_says_what_routers_may_advertise() -> None:
+    def allowed(rules: str) -> dict[str, str | None]:
+        loaded = config(FILE + f"policy: {{rules: [{rules}]}}\n")
+        policy = advertise_policy(loaded.policy.rules)
+        return {name: policy.judge_address(RouterId(name), "dc2.orders") for name in ("dc2", "dc3")}
+
+    assert allowed("{name: r}") == {"dc2": None, "dc3": None}
+    named = allowed("{name: r, users: [dc2], advertise: [dc2.#]}")
+    assert named["dc2"] is None
+    assert named["dc3"] is not None
+    anybody = allowed('{name: r, users: ["*"], advertise: [dc2.#]}')
+    assert anybody == {"dc2": None, "dc3": None}
+
+
+def test_an_exactly_once_route_that_stays_at_this_site_is_named() -> None:
+    routes = "routes:\n  - {address: a.#, guarantee: exactly-once}\n  - {address: b.#}\n"
+    (note,) = config(FILE + routes).notes
+    assert str(note) == (
+        "router.yaml:8:15: route a.# is exactly-once, which does not pass between sites yet: its"
+        " messages stay at this router"
+    )
+
+
+def test_a_reload_may_change_a_mesh_and_does_not_leave_it() -> None:
+    assert not list(refusals(config(), config(FILE.replace("20", "30"))))
+    (problem,) = refusals(config(), config("{}"))
+    assert "a reload does not leave a mesh" in str(problem)

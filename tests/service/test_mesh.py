@@ -1,0 +1,147 @@
+"""A mesh of five routers as processes, with TLS: traffic finds its way, and another one."""
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from tests.support.clients import Receiver, receiving, sending
+from tests.support.cuttable import cuttable
+from tests.support.mesh_certificates import Authority
+from tests.support.ports import free_port
+from tests.support.running import RunningRouter, running_router
+
+pytestmark = pytest.mark.long
+
+FILE = """
+router: {{id: {name}, workers: 1, admin: "127.0.0.1:{admin}"}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+mesh:
+  listen: 127.0.0.1:{mesh}
+  links: {{{links}}}
+  tls: {{cert: {pem}, key: {key}, ca: {ca}}}
+  advertise: ["{name}.#"]
+routes:
+  - {{address: "prices.#", distribution: multicast}}
+  - {{address: "#"}}
+policy:
+  rules:
+    - {{name: sites, users: [dc1, dc2, dc3, dc4, dc5], advertise: ["#"]}}
+    - {{name: clients, send: ["#"], receive: ["#"]}}
+"""
+
+NAMES = ("dc1", "dc2", "dc3", "dc4", "dc5")
+COUNT = 4_000
+SECONDS = 120.0
+
+
+@attrs.frozen
+class Site:
+    """One of the routers."""
+
+    router: RunningRouter
+    port: int
+    admin: int
+
+
+@contextlib.contextmanager
+def running_mesh(folder: Path, towards: dict[str, int]) -> Iterator[dict[str, Site]]:
+    """Runs five routers in a ring; each dials the next one.
+
+    Args:
+        folder: for their files.
+        towards: where the mesh of a router is dialed, if not at its own port; the port that is
+            its own is put in its place.
+    """
+    authority = Authority(folder)
+    ports = {name: free_port() for name in NAMES}
+    with contextlib.ExitStack() as stack:
+        sites: dict[str, Site] = {}
+        for number, name in enumerate(NAMES):
+            (folder / name).mkdir()
+            pem = authority.issue(name)
+            following = NAMES[(number + 1) % len(NAMES)]
+            dialed = towards.get(following, ports[following])
+            port, admin = free_port(), free_port()
+            text = FILE.format(
+                name=name,
+                admin=admin,
+                port=port,
+                mesh=ports[name],
+                links=f'{following}: {{host: "127.0.0.1:{dialed}"}}',
+                pem=pem,
+                key=pem.with_suffix(".key"),
+                ca=authority.pem,
+            )
+            router = stack.enter_context(running_router(text, folder / name))
+            sites[name] = Site(router, port, admin)
+        towards.update({name: ports[name] for name in NAMES})
+        yield sites
+
+
+def has_all(receiver: Receiver) -> bool:
+    return len(receiver.bodies) == 100
+
+
+async def wait_for(site: Site, text: str) -> str:
+    return await trio.to_thread.run_sync(site.router.wait_for, text, SECONDS)
+
+
+async def test_traffic_of_five_sites_takes_another_way_when_a_line_is_cut(tmp_path: Path) -> None:
+    async with cuttable(0) as relay:
+        towards = {"dc2": relay.port}
+        running = running_mesh(tmp_path, towards)
+        sites = await trio.to_thread.run_sync(running.__enter__)
+        try:
+            relay.target_port = towards["dc2"]
+            for number, name in enumerate(NAMES):
+                following = NAMES[(number + 1) % len(NAMES)]
+                up = f'"container": "{following}", "event": "mesh.link_up"'
+                await wait_for(sites[name], up)
+            bodies = [b"%d" % number for number in range(COUNT)]
+            async with (
+                receiving(f"127.0.0.1:{sites['dc3'].port}", "dc3.orders") as receiver,
+                sending(f"127.0.0.1:{sites['dc1'].port}", "dc3.orders", bodies) as sender,
+            ):
+                await sender.wait_until(lambda: len(sender.accepted) > COUNT // 10, SECONDS)
+                relay.refuse = True
+                assert relay.cut() == 1
+                await sender.wait_until(lambda: len(sender.accepted) == COUNT, SECONDS)
+                assert set(receiver.bodies) == set(bodies)
+                assert len(receiver.bodies) - COUNT <= COUNT // 20  # twice: what was under way
+            await wait_for(sites["dc5"], "dc1>dc3:dc3.orders")
+            relay.refuse = False
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(running.__exit__, None, None, None)
+
+
+async def test_a_multicast_reaches_all_sites(tmp_path: Path) -> None:
+    running = running_mesh(tmp_path, {})
+    sites = await trio.to_thread.run_sync(running.__enter__)
+    try:
+        bodies = [b"%d" % number for number in range(100)]
+        async with contextlib.AsyncExitStack() as stack:
+            receivers = [
+                await stack.enter_async_context(
+                    receiving(f"127.0.0.1:{sites[name].port}", "prices.eu")
+                )
+                for name in ("dc2", "dc3", "dc5")
+            ]
+            names = ("dc2", "dc3", "dc5")
+            address = f"127.0.0.1:{sites['dc1'].port}"
+            await stack.enter_async_context(sending(address, "prices.eu", ()))
+            for name in names:
+                await wait_for(sites["dc1"], f"dc1>{name}:prices.eu")
+            sender = await stack.enter_async_context(sending(address, "prices.eu", bodies))
+            await sender.wait_until(lambda: len(sender.accepted) == len(bodies), SECONDS)
+            for receiver in receivers:
+                await receiver.wait_until(partial(has_all, receiver), SECONDS)
+                assert receiver.bodies == bodies
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(running.__exit__, None, None, None)
