@@ -25,7 +25,12 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         1: "with --connect: something would fail at a container",
         2: BAD_FILE,
     },
-    "explain": {0: "a route takes ADDRESS", 1: "no route does", 2: BAD_FILE},
+    "explain": {
+        0: "a route takes ADDRESS; with --mesh: some site, or this router, serves it",
+        1: "no route does; with --mesh: nobody does, no way leads there, or the router does not"
+        " answer",
+        2: BAD_FILE,
+    },
     "demo": {0: "nothing was lost or duplicated", 1: "something was, or failed", 2: BAD_USAGE},
     "send": {
         0: "every message was accepted",
@@ -55,6 +60,11 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         0: "what is stored is listed, dropped or tried",
         1: f"{NO_ANSWER}; there is no such route, or it stores nothing; with --state: the store"
         " cannot be read; `drop`: not confirmed",
+        2: BAD_USAGE,
+    },
+    "mesh": {
+        0: "the mesh is shown; with --check: every neighbor and every site is reached",
+        1: f"{NO_ANSWER}; it is in no mesh; with --check also: a neighbor or a site is not reached",
         2: BAD_USAGE,
     },
     "trace": {0: "the trace has ended, with or without deliveries", 1: NO_ANSWER, 2: BAD_USAGE},

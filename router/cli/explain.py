@@ -1,8 +1,11 @@
 """``router explain``: which route an address takes, and why."""
 
+from pathlib import Path
+
 import click
 
 from router.cli.check import describe_promise, load_or_exit
+from router.cli.mesh import show_ways
 from router.cli.output import TEXT, print_lines
 from router.model.text import shown
 from router.routes.route import Endpoint, Route
@@ -16,12 +19,21 @@ NO_ROUTE = 1
 @click.command("explain")
 @click.argument("config", type=click.Path())
 @click.argument("address", type=TEXT)
-def command(config: str, address: str) -> None:
+@click.option(
+    "--mesh",
+    is_flag=True,
+    help="Ask the running router of CONFIG which ways a message to ADDRESS may take to other sites;"
+    " default: what CONFIG says.",
+)
+def command(config: str, address: str, *, mesh: bool) -> None:
     """Print the route that ADDRESS takes under CONFIG, and the rule that won.
 
     Exits with 0; with 1 if no route matches; with 2 if CONFIG has problems, which are printed as
     `router check` prints them.
     """
+    if mesh:
+        show_ways(Path(config), address)
+        return
     loaded = load_or_exit(config)
     explanation = loaded.table.explain(address)
     if explanation.match is None:

@@ -20,6 +20,7 @@ VERBS: Final = {
     "top": ("top.command", "Watch a running router."),
     "deliveries": ("deliveries.command", "List unsettled deliveries; resolve those in doubt."),
     "store": ("store.command", "What stored routes hold; drop it, or try it now."),
+    "mesh": ("mesh.command", "The sites of the mesh, and the ways to them."),
     "trace": ("trace.command", "Trace the next deliveries of an address."),
     "pause": ("pause.pause", "Pause a route."),
     "resume": ("pause.resume", "Resume a paused route."),

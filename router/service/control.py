@@ -10,7 +10,7 @@ between them, its result is reused for ``FRESH_SECONDS``, and lists are short.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 from typing import Protocol as Interface
@@ -37,6 +37,8 @@ from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
 from router.net.store.keeper import StoredDepth
 from router.net.transport import transport_of
+from router.routes.mesh.mesh import Mesh
+from router.routes.mesh.paths import Nobody, Order, Through, Unreachable, Ways
 from router.service.assembly import Assembly
 from router.service.config.containers import Container
 from router.service.vitals import Meter, Vitals
@@ -173,6 +175,74 @@ class Replayed:
 
 
 @attrs.frozen(kw_only=True)
+class MeshLinkRecord:
+    """A connection to a neighbor of the mesh.
+
+    Attributes:
+        router: the neighbor's id.
+        cost: of what this router sends there.
+        is_up: both ends have heard each other.
+    """
+
+    router: str
+    cost: int
+    is_up: bool
+
+
+@attrs.frozen(kw_only=True)
+class MeshSiteRecord:
+    """A router of the mesh.
+
+    Attributes:
+        router: its id.
+        cost: of the way to it; None: there is none.
+        hop: the neighbor on that way; empty: it is this router, or there is no way.
+        links: its neighbors, each with the cost.
+        prefixes: patterns that it serves.
+        addresses: how many single addresses it serves beside these.
+    """
+
+    router: str
+    cost: int | None
+    hop: str
+    links: tuple[tuple[str, int], ...]
+    prefixes: tuple[str, ...]
+    addresses: int
+
+
+@attrs.frozen(kw_only=True)
+class MeshWayRecord:
+    """A way that a message to an address may take.
+
+    Attributes:
+        egress: the router whose receivers get it.
+        hop: the neighbor that it is sent to first; empty: it stays at this router.
+        cost: of the way; None: there is none at present.
+    """
+
+    egress: str
+    hop: str
+    cost: int | None
+
+
+@attrs.frozen(kw_only=True)
+class MeshRecord:
+    """The mesh as this router knows it.
+
+    Attributes:
+        router: this router's id.
+        links: its neighbors.
+        sites: all routers, this one too.
+        ways: for the address that was asked for, the best first.
+    """
+
+    router: str
+    links: tuple[MeshLinkRecord, ...]
+    sites: tuple[MeshSiteRecord, ...]
+    ways: tuple[MeshWayRecord, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class LoginRecord:
     """Failed logins.
 
@@ -299,6 +369,13 @@ class Control(Interface):
         Args:
             route: of the messages; None: any.
             address: of the messages; None: any.
+        """
+
+    async def mesh(self, address: str | None) -> MeshRecord | None:
+        """Returns the mesh; None: this router is in none.
+
+        Args:
+            address: the ways to it are wanted, too; None: no address.
         """
 
     def trace(self, pattern: str, most: int) -> AbstractAsyncContextManager[TraceFeed]:
@@ -497,6 +574,11 @@ class LocalControl:
         self._taken_at = float("-inf")
         return Replayed(resting=resting, revived=revived)
 
+    async def mesh(self, address: str | None) -> MeshRecord | None:
+        """Returns the mesh, as ``Control`` says."""
+        mesh = self.worker.core.mesh.mesh
+        return None if mesh is None else mesh_record(mesh, address)
+
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
         """Traces deliveries, as ``Control`` says."""
@@ -505,6 +587,31 @@ class LocalControl:
             yield _LocalFeed(tracer)
         finally:
             self.worker.core.end_trace(tracer)
+
+
+def mesh_record(mesh: Mesh, address: str | None) -> MeshRecord:
+    """Returns what people see of a mesh, and the ways to an address."""
+    survey = mesh.survey()
+    return MeshRecord(
+        router=survey.router,
+        links=tuple(MeshLinkRecord(**attrs.asdict(each)) for each in survey.links),
+        sites=tuple(MeshSiteRecord(**attrs.asdict(each, recurse=False)) for each in survey.sites),
+        ways=() if address is None else tuple(_ways(mesh, address)),
+    )
+
+
+def _ways(mesh: Mesh, address: str) -> Iterator[MeshWayRecord]:
+    match mesh.paths.find(address, Order.CLOSEST):
+        case Ways(ways):
+            for way in ways:
+                is_here = way.through is not Through.ROUTER
+                hop = "" if is_here else way.hop
+                yield MeshWayRecord(egress=way.egress, hop=hop, cost=way.cost)
+        case Unreachable(egresses):
+            for egress in egresses:
+                yield MeshWayRecord(egress=egress, hop="", cost=None)
+        case Nobody():
+            pass
 
 
 @attrs.define(eq=False)

@@ -8,7 +8,7 @@ from router.core.listing import DeliveryPage, DeliveryPosition, Filter, LinkPage
 from router.core.resolve import Decision
 from router.core.trace import TraceLine
 from router.service.channel import Question
-from router.service.control import ConnectionEntries, Replayed, WorkerSnapshot
+from router.service.control import ConnectionEntries, MeshRecord, Replayed, WorkerSnapshot
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
@@ -89,6 +89,8 @@ PAUSE: Final = Question[None]("pause", (str,), type(None))
 RESUME: Final = Question[None]("resume", (str,), type(None))
 RESOLVE: Final = Question[int]("resolve", (bytes, str | None, Decision), int)
 REPLAY: Final = Question[Replayed]("replay", (str | None, str | None), Replayed)
+
+MESH: Final = Question[MeshRecord | None]("mesh", (str | None,), MeshRecord | None)
 
 BEGIN_TRACE: Final = Question[int]("begin_trace", (str, int), int)
 """Trace deliveries; returns the number of the trace."""

@@ -51,6 +51,7 @@ from router.service.control import (
     ConnectionEntry,
     ContainerRecord,
     Control,
+    MeshRecord,
     Replayed,
     TraceFeed,
     UnknownRouteError,
@@ -509,6 +510,11 @@ class RouterControl:
             resting=sum(each.resting for each in answers.values()),
             revived=sum(each.revived for each in answers.values()),
         )
+
+    async def mesh(self, address: str | None) -> MeshRecord | None:
+        """Returns the mesh as the worker knows it that serves it; None: there is none."""
+        answers = await self._ask(lambda control: control.mesh(address))
+        return next((each for each in answers.values() if each is not None), None)
 
     async def _order(self, order: Callable[[Control], Awaitable[Answer]]) -> dict[int, Answer]:
         """Has all workers do something, after which the last survey is out of date."""

@@ -17,6 +17,7 @@ from router.service.control import (
     ConnectionEntries,
     Control,
     LocalControl,
+    MeshRecord,
     Replayed,
     TraceFeed,
     WorkerSnapshot,
@@ -63,6 +64,10 @@ class RemoteControl:
     async def replay(self, route: str | None, address: str | None) -> Replayed:
         """Tries stored messages at once, as ``Control`` says."""
         return await self.channel.ask(errands.REPLAY, route, address)
+
+    async def mesh(self, address: str | None) -> MeshRecord | None:
+        """Returns the mesh, as ``Control`` says."""
+        return await self.channel.ask(errands.MESH, address)
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
@@ -132,6 +137,7 @@ def answers(control: Control, traces: Traces) -> dict[Question[Any], Responder]:
         errands.RESUME: control.resume,
         errands.RESOLVE: control.resolve,
         errands.REPLAY: control.replay,
+        errands.MESH: control.mesh,
         errands.BEGIN_TRACE: traces.begin,
         errands.TAKE_TRACE: traces.take,
         errands.END_TRACE: traces.end,

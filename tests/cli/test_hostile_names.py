@@ -43,7 +43,14 @@ from router.pipeline.offenders import Offender
 from router.pipeline.report import render
 from router.pipeline.stories import Event
 from router.pipeline.tally import Correction
-from router.service.control import StoredRecord, StoreRecord
+from router.service.control import (
+    MeshLinkRecord,
+    MeshRecord,
+    MeshSiteRecord,
+    MeshWayRecord,
+    StoredRecord,
+    StoreRecord,
+)
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
 from router.wire.engine import EngineSettings
@@ -159,6 +166,7 @@ def named(name: str) -> Fleet:
             ]
         ],
         routes={name},
+        shared_mesh=mesh(name),
     )
     changed = Difference(section="routes", name=name, change=Change.CHANGED, options=(name,))
     steering = FakeSteering(
@@ -167,6 +175,19 @@ def named(name: str) -> Fleet:
         report=ReloadReport(differences=(changed,)),
     )
     return Fleet([worker], steering)
+
+
+def mesh(name: str) -> MeshRecord:
+    """A mesh in which routers are called so, and what they serve."""
+    site = MeshSiteRecord(
+        router=name, cost=10, hop=name, links=((name, 10),), prefixes=(name, "x"), addresses=1
+    )
+    return MeshRecord(
+        router=name,
+        links=(MeshLinkRecord(router=name, cost=10, is_up=True),),
+        sites=(site,),
+        ways=(MeshWayRecord(egress=name, hop=name, cost=10),),
+    )
 
 
 def stored(route: str | None) -> StoredRecord:
@@ -239,6 +260,16 @@ def walk_store(name: str, folder: Path) -> None:
         assert found["route"] == name
 
 
+def walk_mesh(name: str, folder: Path) -> None:
+    with asked(name) as ask, asked(shown(name)) as ask_plain:
+        told, plain = ask("mesh"), ask_plain("mesh")
+        assert told.exit_code == 0
+        assert lines_of(told) == lines_of(plain)
+        (site,) = json.loads(ask("mesh", "--json").output)["sites"]
+        assert site["router"] == name
+        assert ask("mesh", "--check").exit_code == 0
+
+
 def walk_trace(name: str, folder: Path) -> None:
     with asked(name) as ask:
         assert ask("trace", "orders").output.count("transfer:") == 1
@@ -277,6 +308,13 @@ def walk_explain(name: str, folder: Path) -> None:
     file = str(config(name, folder))
     run("explain", file, "orders")
     run("explain", file, name)
+    with serving(named(name)) as up:
+        host, _, port = up.url.removeprefix("http://").rstrip("/").rpartition(":")
+        text = config("plain", folder).read_text()
+        Path(file).write_text(text.replace("{id: x}", f'{{id: x, admin: "{host}:{port}"}}'))
+        ways = run("explain", file, "orders", "--mesh")
+        assert ways.exit_code == 0
+        assert lines_of(ways) == 3
 
 
 def config(name: str, folder: Path) -> Path:

@@ -8,7 +8,7 @@ from router.core.listing import Filter
 from router.core.resolve import Decision
 from router.core.trace import TraceLine
 from router.routes.table import RoutingTable
-from router.service.control import SAME_MOMENT_SECONDS, UnknownRouteError
+from router.service.control import SAME_MOMENT_SECONDS, MeshRecord, UnknownRouteError
 from router.service.cursor import CursorError
 from router.service.fleet import ANSWER_SECONDS, RouterControl, SilentError
 from tests.support.fleets import (
@@ -225,3 +225,11 @@ async def test_a_trace_that_is_left_early_ends_on_every_worker() -> None:
     async with fleet(*workers).control.trace("orders", 5) as feed:
         await feed.take()
     assert all(("trace ended",) in worker.asked for worker in workers)
+
+
+async def test_the_mesh_is_what_the_worker_says_that_serves_it() -> None:
+    mesh = MeshRecord(router="dc1", links=(), sites=())
+    workers = [FakeControl(0), FakeControl(1, shared_mesh=mesh)]
+    assert await fleet(*workers).control.mesh("orders") == mesh
+    assert workers[0].asked == [("mesh", "orders")]
+    assert await fleet(FakeControl(0)).control.mesh(None) is None

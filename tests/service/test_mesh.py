@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from tests.support import commands
 from tests.support.clients import Receiver, receiving, sending
 from tests.support.cuttable import cuttable
 from tests.support.mesh_certificates import Authority
@@ -83,6 +84,13 @@ def running_mesh(folder: Path, towards: dict[str, int]) -> Iterator[dict[str, Si
         yield sites
 
 
+async def run(*arguments: str) -> str:
+    """Runs a command that is to succeed; gives what it prints."""
+    done = await trio.to_thread.run_sync(partial(commands.run, *arguments))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def has_all(receiver: Receiver) -> bool:
     return len(receiver.bodies) == 100
 
@@ -102,6 +110,10 @@ async def test_traffic_of_five_sites_takes_another_way_when_a_line_is_cut(tmp_pa
                 following = NAMES[(number + 1) % len(NAMES)]
                 up = f'"container": "{following}", "event": "mesh.link_up"'
                 await wait_for(sites[name], up)
+            admin = f"127.0.0.1:{sites['dc1'].admin}"
+            with trio.fail_after(SECONDS):
+                while "  site dc3  over dc2, cost 20" not in await run("mesh", "--admin", admin):
+                    pass
             bodies = [b"%d" % number for number in range(COUNT)]
             async with (
                 receiving(f"127.0.0.1:{sites['dc3'].port}", "dc3.orders") as receiver,
@@ -111,10 +123,18 @@ async def test_traffic_of_five_sites_takes_another_way_when_a_line_is_cut(tmp_pa
                 relay.refuse = True
                 assert relay.cut() == 1
                 await sender.wait_until(lambda: len(sender.accepted) == COUNT, SECONDS)
+                assert "  site dc3  over dc5, cost 30" in await run("mesh", "--admin", admin)
                 assert set(receiver.bodies) == set(bodies)
                 assert len(receiver.bodies) - COUNT <= COUNT // 20  # twice: what was under way
             await wait_for(sites["dc5"], "dc1>dc3:dc3.orders")
+            config = str(tmp_path / "dc1" / "router.yaml")
+            assert "to dc3 over dc5, cost 30" in await run("explain", config, "dc3.a", "--mesh")
             relay.refuse = False
+            await wait_for(sites["dc2"], '"container": "dc1", "condition"')
+            since = len(sites["dc1"].router.log)
+            up = '"container": "dc2", "event": "mesh.link_up"'
+            await trio.to_thread.run_sync(sites["dc1"].router.wait_for, up, SECONDS, since)
+            assert "  link dc2  up, cost 10" in await run("mesh", "--admin", admin, "--check")
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(running.__exit__, None, None, None)

@@ -35,6 +35,7 @@ from router.service.control import (
     ConnectionEntries,
     ConnectionEntry,
     ContainerRecord,
+    MeshRecord,
     Replayed,
     TraceFeed,
     UnknownRouteError,
@@ -252,6 +253,7 @@ class FakeControl:
     in_doubt: Mapping[bytes, int] = attrs.field(factory=dict)
     is_silent: bool = False
     is_gone: bool = False
+    shared_mesh: MeshRecord | None = None
     replayed: Replayed = attrs.field(factory=lambda: Replayed(resting=0, revived=0))
     asked: list[tuple[Any, ...]] = attrs.field(factory=list)
     surveyed: list[float] = attrs.field(factory=list)
@@ -304,6 +306,11 @@ class FakeControl:
         await self._answer()
         self.asked.append(("replay", route, address))
         return self.replayed
+
+    async def mesh(self, address: str | None) -> MeshRecord | None:
+        await self._answer()
+        self.asked.append(("mesh", address))
+        return self.shared_mesh
 
     async def _order(self, what: str, route: str) -> None:
         await self._answer()

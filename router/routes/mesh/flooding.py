@@ -124,6 +124,17 @@ class Flood:
         yield from self._withdraw(one.key for one in gone if one.key != entry.key)
         yield from self._use(entry.key, body, via or self.router)
 
+    def served(self) -> dict[RouterId, tuple[list[str], int]]:
+        """Returns what each router serves: its patterns, and how many single addresses."""
+        found: dict[RouterId, tuple[list[str], int]] = {}
+        for key, patterns in self._patterns.items():
+            texts, count = found.get(key.origin, ([], 0))
+            found[key.origin] = ([*texts, *(one.text for one in patterns)], count)
+        for key, addresses in self._addresses.items():
+            texts, count = found.get(key.origin, ([], 0))
+            found[key.origin] = (texts, count + len(addresses))
+        return found
+
     def forget(self, origin: RouterId, now: float) -> Iterator[int]:
         """Forgets all that an origin has said."""
         yield from self._withdraw(one.key for one in self.database.forget(origin, now))

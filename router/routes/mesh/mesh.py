@@ -91,6 +91,7 @@ from router.routes.mesh.paths import Paths
 from router.routes.mesh.policy import Policy
 from router.routes.mesh.refusals import Refusals
 from router.routes.mesh.site import Site
+from router.routes.mesh.survey import LinkState, SiteState, Survey
 from router.routes.mesh.topology import Topology
 from router.routes.mesh.work import Work
 
@@ -190,6 +191,30 @@ class Mesh:
         """Handles timers, and does a slice of what is left."""
         self._begin(now)
         return self._finish(now)
+
+    def survey(self) -> Survey:
+        """Returns what people see of the mesh. It takes a step for each router and entry."""
+        flood, tree = self._flood, self.paths.tree
+        served = flood.served()
+        routers = {self._router, *flood.claims, *served}
+        return Survey(
+            router=self._router,
+            links=tuple(
+                LinkState(router=one.id, cost=self._costs.get(one.id, one.cost), is_up=one.is_up)
+                for one in sorted(self._neighbors.values(), key=lambda each: each.id)
+            ),
+            sites=tuple(
+                SiteState(
+                    router=router,
+                    cost=tree.costs.get(router),
+                    hop=tree.hops.get(router, ""),
+                    links=tuple(sorted(flood.claims.get(router, {}).items())),
+                    prefixes=tuple(sorted(served.get(router, ([], 0))[0])),
+                    addresses=served.get(router, ([], 0))[1],
+                )
+                for router in sorted(routers)
+            ),
+        )
 
     # Neighbors
 

@@ -46,6 +46,7 @@ from router.service.admin.views import (
     LinkView,
     LiveView,
     LogLevelView,
+    MeshView,
     OverviewView,
     PeersView,
     ProblemCounts,
@@ -324,6 +325,13 @@ class Api:
         return await self.route(asked)
 
     # The message store
+
+    async def mesh(self, asked: Asked) -> MeshView:
+        """Returns the mesh, and the ways to an address if one is named."""
+        found = await self.control.mesh(asked.query["address"])
+        if found is None:
+            raise NotFoundError("this router is in no mesh: its file has no section mesh")
+        return MeshView(router=found.router, links=found.links, sites=found.sites, ways=found.ways)
 
     async def store(self, asked: Asked) -> StoreView:
         """Lists what the message store holds, by route."""

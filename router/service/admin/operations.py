@@ -23,6 +23,7 @@ from router.service.admin.views import (
     LinksView,
     LiveView,
     LogLevelView,
+    MeshView,
     OverviewView,
     PeersView,
     ReadyView,
@@ -180,6 +181,17 @@ OPERATIONS: Final = (
         answer=RouteView,
         parameters=(_NAME,),
         errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/mesh",
+        summary="The mesh as this router knows it: links, sites, and the ways to an address.",
+        handler=Api.mesh,
+        answer=MeshView,
+        parameters=(
+            Parameter(name="address", description="also the ways that a message to it may take"),
+        ),
+        errors={404: "the router is in no mesh"},
     ),
     Operation(
         method="GET",

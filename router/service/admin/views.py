@@ -12,7 +12,12 @@ import attrs
 from router.core.snapshot import PeerRecord, Rejection, Stall, Totals, UplinkRecord
 from router.model.terminus import Role
 from router.service.admin.history import PeerRates, Rates, Sample
-from router.service.control import ContainerRecord
+from router.service.control import (
+    ContainerRecord,
+    MeshLinkRecord,
+    MeshSiteRecord,
+    MeshWayRecord,
+)
 from router.service.diagnosis import Problem
 from router.service.difference import Change
 from router.service.fleet import ListenerRecord
@@ -230,6 +235,25 @@ class DroppedView:
     """How many stored messages were dropped."""
 
     dropped: int
+
+
+@attrs.frozen(kw_only=True)
+class MeshView:
+    """The mesh as this router knows it.
+
+    Attributes:
+        router: this router's id.
+        links: its neighbors; ``is_up``: both ends have heard each other.
+        sites: all routers, this one too: what each serves, and the cost of the way there (null:
+            there is none) by the neighbor ``hop``.
+        ways: for the address that was asked for, the best first; ``hop`` is empty for receivers
+            here, and the cost null while a site cannot be reached.
+    """
+
+    router: str
+    links: tuple[MeshLinkRecord, ...]
+    sites: tuple[MeshSiteRecord, ...]
+    ways: tuple[MeshWayRecord, ...]
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,49 @@
+"""What people see of a mesh: links, sites, and the ways to an address."""
+
+from router.service.control import MeshRecord, MeshWayRecord, mesh_record
+from tests.support.sites import Line, Sites
+
+LINE: list[Line] = [("dc1", "dc2", 10), ("dc2", "dc3", 5)]
+
+
+def record(sites: Sites, address: str | None = None) -> MeshRecord:
+    mesh = sites["dc1"].core.mesh.mesh
+    assert mesh is not None
+    return mesh_record(mesh, address)
+
+
+def test_the_survey_names_links_sites_and_what_they_serve() -> None:
+    sites = Sites(LINE, "#", advertise={"dc3": ["dc3.#", "orders"]})
+    sites.receiver("dc2", "prices")
+    sites.run(1.0)
+    found = record(sites)
+    assert [(link.router, link.cost, link.is_up) for link in found.links] == [("dc2", 10, True)]
+    assert [(site.router, site.cost, site.hop) for site in found.sites] == [
+        ("dc1", 0, ""),
+        ("dc2", 10, "dc2"),
+        ("dc3", 15, "dc2"),
+    ]
+    own, second, third = found.sites
+    assert own.links == (("dc2", 10),)
+    assert (second.prefixes, second.addresses) == ((), 1)
+    assert (third.prefixes, third.addresses) == (("dc3.#", "orders"), 0)
+
+
+def test_the_ways_to_an_address_are_those_that_messages_take() -> None:
+    sites = Sites(LINE, "#", advertise={"dc2": ["a"], "dc3": ["a"]})
+    sites.receiver("dc1", "a")
+    assert record(sites, "a").ways == (
+        MeshWayRecord(egress="dc1", hop="", cost=0),
+        MeshWayRecord(egress="dc2", hop="dc2", cost=10),
+        MeshWayRecord(egress="dc3", hop="dc2", cost=15),
+    )
+    assert record(sites, "b").ways == ()
+    assert record(sites).ways == ()
+
+
+def test_a_site_that_is_not_reached_is_still_shown() -> None:
+    sites = Sites(LINE, "#", advertise={"dc3": ["a"]})
+    sites.cut("dc2", "dc3")
+    sites.run(0.5)
+    assert record(sites, "a").ways == (MeshWayRecord(egress="dc3", hop="", cost=None),)
+    assert [site.cost for site in record(sites).sites] == [0, 10, None]
