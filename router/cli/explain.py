@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from router.cli.admin import DEFAULT_CONFIG
 from router.cli.check import describe_promise, load_or_exit
 from router.cli.mesh import show_ways
 from router.cli.output import TEXT, print_lines
@@ -18,22 +19,27 @@ NO_ROUTE = 1
 
 @click.command("explain")
 @click.argument("config", type=click.Path())
-@click.argument("address", type=TEXT)
+@click.argument("address", type=TEXT, required=False)
 @click.option(
     "--mesh",
     is_flag=True,
-    help="Ask the running router of CONFIG which ways a message to ADDRESS may take to other sites;"
-    " default: what CONFIG says.",
+    help="Ask a running router which ways a message to ADDRESS may take to other sites; CONFIG, its"
+    f" file, may be left out, then it is {DEFAULT_CONFIG}, if there is one.",
 )
-def command(config: str, address: str, *, mesh: bool) -> None:
+def command(config: str, address: str | None, *, mesh: bool) -> None:
     """Print the route that ADDRESS takes under CONFIG, and the rule that won.
 
     Exits with 0; with 1 if no route matches; with 2 if CONFIG has problems, which are printed as
     `router check` prints them.
     """
     if mesh:
-        show_ways(Path(config), address)
+        if address is None:
+            show_ways(None, TEXT.convert(config, None, None))
+        else:
+            show_ways(Path(config), address)
         return
+    if address is None:
+        raise click.UsageError("Missing argument 'ADDRESS'.")
     loaded = load_or_exit(config)
     explanation = loaded.table.explain(address)
     if explanation.match is None:

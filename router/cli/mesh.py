@@ -25,7 +25,7 @@ def command(
     """Show the mesh of a running router: its neighbors, all sites, and what each serves.
 
     The cost of a site is that of the best way from this router, which leads over the neighbor that
-    is named. `router explain --mesh CONFIG ADDRESS` shows the ways to an address.
+    is named. `router explain --mesh ADDRESS` shows the ways to an address.
     """
     with asking(find_endpoint(admin, token, config)) as client:
         mesh = client.get("mesh")
@@ -37,7 +37,7 @@ def command(
         raise SystemExit(FAILED)
 
 
-def show_ways(config: Path, address: str) -> None:
+def show_ways(config: Path | None, address: str) -> None:
     """Prints the ways that a message to an address may take from a running router."""
     with asking(find_endpoint(None, None, config)) as client:
         mesh = client.get("mesh", address=address)

@@ -84,9 +84,9 @@ def running_mesh(folder: Path, towards: dict[str, int]) -> Iterator[dict[str, Si
         yield sites
 
 
-async def run(*arguments: str) -> str:
+async def run(*arguments: str, folder: Path | None = None) -> str:
     """Runs a command that is to succeed; gives what it prints."""
-    done = await trio.to_thread.run_sync(partial(commands.run, *arguments))
+    done = await trio.to_thread.run_sync(partial(commands.run, *arguments, folder=folder))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -129,6 +129,8 @@ async def test_traffic_of_five_sites_takes_another_way_when_a_line_is_cut(tmp_pa
             await wait_for(sites["dc5"], "dc1>dc3:dc3.orders")
             config = str(tmp_path / "dc1" / "router.yaml")
             assert "to dc3 over dc5, cost 30" in await run("explain", config, "dc3.a", "--mesh")
+            in_folder = await run("explain", "--mesh", "dc3.a", folder=tmp_path / "dc1")
+            assert "to dc3 over dc5, cost 30" in in_folder
             relay.refuse = False
             await wait_for(sites["dc2"], '"container": "dc1", "condition"')
             since = len(sites["dc1"].router.log)

@@ -136,6 +136,10 @@ class Control:
     def _find_wrong(self, event: ConnectionOpened) -> Condition | None:
         if self.mesh is None:
             return Condition(NOT_ALLOWED, "this router is in no mesh")
+        if not event.capabilities.is_neighbor:
+            return Condition(NOT_ALLOWED, "only routers of the mesh connect here")
+        if event.container == self._settings.router_id:
+            return Condition(NOT_ALLOWED, f"{event.container} is this router's own id")
         if event.user is not None and event.user != event.container:
             reason = f"the certificate is that of {event.user}, not of {event.container}"
             return Condition(NOT_ALLOWED, reason)
@@ -174,7 +178,7 @@ class Control:
         here = str(connection.container)
         if here != router:
             return Condition(NOT_ALLOWED, f"{router} was dialed, and {here} is here")
-        if not connection.capabilities.is_site:
+        if not connection.capabilities.is_neighbor:
             return Condition(NOT_ALLOWED, f"{router} is no router of a mesh")
         return None
 

@@ -416,7 +416,7 @@ class Engine10:
                     express=self._express is not None,
                     is_router=is_router,
                     is_neighbor=offers_trace,
-                    is_site=self._settings.is_mesh and offers_trace,
+                    is_site=self._settings.is_mesh,
                     releases_unroutable=True,
                     annotates=True,
                     names_links=True,

@@ -6,6 +6,7 @@ import pytest
 from router.core.mesh.control import Control
 from router.core.mesh.names import site_name
 from router.core.mesh_octets import MESSAGE_OCTETS_MOST
+from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink, CloseConnection
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
@@ -143,13 +144,15 @@ def alone() -> Sites:
     return sites
 
 
-def connect(sites: Sites, container: str, user: str | None = None) -> Peer:
+def connect(
+    sites: Sites, container: str, user: str | None = None, capabilities: Capabilities = MESH
+) -> Peer:
     play = sites["dc1"]
     peer = Peer(play, ConnectionId(len(play.peers) + 1), container)
     play.peers[peer.id] = peer
     peer.happens(
         ConnectionOpened(
-            container=ContainerId(container), hostname=None, user=user, capabilities=MESH
+            container=ContainerId(container), hostname=None, user=user, capabilities=capabilities
         )
     )
     return peer
@@ -164,6 +167,15 @@ def test_a_neighbor_is_who_its_certificate_says() -> None:
     sites = alone()
     assert "the certificate is that of dc3" in reason_of(connect(sites, "dc2", user="dc3"))
     assert connect(sites, "dc2", user="dc2").closed is None
+
+
+def test_a_client_is_not_served_where_routers_of_the_mesh_connect() -> None:
+    client = attrs.evolve(AMQP, is_site=True)
+    assert "only routers of the mesh" in reason_of(connect(alone(), "dc2", "dc2", client))
+
+
+def test_a_router_with_this_ones_id_is_refused() -> None:
+    assert "this router's own id" in reason_of(connect(alone(), "dc1"))
 
 
 def test_another_router_than_the_one_that_was_dialed_is_refused() -> None:
