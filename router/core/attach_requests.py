@@ -175,7 +175,7 @@ def _attach_receiver(
         source=Source(
             address=uplink.address_there,
             outcomes=ALL_OUTCOMES,
-            filters=_filters(uplink) if capabilities.filters else None,
+            filters=_filters(uplink, applies_all=capabilities.filters),
             capabilities=uplink.terms.capabilities,
         ),
         target=Target(address=None if is_spread else uplink.node.key.address),
@@ -209,9 +209,13 @@ def _announcing(uplink: Uplink) -> dict[object, object]:
     return {} if uplink.node.key.container is None else {DEAD_LETTERS: True}
 
 
-def _filters(uplink: Uplink) -> dict[object, object] | None:
-    """Returns the filters of an uplink; its route's go before its receiver's."""
-    return {**(uplink.node.filters or {}), **_map_in(uplink.terms.filters)} or None
+def _filters(uplink: Uplink, *, applies_all: bool) -> dict[object, object] | None:
+    """Returns the filters of an uplink; its route's go before its receiver's.
+
+    A container that does not apply all of them has those of its route that its protocol knows.
+    """
+    clients = uplink.node.filters if applies_all else None
+    return {**(clients or {}), **_map_in(uplink.terms.filters)} or None
 
 
 def _asked(uplink: Uplink) -> dict[object, object]:

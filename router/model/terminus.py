@@ -12,6 +12,9 @@ SUBSCRIPTION: Final = "router:subscription"
 """Property of ``AttachLink``: name of the durable queue that is bound to the source, an exchange;
 it outlives the link until ``DetachLink.unsubscribes``."""
 
+STREAM_OFFSET: Final = "rabbitmq:stream-offset-spec"
+"""Filter of a source: where in a stream of RabbitMQ a link begins."""
+
 ADDRESSES: Final = "router:addresses"
 """Property of ``AttachLink`` to the anonymous terminus: the pattern of the addresses of all that is
 sent on the link."""

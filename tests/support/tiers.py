@@ -97,6 +97,7 @@ TOGETHER: Final = {
     "tests/interop/test_rabbitmq_check.py": RABBITMQ,
     "tests/interop/test_rabbitmq_exchanges.py": RABBITMQ,
     "tests/interop/test_rabbitmq_fallback.py": RABBITMQ,
+    "tests/interop/test_rabbitmq_streams.py": RABBITMQ,
     "tests/interop/test_fallback_matrix.py": RABBITMQ,
     "tests/interop/test_basic_tools.py": RABBITMQ,
     "tests/interop/test_rabbitmq_0_9_1.py": RABBITMQ,

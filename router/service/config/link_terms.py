@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from router.model.capabilities import Protocol
-from router.model.terminus import Role
+from router.model.terminus import STREAM_OFFSET, Role
 from router.routes.match import parse_pattern
 from router.routes.route import PLAIN, Endpoint
 from router.service.config.containers import Container
@@ -43,6 +43,8 @@ def _faults(entry: RouteEntry, key: str, endpoint: Endpoint, protocol: Protocol)
         "properties": terms.properties,
     }
     if protocol is not Protocol.AMQP_1_0:
+        if protocol is Protocol.AMQP_0_9_1 and set(terms.filter_names) == {STREAM_OFFSET}:
+            del asked["filter"]  # an argument of basic.consume
         for name in (name for name, value in asked.items() if value):
             yield (
                 f"{name}: this is for {Protocol.AMQP_1_0}, and '{endpoint.container}' speaks"

@@ -25,6 +25,7 @@ from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import is_expressible
 from router.wire.v0_9_1.scan import scan_deliveries
+from router.wire.v0_9_1.stream_receiver import StreamReceiver, offset_spec
 from router.wire.v0_9_1.twins import chosen
 
 _ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
@@ -92,7 +93,7 @@ class ClientEngine(ClientLinks):
             self.decline(command, NO_CHANNEL)
             return
         is_sender = command.role is Role.SENDER
-        kind = self.sender_type if is_sender else self.receiver_type
+        kind = self.sender_type if is_sender else self._receiver_for(command)
         channel = kind(self, number, command)
         node = channel.node()
         if node is not None and not is_expressible(node):
@@ -101,6 +102,10 @@ class ClientEngine(ClientLinks):
         self.channels[number] = channel
         self.links[command.link] = channel
         channel.start()
+
+    def _receiver_for(self, command: AttachLink) -> type[BrokerReceiver]:
+        is_stream = self.receiver_type is BrokerReceiver and offset_spec(command) is not None
+        return StreamReceiver if is_stream else self.receiver_type
 
     # --- the end ----------------------------------------------------------------------------------
 

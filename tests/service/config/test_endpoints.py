@@ -137,3 +137,12 @@ def test_a_filter_is_described_by_its_name_and_has_the_type_that_is_written() ->
 def test_what_cannot_be_meant_is_refused_where_it_stands(routes: str, expected: str) -> None:
     (problem,) = problems(routes)
     assert problem.removeprefix("r.yaml:").startswith(expected)
+
+
+def test_only_the_offset_of_a_stream_is_a_filter_for_0_9_1() -> None:
+    offset = '"rabbitmq:stream-offset-spec": first'
+    route = "  - {{address: x, from: {{container: rabbit, filter: {{{}}}}}}}\n"
+    (source,) = endpoints(route.format(offset))
+    assert source.terms.filter_names == ("rabbitmq:stream-offset-spec",)
+    (problem,) = problems(route.format(f"{offset}, other: 1"))
+    assert "filter: this is for amqp-1.0, and 'rabbit' speaks amqp-0-9-1" in problem
