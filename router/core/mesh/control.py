@@ -23,7 +23,14 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.joint import AMQP_VALUE, Joint
-from router.core.mesh.names import CONTROL, is_site, is_site_name, router_named, site_name
+from router.core.mesh.names import (
+    CONTROL,
+    is_site,
+    is_site_name,
+    router_named,
+    site_name,
+    with_dynamic,
+)
 from router.core.mesh_octets import MESSAGE_OCTETS_MOST, decode_message, encode_message
 from router.core.state import State
 from router.core.uplinks import Uplinks
@@ -54,6 +61,7 @@ from router.routes.mesh.events import (
     NeighborLost,
     Order,
     PathsChanged,
+    Reconfigured,
     RouterRefused,
     SendMessage,
     TreeReady,
@@ -118,7 +126,10 @@ class Control:
 
     def begin(self, plan: Plan) -> None:
         """Joins the mesh."""
-        self.mesh = Mesh(plan.settings, plan.notary, self._turn.now)
+        settings = plan.settings
+        own = with_dynamic(settings.router, settings.advertise)
+        settings = attrs.evolve(settings, advertise=own)
+        self.mesh = Mesh(settings, plan.notary, self._turn.now)
         self._wake()
 
     # Connections
@@ -281,6 +292,9 @@ class Control:
 
     def tell(self, event: Event) -> None:
         """Hands an event to the machine, and carries out its orders."""
+        if isinstance(event, Reconfigured):
+            own = with_dynamic(self._settings.router_id, event.advertise)
+            event = attrs.evolve(event, advertise=own)
         if self.mesh is not None:
             self._carry_out(self.mesh.handle(event, self._turn.now))
             self._wake()

@@ -9,6 +9,7 @@ from typing import Final
 
 from router.links.link import Connection
 from router.model.ways import Chain
+from router.routes.match import canonical, parse_pattern
 from router.routes.mesh.nouns import RouterId
 
 CONTROL: Final = "$mesh"
@@ -17,6 +18,9 @@ CONTROL: Final = "$mesh"
 INGRESS: Final = "router:ingress"
 EGRESS: Final = "router:egress"
 """Properties of the attach of a link between sites: the ends of its chain."""
+
+DYNAMIC: Final = "temp"
+"""Stands after the router's id in the addresses of dynamic nodes (``core.bounds``)."""
 
 _ID_CHARACTERS: Final = 256
 """Most characters of a router's id, as the configuration bounds them."""
@@ -42,6 +46,22 @@ def is_site(connection: Connection | None) -> bool:
 def router_named(container: str) -> RouterId:
     """Returns the id of a neighbor from its name."""
     return RouterId(container.removeprefix(_SITE))
+
+
+def with_dynamic(router: str, advertise: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns what a site serves: as its file says, and the dynamic nodes made at it."""
+    own = f"{router}.{DYNAMIC}.#"
+    known = {canonical(parse_pattern(text)) for text in advertise}
+    return advertise if canonical(parse_pattern(own)) in known else (*advertise, own)
+
+
+def maker_named(address: str) -> str | None:
+    """Returns the router in the address of a dynamic node; None: it is no such address.
+
+    The tokens of an address are separated by ``/`` or ``.``, which are the same.
+    """
+    router, is_dynamic, _ = address.replace("/", ".").partition(f".{DYNAMIC}.")
+    return router if is_dynamic else None
 
 
 def chain_properties(chain: Chain | None) -> dict[object, object]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from router.core.alarms import Alarm
 from router.core.mesh.control import SLICE_SECONDS, Control
-from router.core.mesh.names import is_site, read_chain
+from router.core.mesh.names import is_site, maker_named, read_chain
 from router.core.mesh.ways import is_direct, is_sharable, is_shared
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import Reach, is_sibling
@@ -96,7 +96,7 @@ class Sites:
             return
         for node in moved:
             address = node.key.address
-            if not is_shared(node):
+            if not is_shared(node) or self._is_made_elsewhere(address):
                 continue
             if _has_receivers(node) is (address in self._announced):
                 continue
@@ -106,6 +106,18 @@ class Sites:
             else:
                 self._announced[address] = None
                 self._control.tell(AddressAttached(address))
+
+    def _is_made_elsewhere(self, address: str) -> bool:
+        """Returns whether an address is that of another router's dynamic node, or an ended one's.
+
+        Its deliveries are for who made it; nobody else may attract them.
+        """
+        router = maker_named(address)
+        return router is not None and (
+            self._reach.sites is not None
+            and router != self._settings.router_id
+            and self._reach.sites.knows(router)
+        )
 
     # Changed paths
 

@@ -74,6 +74,12 @@ class SiteWays:
             return False
         return not isinstance(paths.find(address, Order.CLOSEST), Nobody)
 
+    def knows(self, router: str) -> bool:
+        """Returns whether a router of the mesh has an id, with ``/`` and ``.`` as the same."""
+        paths = self.find_paths()
+        known = () if paths is None else paths.tree.costs
+        return any(each.replace("/", ".") == router for each in known)
+
     def cost_to(self, egress: str) -> int:
         """Returns the cost of the way to a site; 0: there is none at present."""
         paths = self.find_paths()

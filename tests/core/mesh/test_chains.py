@@ -23,9 +23,13 @@ DATA = b"\x00Su\xa0"
 """Begins a section of data, up to its length."""
 
 
-def send(sender: SenderEnd, *texts: str, settled: bool = False) -> list[DeliveryNumber]:
+def send(
+    sender: SenderEnd, *texts: str, settled: bool = False, address: str | None = None
+) -> list[DeliveryNumber]:
     """Sends messages of one section each."""
-    return sender.send(*(DATA + bytes([len(t)]) + t.encode() for t in texts), settled=settled)
+    return sender.send(
+        *(DATA + bytes([len(t)]) + t.encode() for t in texts), settled=settled, address=address
+    )
 
 
 def got(receiver: ReceiverEnd) -> list[str]:
@@ -391,3 +395,42 @@ def test_senders_that_are_gone_leave_no_chain_behind() -> None:
     for name in ("dc1", "dc2", "dc3", "dc4"):
         nodes = sites[name].core._registry.nodes
         assert not any(node.key.chain or node.key.address == "orders.eu" for node in nodes.values())
+
+
+def address_of(receiver: ReceiverEnd) -> str:
+    """Gives the address of the dynamic node that was made for a receiver."""
+    assert receiver.attach is not None
+    assert receiver.attach.source is not None
+    assert receiver.attach.source.address is not None
+    return receiver.attach.source.address
+
+
+def test_a_reply_finds_the_dynamic_node_at_the_site_that_made_it() -> None:
+    sites = Sites(LINE, advertise=SERVED)
+    service = sites.receiver("dc5", "orders.eu")
+    client = sites["dc1"].connect("client")
+    replies = client.attach_receiver(None, dynamic=True, credit=5)
+    requests = client.attach_sender(None)  # the anonymous terminus
+    sites.run(1.0)
+    send(requests, "request", address="orders.eu")
+    sites.run(1.0)
+    assert got(service) == ["request"]
+    answers = sites["dc5"].connect("service").attach_sender(None)
+    (number,) = send(answers, "reply", address=address_of(replies))
+    sites.run(1.0)
+    assert got(replies) == ["reply"]
+    replies.accept()
+    sites.run(1.0)
+    assert answers.outcome(number) == (ACCEPTED, True)
+
+
+def test_nobody_at_another_site_attracts_what_is_for_the_maker_of_a_dynamic_node() -> None:
+    sites = Sites(LINE, "#", advertise=SERVED)
+    replies = sites["dc1"].connect("client").attach_receiver(None, dynamic=True, credit=5)
+    thief = sites.receiver("dc4", address_of(replies))
+    sites.run(1.0)
+    sender = sites.sender("dc5", address_of(replies))
+    send(sender, "1", "2", "3")
+    sites.settle()
+    assert got(replies) == ["1", "2", "3"]
+    assert got(thief) == []

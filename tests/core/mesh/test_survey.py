@@ -25,8 +25,11 @@ def test_the_survey_names_links_sites_and_what_they_serve() -> None:
     ]
     own, second, third = found.sites
     assert own.links == (("dc2", 10),)
-    assert (second.prefixes, second.addresses) == ((), 1)
-    assert (third.prefixes, third.addresses) == (("dc3.#", "orders"), 0)
+    assert (second.prefixes, second.addresses) == (("dc2.temp.#",), 1)
+    assert (third.prefixes, third.addresses) == (
+        ("dc3.#", "dc3.temp.#", "orders"),
+        0,
+    )
 
 
 def test_the_ways_to_an_address_are_those_that_messages_take() -> None:
