@@ -42,6 +42,13 @@ TOLD = {
         for what in ("sent", "received")
     ],
     "multicast": [f"{name}: received 100, accepted 100" for name in ("first", "second", "third")],
+    "sites": [
+        "site dc4  over dc2, cost 30",
+        "dc1: sent 1,000, accepted 1,000",
+        "dc4: received 1,000, accepted 1,000",
+        "it has ended",
+        "site dc4  over dc5, cost 60",
+    ],
     "sidecar": ["application: sent 10,000, accepted 10,000", "consumer:    received 10,000"],
     "websocket": ["plant: sent 2,000, accepted 2,000", "cloud: received 2,000, accepted 2,000"],
 }
