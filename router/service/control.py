@@ -265,6 +265,7 @@ class WorkerSnapshot:
         stalls: by route, how often it was found stalled.
         journal: None: no route asks for one.
         store: the message store; None: no route has one.
+        mesh: the mesh; None: the worker is in none.
     """
 
     worker: int
@@ -276,6 +277,7 @@ class WorkerSnapshot:
     stalls: Mapping[str, int] = attrs.field(factory=dict)
     journal: JournalRecord | None = None
     store: StoreRecord | None = None
+    mesh: MeshRecord | None = None
     logins: LoginRecord = LoginRecord()
 
 
@@ -442,6 +444,7 @@ class LocalControl:
                     stalls=dict(self._stalls),
                     journal=self._journal(),
                     store=self._store(),
+                    mesh=await self.mesh(None),
                     logins=self._logins(),
                 )
                 self._taken_at = began
@@ -498,7 +501,7 @@ class LocalControl:
 
     def _containers(self) -> list[ContainerRecord]:
         return [
-            _container_record(name, container, self.worker)
+            self._as_neighbor(_container_record(name, container, self.worker))
             for name, container in self.worker.assembly.config.containers.items()
             if name in self.worker.connectors
         ] + [
@@ -506,6 +509,12 @@ class LocalControl:
             for name, known in self.worker.core.dialed_in.items()
             if known.connections or self.worker.containers is None or name in self.worker.containers
         ]
+
+    def _as_neighbor(self, record: ContainerRecord) -> ContainerRecord:
+        """Returns a record in which a neighbor of the mesh that has dialed us is connected, too."""
+        if record.is_connected or not self.worker.core.mesh.is_served(record.name):
+            return record
+        return attrs.evolve(record, is_connected=True, error=None)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
         """Lists connections, as ``Control`` says."""

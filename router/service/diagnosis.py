@@ -76,7 +76,7 @@ class Problem:
 
     Attributes:
         subject: kind of the thing affected: router, listener, container, route, peer, worker,
-            journal, ledger or store.
+            journal, ledger, store or site.
         name: its name.
         text: the problem.
         advice: what to do, or where to look.
@@ -411,6 +411,20 @@ def _journal_troubles(snapshot: RouterSnapshot) -> dict[str, list[int]]:
     return troubles
 
 
+def _mesh(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    meshes = [worker.mesh for worker in snapshot.workers if worker.mesh is not None]
+    for site in (site for mesh in meshes for site in mesh.sites):
+        if site.cost is None:
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="site",
+                name=site.router,
+                text="of the mesh is not reached: addresses that it alone serves get no credit",
+                advice="see the log for mesh.link_down; if the site is gone for good, it is"
+                " forgotten after an hour",
+            )
+
+
 def _ledger(snapshot: RouterSnapshot) -> Iterator[Problem]:
     if snapshot.ledger_trouble is not None:
         yield Problem(
@@ -586,6 +600,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _restarted_workers,
     _listeners,
     _journal,
+    _mesh,
     _ledger,
     _tracing,
     _log,

@@ -64,6 +64,7 @@ class SnapshotCollector(Collector):
         yield from _of_workers(self.snapshot)
         yield from _of_journal(self.snapshot)
         yield from _of_store(self.snapshot)
+        yield from _of_mesh(self.snapshot)
         yield from _of_logins(self.snapshot)
 
     def describe(self) -> Iterator[Metric]:
@@ -353,6 +354,22 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
         "Log lines of the worker that could not be written.",
         labels,
         [(names, vitals.lost_lines) for names, vitals in workers],
+    )
+
+
+def _of_mesh(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    meshes = [worker.mesh for worker in snapshot.workers if worker.mesh is not None]
+    yield _gauge(
+        "router_mesh_link_up",
+        "1 if a neighbor of the mesh is connected, and both ends have heard each other.",
+        ("neighbor",),
+        [((link.router,), link.is_up) for mesh in meshes for link in mesh.links],
+    )
+    yield _gauge(
+        "router_mesh_site_reached",
+        "1 if a way leads to a site of the mesh; a site is forgotten after an hour without.",
+        ("site",),
+        [((site.router,), site.cost is not None) for mesh in meshes for site in mesh.sites],
     )
 
 

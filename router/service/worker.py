@@ -115,7 +115,11 @@ class Worker:
     @property
     def connected_containers(self) -> set[str]:
         """Names of the configured containers whose connection is open."""
-        dialed = {name for name, each in self.connectors.items() if each.is_connected}
+        dialed = {
+            name
+            for name, each in self.connectors.items()
+            if each.is_connected or self.core.mesh.is_served(name)
+        }
         return dialed | {name for name, each in self.core.dialed_in.items() if each.connections}
 
     @property

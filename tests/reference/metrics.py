@@ -8,15 +8,36 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.snapshot import PeerRecord
-from router.service.control import JournalRecord, LoginRecord, StoredRecord, StoreRecord
+from router.service.control import (
+    JournalRecord,
+    LoginRecord,
+    MeshLinkRecord,
+    MeshRecord,
+    StoredRecord,
+    StoreRecord,
+)
 from router.service.lives import WorkerLives
 from router.service.metrics import render
 from tests.reference.text import code, page, table
-from tests.support.fleets import container, listener, route, router_snapshot, worker_snapshot
+from tests.support.fleets import (
+    container,
+    listener,
+    mesh_site,
+    route,
+    router_snapshot,
+    worker_snapshot,
+)
 
 _STORE: Final = StoreRecord(
     is_connected=True,
     routes=(StoredRecord(route="orders", messages=0, octets=0, oldest_seconds=0.0, is_full=False),),
+)
+
+
+_MESH: Final = MeshRecord(
+    router="dc1",
+    links=(MeshLinkRecord(router="dc2", cost=10, is_up=True),),
+    sites=(mesh_site("dc2", cost=10),),
 )
 
 
@@ -28,7 +49,7 @@ def families() -> Iterator[Metric]:
     snapshot = attrs.evolve(
         snapshot,
         core=attrs.evolve(snapshot.core, peers=(PeerRecord(container="east", is_configured=True),)),
-        workers=(worker_snapshot(1, journal=journal, logins=logins, store=_STORE),),
+        workers=(worker_snapshot(1, journal=journal, logins=logins, store=_STORE, mesh=_MESH),),
         lives=(WorkerLives(worker=1, is_up=True, ends=1),),
     )
     yield from text_string_to_metric_families(render(snapshot).decode())

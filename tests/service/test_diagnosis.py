@@ -14,7 +14,7 @@ from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing
 from router.routes.table import RoutingTable
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
-from router.service.control import JournalRecord, LoginRecord
+from router.service.control import JournalRecord, LoginRecord, MeshRecord
 from router.service.diagnosis import (
     Problem,
     Severity,
@@ -31,6 +31,7 @@ from tests.support.fleets import (
     container,
     core,
     listener,
+    mesh_site,
     rejecting,
     route,
     router_snapshot,
@@ -299,6 +300,15 @@ def test_a_worker_that_died_is_a_problem_while_it_is_away_and_for_a_while_afterw
 def test_a_worker_that_is_started_for_the_first_time_is_no_problem() -> None:
     fresh = WorkerLives(worker=2, is_up=False)
     assert diagnose(router_snapshot(lives=(fresh, attrs.evolve(fresh, is_up=True)))) == ()
+
+
+def test_a_site_of_the_mesh_that_is_not_reached_is_a_problem() -> None:
+    mesh = MeshRecord(
+        router="dc1", links=(), sites=(mesh_site("dc2", cost=10), mesh_site("dc3", cost=None))
+    )
+    problem = only(attrs.evolve(router_snapshot(), workers=(worker_snapshot(mesh=mesh),)))
+    assert (problem.subject, problem.name, problem.severity) == ("site", "dc3", Severity.ERROR)
+    assert "is not reached" in problem.text
 
 
 def test_a_reason_of_the_journal_is_told_once_for_all_workers_that_have_it() -> None:

@@ -7,13 +7,14 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.snapshot import PeerRecord, Totals
-from router.service.control import JournalRecord, LoginRecord
+from router.service.control import JournalRecord, LoginRecord, MeshLinkRecord, MeshRecord
 from router.service.fleet import RouterSnapshot
 from router.service.metrics import OUTCOMES, render
 from tests.support.fleets import (
     container,
     core,
     listener,
+    mesh_site,
     route,
     router_snapshot,
     stalled,
@@ -177,6 +178,18 @@ def test_readiness_drain_and_listeners_are_told() -> None:
     assert values(families, "router_draining") == [1]
     assert values(families, "router_listener_open", listener="127.0.0.1:5672") == [0]
     assert values(families, "router_info", id="dc1", version="1.2.3") == [1]
+
+
+def test_links_and_sites_of_the_mesh_are_told() -> None:
+    mesh = MeshRecord(
+        router="dc1",
+        links=(MeshLinkRecord(router="dc2", cost=10, is_up=True),),
+        sites=(mesh_site("dc2", cost=10), mesh_site("dc3", cost=None)),
+    )
+    families = scrape(attrs.evolve(router_snapshot(), workers=(worker_snapshot(mesh=mesh),)))
+    assert values(families, "router_mesh_link_up", neighbor="dc2") == [1]
+    assert values(families, "router_mesh_site_reached", site="dc2") == [1]
+    assert values(families, "router_mesh_site_reached", site="dc3") == [0]
 
 
 def test_the_journal_and_failed_logins_are_told() -> None:

@@ -36,6 +36,7 @@ from router.service.control import (
     ConnectionEntry,
     ContainerRecord,
     MeshRecord,
+    MeshSiteRecord,
     Replayed,
     TraceFeed,
     UnknownRouteError,
@@ -474,3 +475,9 @@ class Site:
             {name.decode(): value.decode() for name, value in start["headers"]},
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+def mesh_site(router: str, *, cost: int | None) -> MeshSiteRecord:
+    """A site of a mesh that serves nothing."""
+    hop = "" if cost is None else router
+    return MeshSiteRecord(router=router, cost=cost, hop=hop, links=(), prefixes=(), addresses=0)

@@ -20,7 +20,7 @@ from router.routes.route import Endpoint, Route
 from router.routes.table import RoutingTable
 from router.service.admin.history import Rates, Sample
 from router.service.config.process import LogLevel
-from router.service.control import ContainerRecord
+from router.service.control import ContainerRecord, MeshRecord
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
 from router.service.metrics import UNUSED_ROUTES_MOST
@@ -33,6 +33,7 @@ from tests.support.fleets import (
     delivery,
     fleet,
     listener,
+    mesh_site,
     rejecting,
     route,
     router_snapshot,
@@ -762,6 +763,8 @@ async def test_the_openapi_document_names_every_path_and_its_answers_fit() -> No
         stalled(uplinks=(uplink("paused", "refused"),), oldest_seconds=5.0),
         containers=(container(),),
     )
+    (worker,) = site.fleet.workers
+    worker.shared_mesh = MeshRecord(router="dc1", links=(), sites=(mesh_site("dc2", cost=10),))
     site = Site(site.fleet, history=KnownHistory(rates={"orders": RATES}))
     document = (await site.get("/openapi.json")).json
     assert document["openapi"].startswith("3.1")
