@@ -146,6 +146,8 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
         line.append("  draining", "yellow")
     elif status["is_ready"]:
         line.append("  ready", "green")
+    elif status.get("is_standby"):
+        line.append("  standby", "green")
     else:
         line.append("  not ready", "bold red")
     if count := len(status["problems"]) + unlisted:
@@ -171,8 +173,21 @@ def heading(status: Any, unlisted: int = 0) -> RenderableType:
         facts.append(f"{restarts} worker restart{'' if restarts == 1 else 's'}")
     if status["in_doubt"]:
         facts.append(f"{show_count(status['in_doubt'])} in doubt")
+    if status.get("lease"):
+        facts.append(_lease(status["lease"], status["at"]))
     line.append("  " + ", ".join(facts))
     return line
+
+
+def _lease(lease: Any, at: float) -> str:
+    """Says since when this router leads, in which epoch, or how it stands with the leader."""
+    if lease["since"] is None:
+        return "none has led yet"
+    age = lease["age_seconds"]
+    renewed = "released" if age is None else f"renewed {show_seconds(age)} ago"
+    led = f"{show_seconds(max(0.0, at - lease['since']))} ago in epoch {lease['epoch']}"
+    verb = "took the lease" if lease["leads"] else f"{lease['place']} took the lease"
+    return f"{verb} {led}, {renewed}"
 
 
 def problems(status: Any, most: int, unlisted: int = 0) -> RenderableType:

@@ -364,6 +364,10 @@ class Core:
         """Unsettled deliveries that the last ``configure`` left without a route, by its pattern."""
         return self._parts.routeless.kept
 
+    def turn_away(self, reason: Callable[[ConnectionId], Condition]) -> None:
+        """Serves nobody: each peer that opens a connection is told why, and the connection ends."""
+        self._governor.turn_away = reason
+
     def govern(
         self, policy: Policy, terms: Mapping[str, ContainerTerms], now: float
     ) -> list[Order]:

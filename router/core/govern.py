@@ -8,6 +8,7 @@ budget.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from router.core.bounds import Bounds
@@ -31,7 +32,11 @@ CONTAINER_ID_MOST: Final = 4096
 
 
 class Governor:
-    """Keeps the permissions of every connection that dialed us."""
+    """Keeps the permissions of every connection that dialed us.
+
+    Attributes:
+        turn_away: says why nobody is served; None: peers are.
+    """
 
     def __init__(self, state: State, detacher: Detacher, reach: Reach, bounds: Bounds) -> None:
         self._settings = state.settings
@@ -42,6 +47,7 @@ class Governor:
         self._bounds = bounds
         self._counted: dict[str, None] = {}
         self._of_identity: Counter[str] = Counter()
+        self.turn_away: Callable[[ConnectionId], Condition] | None = None
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
         """Determines a connection's permissions when it opens.
@@ -49,6 +55,8 @@ class Governor:
         Returns:
             Why the connection is refused; None: it is not.
         """
+        if self.turn_away is not None:
+            return self.turn_away(connection)
         length = len(event.container)
         if length > CONTAINER_ID_MOST:
             reason = (

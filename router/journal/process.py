@@ -26,7 +26,7 @@ from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
-from router.journal.storage import BlockLog
+from router.journal.storage import BlockLog, Opened
 from router.journal.store.log import StoreLog
 from router.journal.store.server import StoreServer
 from router.journal.store.store import STORE_SEGMENT_OCTETS
@@ -72,18 +72,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_log(options.log_level, options.log_format)
     if options.holder is not None:
         return _run_postgres(options)
-    now_ns = time.time_ns()
-    log = _log_of(options, now_ns)
-    return _run(options, log, partial(_server_of, options, log=log))
+    log = _log_of(options, time.time_ns())
+    return _run(
+        options, log, partial(_server_of, options, log=log), partial(log.open, log.incarnation)
+    )
 
 
 def _run_postgres(options: argparse.Namespace) -> int:
     """Runs the store on PostgreSQL, whose driver only then must be installed."""
-    from router.journal.postgres.running import FENCED, FencedError, log_of, server_of  # noqa: PLC0415
+    from router.journal.postgres.running import (  # noqa: PLC0415
+        FENCED,
+        FencedError,
+        log_of,
+        open_log,
+        server_of,
+    )
 
     try:
         log = log_of(options)
-        return _run(options, log, partial(server_of, options, log=log))
+        return _run(
+            options, log, partial(server_of, options, log=log), partial(open_log, options, log)
+        )
     except FencedError as error:
         _log.error("journal.fenced", reason=str(error))
         return FENCED
@@ -93,11 +102,13 @@ def _run(
     options: argparse.Namespace,
     log: BlockLog,
     server_of: Callable[[socket.socket], JournalServer],
+    open_log: Callable[[], Opened | None],
 ) -> int:
     """Opens the log, and serves it to its end."""
-    now_ns = log.incarnation
     try:
-        opened = log.open(now_ns)
+        opened = open_log()
+        if opened is None:
+            return 0
         listener = (
             bind(options.listen)
             if options.listen is not None
@@ -210,6 +221,11 @@ def _parser() -> argparse.ArgumentParser:
     postgres = parser.add_argument_group("on PostgreSQL, whose URL is in ROUTER_JOURNAL_STORE")
     postgres.add_argument("--holder", help="names this router among those of the same id")
     postgres.add_argument("--lease", type=Path, help="file in which workers see the lease")
+    postgres.add_argument("--address", default="[]", help="where peers reach this router, in JSON")
+    postgres.add_argument("--standby", action="store_true", help="wait for the lease")
+    postgres.add_argument(
+        "--yields", action="store_true", help="leave a lease that was released here to others"
+    )
     parser.add_argument("--segment-octets", type=int, default=0, help="0: the usual size")
     parser.add_argument("--rotate-seconds", type=float, default=ROTATE_SECONDS)
     parser.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS)

@@ -28,6 +28,7 @@ commits and seals.
 
 import contextlib
 import enum
+import os
 import selectors
 import signal
 import socket
@@ -180,7 +181,10 @@ class JournalServer:
             elif key.fileobj is self._listener:
                 if self._end_at is None:  # else it was closed in this very turn
                     self._accept()
-            elif key.fileobj is waker or key.fd == self._lifeline:
+            elif key.fd == self._lifeline:
+                if not self._read_lifeline():
+                    self._begin_end(key.fileobj)
+            elif key.fileobj is waker:
                 self._begin_end(key.fileobj)
             else:
                 self._serve(self._connections[key.fd], events)
@@ -193,6 +197,11 @@ class JournalServer:
                 self._report(connection)
                 self._answer(connection)
         self._reclaim()
+
+    def _read_lifeline(self) -> bool:
+        """Returns whether the supervisor still lives."""
+        assert self._lifeline is not None
+        return bool(os.read(self._lifeline, 1))
 
     def _timeout(self) -> float | None:
         """Seconds until something is due though no socket is ready; None for never."""

@@ -21,6 +21,7 @@ from router.service.advice import (
 from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
+from router.service.lease import LeaseRecord
 from router.service.stores import (
     StoredSummary,
     fill_seconds,
@@ -54,6 +55,9 @@ RESTARTED_SECONDS: Final = 300.0
 
 FILLING_SECONDS: Final = 6 * 3600.0
 """A stored route that will be full sooner is reported."""
+
+UNLED_SECONDS: Final = 15.0
+"""A lease that was not renewed for so long should have been taken: something keeps the standby."""
 
 BROKEN_MOST: Final = 50
 """Lines that say what is broken."""
@@ -103,6 +107,8 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
     closed = [listener.name for listener in snapshot.listeners if not listener.addresses]
     if not snapshot.is_draining:
         reasons += [f"listener {name} is not open" for name in closed]
+    if snapshot.is_standby:
+        return (*reasons, f"it is a standby: {who_leads(snapshot.lease)}")
     containers = {container.name: container for container in snapshot.containers}
     for name in dict.fromkeys(snapshot.required_containers):
         container = containers.get(name)
@@ -111,6 +117,19 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
             reasons.append(f"container {name} is not connected{error}")
     reasons += [f"the journal cannot write: {trouble}" for trouble in _journal_troubles(snapshot)]
     return tuple(reasons)
+
+
+def who_leads(lease: LeaseRecord | None) -> str:
+    """Says who leads, for people."""
+    if lease is None or (lease.place is None and lease.trouble is None):
+        return "who leads is not known yet"
+    if lease.trouble is not None:
+        return f"who leads cannot be seen: {lease.trouble}"
+    if lease.leads:
+        return "this router leads"
+    if not lease.is_led:
+        return "none leads at present"
+    return f"the router on {lease.place} leads"
 
 
 def broken(problems: Iterable[Problem]) -> tuple[str, ...]:
@@ -386,6 +405,23 @@ def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _lease(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """A standby that could not take over: it does not see the database, or waits for too long."""
+    lease = snapshot.lease
+    if not snapshot.is_standby or lease is None:
+        return
+    age = lease.age_seconds
+    if lease.trouble is None and (age is None or age < UNLED_SECONDS):
+        return
+    yield Problem(
+        severity=Severity.ERROR,
+        subject="journal",
+        name="of the router",
+        text=f"cannot be taken over: {lease.trouble or 'none leads at present'}",
+        advice=first_fitting(_JOURNAL_ADVICE, lease.trouble or "", "see the log for journal lines"),
+    )
+
+
 def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for trouble, workers in _journal_troubles(snapshot).items():
         is_all = len(workers) == len(snapshot.workers)
@@ -599,6 +635,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _absent_workers,
     _restarted_workers,
     _listeners,
+    _lease,
     _journal,
     _mesh,
     _ledger,

@@ -66,6 +66,7 @@ from router.service.cursor import (
     write_positions,
 )
 from router.service.difference import Difference
+from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.merge import merge_containers, merge_cores
 from router.service.rehearsal import FindRecord
@@ -145,6 +146,14 @@ class Steering(Interface):
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
 
     @property
+    def lease(self) -> LeaseRecord | None:
+        """Who leads; None: the journal is in files, or there is none."""
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether this router waits until it may lead."""
+
+    @property
     def message_store(self) -> Path | None:
         """The socket of the message store's process; None: there is none."""
 
@@ -184,6 +193,8 @@ class RouterSnapshot:
         at: time of the snapshot, in seconds since 1970.
         silent: numbers of workers that did not answer.
         journal_trouble: why the journal cannot be opened; None: it can, or there is none.
+        lease: who leads; None: the journal is in files, or there is none.
+        is_standby: this router waits until it may lead.
         lives: what became of the workers' processes, if there are several.
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
@@ -209,6 +220,8 @@ class RouterSnapshot:
     tracing_trouble: str | None = None
     tracing_dropped: int = 0
     journal_trouble: str | None = None
+    lease: LeaseRecord | None = None
+    is_standby: bool = False
     lives: tuple[WorkerLives, ...] = ()
 
 
@@ -312,6 +325,8 @@ class RouterControl:
             tracing_trouble=steering.tracing_trouble,
             tracing_dropped=steering.tracing_dropped,
             journal_trouble=steering.journal_trouble,
+            lease=steering.lease,
+            is_standby=steering.is_standby,
             lives=tuple(steering.lives),
         )
 

@@ -21,13 +21,16 @@ The archive (``router.core.archive``) is a second, separate journal in ``state/a
 ``state/archive.socket``, if a route asks for it; it never releases a segment.
 """
 
+import contextlib
 import enum
 import fcntl
+import json
 import os
 import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,8 +40,15 @@ import trio
 
 from router.errors import RouterError
 from router.journal.holder import find_holder
+from router.journal.lifeline import BEAT_SECONDS
 from router.journal.log import DISK_FULL
-from router.journal.postgres.lease import FENCED, LEASE_NAME, URL_VARIABLE, LeaseFile
+from router.journal.postgres.lease import (
+    FENCED,
+    LEASE_NAME,
+    URL_VARIABLE,
+    Leader,
+    LeaseFile,
+)
 from router.journal.replay import ReplayError, replay
 from router.journal.segment import (
     NEWEST_NAME,
@@ -54,6 +64,7 @@ from router.net.journal import short_path
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
+from router.service.lease import LeaseRecord, lease_record
 
 RESPAWN_SECONDS: Final = 0.1
 """Pause between the end of one process and the start of the next."""
@@ -205,16 +216,27 @@ class JournalKeeper:
     Attributes:
         config: with the state directory, and the drain time of a router that hands over to us.
         store: the store that the process writes.
+        address: where peers reach this router, as ``Leader.address`` says.
+        yields: this router has just been drained for its standby, which is to take the lease.
         lock_seconds: see ``LOCK_SECONDS``.
         trouble: why the store cannot be opened; None: it is open, or being opened.
+        leader: of a journal on PostgreSQL: who leads, as far as that is known.
+        leads: set when this router has taken the lease.
+        fenced: set when another router has taken the lease, if this one then is its standby.
     """
 
     config: RouterConfig
     store: Store = Store.JOURNAL
+    address: tuple[str | None, ...] = ()
+    yields: bool = False
     lock_seconds: float = LOCK_SECONDS
     trouble: str | None = attrs.field(default=None, init=False)
+    leader: Leader | None = attrs.field(default=None, init=False)
+    leads: trio.Event = attrs.field(factory=trio.Event, init=False)
+    fenced: trio.Event = attrs.field(factory=trio.Event, init=False)
     _lock: int = attrs.field(default=-1, init=False)
     _holder: str = attrs.field(default="", init=False)
+    _lease: LeaseFile | None = attrs.field(default=None, init=False)
     _was_here: bool = attrs.field(default=False, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
     _lifeline: int = attrs.field(default=-1, init=False)
@@ -236,13 +258,20 @@ class JournalKeeper:
                 await self._wait_for_room()
             else:
                 task_status.started()
-            while not self._is_ending:
+            while not self._is_ending and not self.fenced.is_set():
                 seconds = await self._run_once()
                 if not self._is_ending:
                     await trio.sleep(seconds)
         finally:
             self._close()
             self._ended.set()
+
+    @property
+    def lease(self) -> LeaseRecord | None:
+        """Who leads; None: the journal is in files."""
+        if self._lease is None:
+            return None
+        return lease_record(self.leader, self._lease, self.trouble, leads=self.leads.is_set())
 
     async def end(self) -> None:
         """Ends the process after it has read what workers sent; the workers have ended by now."""
@@ -302,7 +331,8 @@ class JournalKeeper:
         if _has_segments(directory):
             reason = f"it is in use, and so is PostgreSQL: move it with `{_MOVE}`, or remove it"
             raise JournalError(directory, reason)
-        LeaseFile(lease_path(self.config)).forget()  # it was an earlier life's
+        LeaseFile.begin(lease_path(self.config))  # it was an earlier life's
+        self._lease = LeaseFile(lease_path(self.config))
         path = self.config.router.state / HOLDER_NAME
         if not path.exists():
             path.write_text(f"{uuid.uuid4()}\n")
@@ -350,6 +380,7 @@ class JournalKeeper:
                 self._note_trouble(error.strerror or str(error))
                 return REFUSED_SECONDS
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._lifeline, False)
         told, telling = os.pipe2(os.O_CLOEXEC)
         try:
             process = await trio.lowlevel.open_process(
@@ -367,14 +398,21 @@ class JournalKeeper:
             os.close(telling)
         self._log.info(f"{self.store}.started", process=process.pid)
         try:
-            async with trio.lowlevel.FdStream(told) as reasons:
-                await self._learn_reason(reasons)
-            code = await process.wait()
+            async with trio.open_nursery() as nursery:
+                if self._is_on_postgres and self.config.router.journal.standby:
+                    nursery.start_soon(self._beat)
+                async with trio.lowlevel.FdStream(told) as reasons:
+                    await self._learn_reason(reasons)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
         finally:
             self._cut_lifeline()
         seconds = RESPAWN_SECONDS
         if code == FENCED and not self._is_ending:
-            raise JournalError(self.config.router.state, FENCED_REASON)
+            if not self.config.router.journal.standby:
+                raise JournalError(self.config.router.state, FENCED_REASON)
+            self.fenced.set()
+            return 0.0
         if code == _REFUSED:
             seconds = REFUSED_SECONDS
             self._close_listener()  # so that workers learn that they need not wait
@@ -382,15 +420,38 @@ class JournalKeeper:
             self._log.error(f"{self.store}.ended", code=code, seconds=seconds)
         return seconds
 
+    async def _beat(self) -> None:
+        """Writes to the lifeline while this process works."""
+        while self._lifeline >= 0:
+            with contextlib.suppress(OSError):  # it has ended, or reads nothing
+                os.write(self._lifeline, b".")
+            await trio.sleep(BEAT_SECONDS)
+
     async def _learn_reason(self, reasons: trio.lowlevel.FdStream) -> None:
-        """Reads why the process cannot open the directory; it closes the pipe if it can."""
+        """Reads why the process cannot open the directory; it closes the pipe if it can.
+
+        On PostgreSQL it says in lines before who leads, or why that cannot be seen.
+        """
         octets = bytearray()
         while received := await reasons.receive_some():
             octets += received
+            while octets.startswith(b"{") and b"\n" in octets:
+                line, _, octets = octets.partition(b"\n")
+                self._learn_leader(json.loads(line))
         if octets:
             self._note_trouble(octets.decode(errors="replace"))
         else:
             self.trouble = None
+
+    def _learn_leader(self, told: Mapping[str, Any]) -> None:
+        """Records who leads, which a standby reports several times a second."""
+        leader, trouble = told["leader"], told["trouble"]
+        if leader is not None:
+            self.leader, self.trouble = Leader.of(leader), None
+        if trouble is not None:
+            self._note_trouble(trouble)
+        if told["leads"]:
+            self.leads.set()
 
     def _environment(self) -> dict[str, str] | None:
         """Returns what the process needs and nobody else may read; None: nothing."""
@@ -413,6 +474,9 @@ class JournalKeeper:
         ]
         if self._is_on_postgres:
             command += ["--holder", self._holder, "--lease", str(lease_path(self.config))]
+            command += ["--address", json.dumps(self.address)]
+            command += ["--standby"] if options.standby else []
+            command += ["--yields"] if self.yields and not self.leads.is_set() else []
         if self.store is Store.MESSAGES:
             command += ["--messages", "--segment-octets", "0"]
         elif options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:

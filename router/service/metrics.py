@@ -63,6 +63,7 @@ class SnapshotCollector(Collector):
         yield from _of_peers(self.snapshot.core.peers)
         yield from _of_workers(self.snapshot)
         yield from _of_journal(self.snapshot)
+        yield from _of_lease(self.snapshot)
         yield from _of_store(self.snapshot)
         yield from _of_mesh(self.snapshot)
         yield from _of_logins(self.snapshot)
@@ -410,6 +411,38 @@ def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
         labels,
         [(names, journal.waiting_octets) for names, journal in journals],
     )
+
+
+def _of_lease(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    lease = snapshot.lease
+    yield _gauge(
+        "router_standby",
+        "1 if the router waits as a standby until it may lead.",
+        (),
+        [((), snapshot.is_standby)],
+    )
+    if lease is None:
+        return
+    labels, names = ("id",), (snapshot.id,)
+    yield _gauge(
+        "router_leads",
+        "1 if the router has the lease of the journal.",
+        labels,
+        [(names, lease.leads)],
+    )
+    yield _gauge(
+        "router_lease_epoch",
+        "Epoch of the lease; it grows whenever a router takes the lease.",
+        labels,
+        [(names, lease.epoch)],
+    )
+    if lease.age_seconds is not None:
+        yield _gauge(
+            "router_lease_age_seconds",
+            "Time since the leader renewed the lease, as this router last saw it.",
+            labels,
+            [(names, lease.age_seconds)],
+        )
 
 
 def _of_store(snapshot: RouterSnapshot) -> Iterator[Metric]:

@@ -13,6 +13,10 @@ If a router with the same id runs on the state directory, this process replaces 
 after it has tried everything that can be tried while the other one serves. Later it may itself be
 replaced. If its successor waits for this process to end but ends first, this process begins another
 *life*, with the same configuration and the same sockets.
+
+With ``router.journal.standby`` each life begins as a standby (``standby``), and serves from the
+time at which this router has the lease. If another router takes the lease, the life ends at once,
+and the next one begins as that router's standby.
 """
 
 import os
@@ -32,7 +36,7 @@ from router import __version__
 from router.errors import RouterError
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.model.place import BindAddress
-from router.net.listener import ListenError, Listeners
+from router.net.listener import ListenError, Listeners, Listening
 from router.net.tls_stream import why_slower
 from router.routes.route import Position
 from router.routes.table import RoutingTable
@@ -42,6 +46,7 @@ from router.service.assembly import assemble, named_listeners, share
 from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
+from router.service.control import Control
 from router.service.crew import Crew, Soloist
 from router.service.difference import compare, refusals
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
@@ -53,12 +58,14 @@ from router.service.journal import (
     remembering,
     waits_for_predecessor,
 )
+from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord, rehearse
 from router.service.setup import prepare_process
+from router.service.standby import addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
 from router.service.tracing import TracingHealth
 from router.service.worker import make_worker
@@ -69,6 +76,8 @@ FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 
 _LOOK_SECONDS: Final = 0.05
+
+FENCED_EFFECT: Final = "every connection is closed; this router waits as the standby of the other"
 
 HANDSHAKE_SECONDS: Final = 0.5
 """Delay between the end of accepting and the drain when another process replaces this one."""
@@ -115,7 +124,10 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
             kept = life.take_kept()
             if kept is None:
                 return code
-            log.warning("handover.deserted", reason="the process that was taking over has ended")
+            if not kept.is_standby:
+                log.warning(
+                    "handover.deserted", reason="the process that was taking over has ended"
+                )
             crew = _make_crew(life.config, is_json)
             life = _Steering(crew, life.config, load, gate, wait_for, notifier, kept)
     except Exception:
@@ -137,10 +149,17 @@ def _make_crew(config: RouterConfig, is_json: bool) -> Crew:
 
 @attrs.define(eq=False)
 class _Kept:
-    """Sockets of the listeners and the admin endpoint that already listen when a life begins."""
+    """Sockets of the listeners and the admin endpoint that already listen when a life begins.
+
+    Attributes:
+        is_standby: the last life has ended because another router leads, or is to lead.
+        yields: it was drained for its standby.
+    """
 
     listeners: list[socket.socket]
     admin: list[socket.socket] = attrs.field(factory=list)
+    is_standby: bool = False
+    yields: bool = False
 
 
 @attrs.define(eq=False)
@@ -163,7 +182,10 @@ class _Steering:
     _handover: Handover = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _is_starting: bool = attrs.field(default=False, init=False)
+    _is_standby: bool = attrs.field(default=False, init=False)
     _is_serving: bool = attrs.field(default=False, init=False)
+    _has_followers: bool = attrs.field(default=False, init=False)
+    _yields: bool = attrs.field(default=False, init=False)
     _is_stale: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
@@ -192,12 +214,12 @@ class _Steering:
                 self._level = config.router.log_level
                 nursery.start_soon(self.notifier.watch)
                 self._listeners = Listeners(
-                    self.crew.admit,
+                    self._admit,
                     nursery,
                     inherited=self.inherited.listeners,
-                    ready=self.crew.wait_for_capacity,
+                    ready=self._wait_for_capacity,
                 )
-                control = RouterControl(self, self.crew.controls)
+                control = RouterControl(self, self._controls)
                 self._admin = AdminKeeper(config.router, control, nursery, self.inherited.admin)
                 self._handover = Handover(
                     state=config.router.state,
@@ -211,6 +233,17 @@ class _Steering:
                 async for number in signals:
                     await self._take_signal(number)
         return self.exit_code
+
+    # The crew is another one while this router is a standby.
+
+    def _admit(self, sock: socket.socket, listener: str) -> None:
+        self.crew.admit(sock, listener)
+
+    async def _wait_for_capacity(self) -> None:
+        await self.crew.wait_for_capacity()
+
+    def _controls(self) -> Sequence[Control]:
+        return self.crew.controls()
 
     def take_kept(self) -> _Kept | None:
         """Returns the sockets for the next life in this process; None: there is no next life."""
@@ -262,8 +295,11 @@ class _Steering:
             self._await_successor()
             await self._admin.open(is_held=False)
             self._admin.serve()
-            await self._start_crew(config)
-            await self._listeners.configure(_binds(config))
+            if config.router.journal.standby:
+                await self._lead(config, await self._listeners.open(_binds(config)))
+            else:
+                await self._start_crew(config)
+                await self._listeners.configure(_binds(config))
         self._listeners.drop_inherited()
 
     async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
@@ -284,6 +320,9 @@ class _Steering:
             self._await_successor()
             self._admin.serve()
             await takeover.wait_for_end()
+            if config.router.journal.standby:
+                await self._lead(config, opened)
+                return
             await self._start_crew(config)
             self._listeners.serve(_binds(config), opened)
         else:
@@ -294,7 +333,65 @@ class _Steering:
             self._await_successor()
             self._admin.serve()
 
-    async def _start_crew(self, config: RouterConfig) -> None:
+    async def _lead(self, config: RouterConfig, opened: Mapping[str, Listening]) -> None:
+        """Waits as a standby until this router has the lease, then starts the workers.
+
+        Raises:
+            OSError, RouterError: a resource is unavailable.
+        """
+        serving, journal = self.crew, JournalKeeper(config, yields=self.inherited.yields)
+        self.crew = standby = standby_of(config, lambda: journal.leader)
+        turning_away = await self._nursery.start(turn_peers_away, standby)
+        self._listeners.serve(_binds(config), opened)
+        self._listeners.drop_inherited()
+        journal.address = addresses(config, self._port_of)
+        await self._nursery.start(journal.run)
+        self._journals[Store.JOURNAL] = journal
+        self._nursery.start_soon(self._watch_lease, journal)
+        self._be_standby()
+        await journal.leads.wait()
+        if self.is_draining:
+            await trio.sleep_forever()  # the drain ends this life
+        began = trio.current_time()
+        self._is_standby = False
+        await self._start_crew(config, serving)
+        self.crew = serving
+        self._log.info("standby.ended", seconds=round(trio.current_time() - began, 3))
+        await standby.drain()
+        turning_away.cancel()
+
+    def _be_standby(self) -> None:
+        """Reports that this router waits, which is all that a service manager can wait for."""
+        self._is_standby = True
+        self._handover.begin()
+        self.notifier.ready()
+        self._log.info("standby.began", id=self.id, listeners=self._listeners.addresses)
+        if self._is_ending:
+            self._drain_once()
+
+    def _port_of(self, listener: str) -> int | None:
+        sockets = [each for name, each in self._listeners.sockets() if name == listener]
+        return next(
+            (each.getsockname()[1] for each in sockets if each.family != socket.AF_UNIX), None
+        )
+
+    async def _watch_lease(self, journal: JournalKeeper) -> None:
+        """Ends this life when another router has the lease."""
+        await journal.fenced.wait()
+        if not self._is_ending and not self._is_leaving:
+            self._kept = self._dup_sockets(is_standby=True)
+        self._log.error("standby.fenced", effect=FENCED_EFFECT)
+        self._listeners.close(is_shared=True)
+        self._admin.leave()
+        self._nursery.cancel_scope.cancel()
+
+    def _dup_sockets(self, *, is_standby: bool = False) -> _Kept:
+        """Returns the open sockets for another life."""
+        listening = [each.dup() for _, each in self._listeners.sockets()]
+        admin = [each.dup() for each in self._admin.sockets]
+        return _Kept(listening, admin, is_standby=is_standby, yields=self._yields)
+
+    async def _start_crew(self, config: RouterConfig, crew: Crew | None = None) -> None:
         """Starts the workers and listeners.
 
         Raises:
@@ -302,7 +399,7 @@ class _Steering:
         """
         self._is_starting = True
         await self._start_journal(config)
-        await self.crew.start(self._nursery)
+        await (crew or self.crew).start(self._nursery)
 
     def _check_identity(self, takeover: Takeover) -> None:
         """Checks that the running router has the same container-id as this one.
@@ -344,8 +441,7 @@ class _Steering:
         """
         self._is_leaving = True
         if self._handover.is_waited_for:
-            listening = [each.dup() for _, each in self._listeners.sockets()]
-            self._kept = _Kept(listening, [each.dup() for each in self._admin.sockets])
+            self._kept = self._dup_sockets()
         self._listeners.close(is_shared=True)
         self._admin.leave()
         self._nursery.start_soon(self._drain_soon)
@@ -366,14 +462,17 @@ class _Steering:
                 keeper = JournalKeeper(config, store)
                 await self._nursery.start(keeper.run)
                 self._journals[store] = keeper
-                if store is Store.JOURNAL and config.router.compaction is not None:
-                    self._nursery.start_soon(
-                        keep_ledger, config.router.state, config.router.compaction, self._ledger
-                    )
-                if store is Store.JOURNAL and config.router.tracing is not None:
-                    self._nursery.start_soon(
-                        self._tracing.run, config.router.state, config.router.tracing
-                    )
+        if Store.JOURNAL in self._journals and not self._has_followers:
+            self._has_followers = True
+            state, compaction, tracing = (
+                config.router.state,
+                config.router.compaction,
+                config.router.tracing,
+            )
+            if compaction is not None:
+                self._nursery.start_soon(keep_ledger, state, compaction, self._ledger)
+            if tracing is not None:
+                self._nursery.start_soon(self._tracing.run, state, tracing)
 
     async def _tell_ready(self) -> None:
         garbage.settle()
@@ -430,6 +529,17 @@ class _Steering:
         return None if keeper is None else keeper.trouble
 
     @property
+    def lease(self) -> LeaseRecord | None:
+        """Who leads; None: the journal is in files, or there is none."""
+        keeper = self._journals.get(Store.JOURNAL)
+        return None if keeper is None else keeper.lease
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether this router waits until it may lead."""
+        return self._is_standby
+
+    @property
     def message_store(self) -> Path | None:
         """The socket of the message store's process; None: there is none."""
         return Store.MESSAGES.socket(self.config) if Store.MESSAGES in self._journals else None
@@ -472,7 +582,7 @@ class _Steering:
     def drain(self) -> None:
         """Starts to drain the router; further calls have no effect."""
         self._is_ending = True
-        if self._is_serving:
+        if self._is_serving or self._is_standby:
             self._drain_once()
         elif not self._is_starting:  # otherwise once it serves: there may be something to finish
             self._log.warning("router.ended", reason="signal to end before it served")

@@ -15,7 +15,7 @@ finished stay unsettled; they are never rejected.
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from router.core.core import Core
 from router.core.reach import sibling_name
 from router.core.stored import STORE
 from router.model.condition import CONNECTION_FORCED, Condition
+from router.model.identity import ConnectionId
 from router.net.connection import Connection
 from router.net.connector import Connector
 from router.net.dataplane import DataPlane
@@ -87,6 +88,8 @@ class Worker:
         shared: objects that its engines and core share as long as it works.
         number: the worker's, from 1; 0: it is the only one.
         containers: names of the containers that it dials; None: all.
+        turns_away: it is a standby: why a peer is not served that has connected to the listener of
+            that name; None: it serves.
         siblings: connections to other workers of the router, by their numbers.
         plane: the data plane with its connections, while it runs.
         connectors: by the container's name.
@@ -98,6 +101,7 @@ class Worker:
     shared: Shared
     number: int = 0
     containers: frozenset[str] | None = None
+    turns_away: Callable[[str | None], Condition] | None = None
     siblings: dict[int, Connection] = attrs.field(factory=dict, init=False)
     core: Core = attrs.field(init=False)
     plane: DataPlane = attrs.field(init=False)
@@ -150,10 +154,13 @@ class Worker:
             await nursery.start(self.plane.run)
             self._detours = Detours(self.core, self.plane, self.connectors)
             nursery.start_soon(self._detours.run)
-            self._configure_mesh(assembly)
-            if needs_journal(assembly.config):
-                await self._open_ledger(assembly.config)
-            self._keep_store(assembly.config)
+            if self.turns_away is not None:
+                self.core.turn_away(partial(self._turn_away, self.turns_away))
+            else:
+                self._configure_mesh(assembly)
+                if needs_journal(assembly.config):
+                    await self._open_ledger(assembly.config)
+                self._keep_store(assembly.config)
             await nursery.start(self._receive)
             self._configure_connectors({}, assembly)
             nursery.start_soon(self._watch_certificates)
@@ -291,6 +298,11 @@ class Worker:
                     await close_ledger(port)
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
+
+    def _turn_away(
+        self, reason: Callable[[str | None], Condition], connection: ConnectionId
+    ) -> Condition:
+        return reason(self.plane.switchboard.connections[connection].listener)
 
     def _keep_store(self, config: RouterConfig) -> None:
         """Connects to the message store, if there is one, and has it serve the routes.

@@ -16,6 +16,7 @@ from router.service.control import (
     StoredRecord,
     StoreRecord,
 )
+from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.metrics import render
 from tests.reference.text import code, page, table
@@ -51,6 +52,7 @@ def families() -> Iterator[Metric]:
         core=attrs.evolve(snapshot.core, peers=(PeerRecord(container="east", is_configured=True),)),
         workers=(worker_snapshot(1, journal=journal, logins=logins, store=_STORE, mesh=_MESH),),
         lives=(WorkerLives(worker=1, is_up=True, ends=1),),
+        lease=LeaseRecord(leads=True, epoch=7, place="a", since=4000.0, age_seconds=0.3),
     )
     yield from text_string_to_metric_families(render(snapshot).decode())
 

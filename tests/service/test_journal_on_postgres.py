@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +21,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import Server, postgres_server
 from tests.support.running import RunningRouter, running_router
 from tests.support.storages import Files, Postgres, commit
+from tests.support.workers import lines
 
 COUNT = 400
 
@@ -264,6 +266,69 @@ def test_a_second_router_waits_while_the_first_one_leads(server: Server, tmp_pat
         assert "leads since" in second.wait_for('"journal.refused"')
         first.stop()
         second.wait_for('"journal.replayed"')
+
+
+def pair(server: Server, tmp_path: Path) -> tuple[str, str, int, int]:
+    """Gives two configurations of one router with ``standby``, and the ports of their admins."""
+    port, another, admin, other_admin = (free_port() for _ in range(4))
+    config = new_store(server, tmp_path, port, "a")
+    config = config.replace('"}\nlisteners', '", standby: true}\nlisteners')
+    config = config.replace("admin: off", f"admin: 127.0.0.1:{admin}")
+    other = config.replace(str(tmp_path / "a"), str(tmp_path / "b"))
+    other = other.replace(f":{port}", f":{another}").replace(f":{admin}", f":{other_admin}")
+    (tmp_path / "other").mkdir()
+    return config, other, admin, other_admin
+
+
+def status_of(admin: int) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{admin}"
+    done = CliRunner().invoke(main, ["status", "--admin", url, "--json", "--check"])
+    assert done.exit_code == 0, done.output
+    status: dict[str, Any] = json.loads(done.output)["status"]
+    return status
+
+
+@pytest.mark.long
+def test_whoever_has_the_lease_leads_after_a_failover_and_back(
+    server: Server, tmp_path: Path
+) -> None:
+    config, other, admin, other_admin = pair(server, tmp_path)
+    with running_router(other, tmp_path / "other") as second:
+        with running_router(config, tmp_path, until="standby.began") as first:
+            leads = status_of(other_admin)
+            while not (waits := status_of(admin))["lease"]["place"]:
+                time.sleep(0.05)  # it connects to the database
+            assert leads["is_ready"]
+            assert leads["lease"]["leads"]
+            assert waits["is_standby"]
+            assert "it is a standby" in waits["reasons"][0]
+            assert not waits["lease"]["leads"]
+            assert waits["lease"]["place"] == leads["lease"]["place"]
+            assert waits["lease"]["epoch"] == leads["lease"]["epoch"]
+            second.process.send_signal(signal.SIGSTOP)
+            first.wait_for("router.ready")
+            second.process.send_signal(signal.SIGCONT)
+            second.wait_for('"standby.fenced"')
+            second.wait_for('"standby.began"', since=_place(second, '"standby.fenced"'))
+            assert status_of(admin)["lease"]["epoch"] > leads["lease"]["epoch"]
+            assert first.stop() == 0
+        second.wait_for("router.ready", since=_place(second, '"standby.fenced"'))
+        assert len(lines(second, "router.started")) == 2
+        assert second.stop() == 0
+
+
+def _place(router: RunningRouter, text: str) -> int:
+    return next(number for number, line in enumerate(router.log) if text in line)
+
+
+def test_a_standby_ends_in_order(server: Server, tmp_path: Path) -> None:
+    config, other, *_ = pair(server, tmp_path)
+    with (
+        running_router(config, tmp_path),
+        running_router(other, tmp_path / "other", until="standby.began") as second,
+    ):
+        assert second.stop() == 0
+        assert not lines(second, "standby.ended")
 
 
 def test_a_journal_moves_to_postgresql_and_back(server: Server, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
+from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.rehearsal import FindRecord
 from router.service.route_list import RouteList
@@ -339,6 +340,8 @@ class FakeSteering:
     tracing_trouble: str | None = None
     tracing_dropped: int = 0
     journal_trouble: str | None = None
+    lease: LeaseRecord | None = None
+    is_standby: bool = False
     message_store: Path | None = None
     lives: Sequence[WorkerLives] = ()
     log_level: LogLevel = LogLevel.INFO

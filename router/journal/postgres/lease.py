@@ -15,12 +15,15 @@ others wait ``schema.LEASE_SECONDS`` from the time at which the database noted i
 """
 
 import contextlib
+import json
 import mmap
 import os
 import struct
 import time
 from pathlib import Path
 from typing import Final
+
+import attrs
 
 HELD_SECONDS: Final = 2.0
 LEASE_NAME: Final = "journal.lease"
@@ -40,8 +43,78 @@ def boot_ns() -> int:
     return time.clock_gettime_ns(_CLOCK)
 
 
+@attrs.frozen(kw_only=True)
+class Leader:
+    """Who leads, as the row of the lease says.
+
+    Attributes:
+        epoch: of the lease; 0: no router has led yet.
+        holder: names the leader's state directory.
+        place: its machine and process, for people.
+        since: when it took the lease, in seconds since 1970, by the database's clock.
+        age_seconds: since the lease was renewed, by that clock; very large: it was released.
+        address: where peers reach the leader, one entry for each listener of the file, in its
+            order: host:port, or None if that is not known.
+    """
+
+    epoch: int
+    holder: str
+    place: str
+    since: float
+    age_seconds: float
+    address: tuple[str | None, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> "Leader":
+        """Reads what ``schema.WHO_LEADS`` returns."""
+        found = json.loads(text)
+        return cls(
+            epoch=int(found["epoch"]),
+            holder=found["holder"],
+            place=found["place"],
+            since=float(found["since"]),
+            age_seconds=float(found["age"]),
+            address=tuple(found["address"]),
+        )
+
+    @property
+    def text(self) -> str:
+        """The same, in one line that ``of`` reads."""
+        return json.dumps(
+            {
+                "epoch": self.epoch,
+                "holder": self.holder,
+                "place": self.place,
+                "since": self.since,
+                "age": self.age_seconds,
+                "address": self.address,
+            }
+        )
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"the router on {self.place} leads since {since}"
+
+
 class LeaseFile:
     """The file, mapped; made if it is missing."""
+
+    @classmethod
+    def begin(cls, path: Path) -> None:
+        """Makes the file anew: no process that lives has seen a lease.
+
+        A process of an earlier life that still has the earlier file mapped never holds a lease
+        again.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        if path.exists():
+            earlier = cls(path)
+            earlier.let_go()
+            earlier.close()
+            path.unlink()
+        cls(path).close()
 
     def __init__(self, path: Path) -> None:
         """Maps it.
@@ -81,9 +154,11 @@ class LeaseFile:
         """Records that the lease is not held any more."""
         _FORM.pack_into(self._map, 0, self.epoch, 0)
 
-    def forget(self) -> None:
-        """Begins anew: no process that lives has seen a lease."""
-        _FORM.pack_into(self._map, 0, 0, 0)
+    @property
+    def age_seconds(self) -> float:
+        """Time since the last renewal was asked for; without one, a very long time."""
+        ends_ns = int(_FORM.unpack_from(self._map)[1])
+        return (boot_ns() - ends_ns) / _NANOSECONDS + HELD_SECONDS
 
     def close(self) -> None:
         """Unmaps it."""

@@ -16,6 +16,7 @@ the lost one to end. If it was there, ``schema.LOOK`` makes sure that it is dura
 
 **Lease.** It is renewed every ``RENEW_SECONDS`` over a fourth connection, and holds for two seconds
 from the time at which that was asked for (``lease``). While it does not hold, the health is AWAY.
+With a ``lifeline`` on which the supervisor beats, it is renewed only while that works.
 
     rotate    a segment is a partition. The one behind the next is made beforehand, so that a
               rotation waits for the groups on their way and for nothing else
@@ -39,8 +40,9 @@ import structlog
 from router.errors import RouterError
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.facts import LatestFacts
+from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
-from router.journal.postgres.lease import HELD_SECONDS, LeaseFile, boot_ns
+from router.journal.postgres.lease import HELD_SECONDS, Leader, LeaseFile, boot_ns
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
 from router.journal.postgres.schema import (
     INSERT_BLOCKS,
@@ -141,6 +143,7 @@ class PostgresLog:
         incarnation: int,
         holder: str,
         lease: LeaseFile,
+        address: str = "[]",
         segment_octets: int = SEGMENT_OCTETS,
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
@@ -154,6 +157,7 @@ class PostgresLog:
             incarnation: start time of the journal's process, in nanoseconds.
             holder: names this router's place among those with the same id, in all its lives.
             lease: where workers see how long it holds.
+            address: where peers reach this router: a JSON list, as ``Leader.address``.
             segment_octets: a segment that would grow beyond is sealed before.
             rotate_seconds: a segment with records in it is sealed when it is as old as this.
             retry_seconds: pause between two attempts to connect.
@@ -169,11 +173,14 @@ class PostgresLog:
         self.sealed = 0
         self.number = 0
         self.epoch = 0
+        self.leader: Leader | None = None
+        self.lifeline: Lifeline | None = None
         self.trouble: str | None = None
         self.group_octets = GROUP_OCTETS
         self._url = url
         self._holder = holder
         self._lease = lease
+        self._address = address
         self._segment_octets = segment_octets
         self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
         self._retry_ns = int(retry_seconds * _NANOSECONDS)
@@ -239,8 +246,7 @@ class PostgresLog:
         with connect(self._url) as connection, told():
             check_version(connection)
             leader = self._storage.leader()
-            assert leader is not None  # the storage has checked that there is a row
-            if last and leader[0] != last:
+            if last and leader.epoch != last:
                 self._lease.let_go()
                 raise FencedError
             facts = {
@@ -248,13 +254,13 @@ class PostgresLog:
                 "holder": self._holder,
                 "place": f"{platform.node()}, process {os.getppid()}",
                 "router": self.router,
+                "address": self._address,
             }
             row = connection.execute(TAKE, facts).fetchone()
         if row is None:
-            raise BlockingIOError(
-                errno.EAGAIN, f"the router on {leader[2]} leads since {leader[3]:%Y-%m-%d %H:%M:%S}"
-            )
-        self.epoch = int(row[0])
+            raise BlockingIOError(errno.EAGAIN, str(leader))
+        self.leader = Leader.of(row[0])
+        self.epoch = self.leader.epoch
         self._hold(asked_ns)
 
     def _read_last(self) -> Opened:
@@ -328,7 +334,10 @@ class PostgresLog:
                 due.append(self._started_ns[id(pipe)] + int(CONNECT_SECONDS * _NANOSECONDS))
         if self._control is not None and self._control.state is PipeState.READY:
             asked = [each for each in self._control.in_flight if isinstance(each, _Renewal)]
-            due.append(asked[0].asked_ns + _SILENT_NS if asked else self._renew_at_ns)
+            if asked:
+                due.append(asked[0].asked_ns + _SILENT_NS)
+            elif self._may_renew:
+                due.append(self._renew_at_ns)
         if self.is_held:
             due.append(self._ends_ns)
         if not due:
@@ -503,6 +512,8 @@ class PostgresLog:
         now_ns, control = self._clock(), self._control
         if control is None or control.state is not PipeState.READY or now_ns < self._renew_at_ns:
             return
+        if not self._may_renew:
+            return
         self._renew_at_ns = now_ns + int(RENEW_SECONDS * _NANOSECONDS)
         if any(isinstance(each, _Renewal) for each in control.in_flight):
             return
@@ -514,6 +525,10 @@ class PostgresLog:
             b"%d" % self.epoch,
             b"%d" % self._newest,
         )
+
+    @property
+    def _may_renew(self) -> bool:
+        return self.lifeline is None or self.lifeline.is_beaten(self._clock())
 
     def _hold(self, asked_ns: int) -> None:
         self._ends_ns = asked_ns + int(HELD_SECONDS * _NANOSECONDS)

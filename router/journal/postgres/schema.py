@@ -1,6 +1,7 @@
 """The tables of the store on PostgreSQL, and what each role may do with them.
 
-    lease       one row a router: who leads, in which epoch, since when, and when it last said so
+    lease       one row a router: who leads, in which epoch, since when, when it last said so, and
+                where peers reach it (a JSON list, an entry for each listener of the file)
     blocks      the journal's blocks, octet for octet: a row is a group that one commit made durable
     snapshots   what reclaim wrote; they stand for the segments up to theirs
 
@@ -15,7 +16,7 @@ holds the row FOR KEY SHARE; an update of ``renewed`` does not. That is the fenc
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables; a router refuses any other."""
 
 SCHEMA: Final = "router_journal"
@@ -39,8 +40,10 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.lease (
     since timestamptz NOT NULL DEFAULT 'epoch',
     renewed timestamptz NOT NULL DEFAULT 'epoch',
     newest bigint NOT NULL DEFAULT 0,
+    address text NOT NULL DEFAULT '[]',
     UNIQUE (router, epoch)
 );
+ALTER TABLE {SCHEMA}.lease ADD COLUMN IF NOT EXISTS address text NOT NULL DEFAULT '[]';
 
 CREATE TABLE IF NOT EXISTS {SCHEMA}.blocks (
     router text NOT NULL,
@@ -100,7 +103,8 @@ GRANTS: Final = f"""
 GRANT USAGE ON SCHEMA {SCHEMA} TO {{role}};
 GRANT SELECT ON {SCHEMA}.version TO {{role}};
 GRANT SELECT ON {SCHEMA}.lease TO {{role}};
-GRANT UPDATE (epoch, holder, place, since, renewed, newest) ON {SCHEMA}.lease TO {{role}};
+GRANT UPDATE (epoch, holder, place, since, renewed, newest, address) ON {SCHEMA}.lease
+    TO {{role}};
 GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots TO {{role}};
 GRANT EXECUTE ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) TO {{role}};
 GRANT EXECUTE ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) TO {{role}};
@@ -133,18 +137,23 @@ UPDATE {SCHEMA}.lease SET renewed = clock_timestamp(), newest = greatest(newest,
 WHERE router = $1::text AND epoch = $2::bigint RETURNING 1
 """
 
+_LEADER: Final = """json_build_object('epoch', epoch, 'holder', holder, 'place', place,
+    'since', extract(epoch FROM since), 'age', extract(epoch FROM clock_timestamp() - renewed),
+    'address', address::json)::text"""
+"""One value; ``lease.Leader.of`` reads it."""
+
 TAKE: Final = f"""
 UPDATE {SCHEMA}.lease SET epoch = greatest(epoch + 1, %(now_ns)s::bigint), holder = %(holder)s,
-    place = %(place)s, since = clock_timestamp(), renewed = clock_timestamp()
+    place = %(place)s, address = %(address)s, since = clock_timestamp(),
+    renewed = clock_timestamp()
 WHERE router = %(router)s AND (holder = %(holder)s
     OR renewed < clock_timestamp() - make_interval(secs => {LEASE_SECONDS}))
-RETURNING epoch
+RETURNING {_LEADER}
 """
 
-WHO_LEADS: Final = f"""
-SELECT epoch, holder, place, since, extract(epoch FROM clock_timestamp() - renewed)
-FROM {SCHEMA}.lease WHERE router = %s
-"""
+WHO_LEADS: Final = f"SELECT {_LEADER} FROM {SCHEMA}.lease WHERE router = %s"
+WHO_LEADS_NOW: Final = f"SELECT {_LEADER} FROM {SCHEMA}.lease WHERE router = $1::text"
+"""The same for a ``pipe.Pipe``."""
 
 RELEASE: Final = f"""
 UPDATE {SCHEMA}.lease SET renewed = 'epoch' WHERE router = %s AND epoch = %s

@@ -13,6 +13,8 @@ import sys
 
 import structlog
 
+from router.journal.lifeline import Lifeline
+from router.journal.postgres.lease import boot_ns
 from router.journal.postgres.log import PostgresLog
 from router.journal.postgres.remote import is_question
 from router.journal.protocol import Refusal
@@ -39,14 +41,25 @@ class PostgresServer(JournalServer):
         *,
         lifeline: int | None = None,
         reclaimer: Reclaimer | None = None,
+        beats: bool = False,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """Makes a server of an open log; see ``JournalServer``."""
+        """Makes a server of an open log; see ``JournalServer``.
+
+        With ``beats`` the supervisor writes to the lifeline while it works.
+        """
         super().__init__(
             listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds
         )
         self._postgres = log
+        self._life = None if lifeline is None else Lifeline(lifeline, boot_ns())
+        if beats:
+            log.lifeline = self._life
         self._readers: list[subprocess.Popen[bytes]] = []
+
+    def _read_lifeline(self) -> bool:
+        assert self._life is not None
+        return self._life.read(boot_ns())
 
     def _timeout(self) -> float | None:
         due = super()._timeout()

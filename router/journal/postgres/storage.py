@@ -24,6 +24,7 @@ import psycopg
 from router.journal.block import salted
 from router.journal.disk import Disk
 from router.journal.files import put_into_archive
+from router.journal.postgres.lease import Leader
 from router.journal.postgres.schema import (
     ADD_ROUTER,
     CREATE,
@@ -326,11 +327,12 @@ class PostgresStorage:
                 f"UPDATE {SCHEMA}.lease SET newest = 0 WHERE router = %s", (self._router,)
             )
 
-    def leader(self) -> tuple[int, str, str, Any, float] | None:
-        """Returns epoch, holder, place, since when, and how many seconds ago it was renewed."""
+    def leader(self) -> Leader:
+        """Returns who leads, or led last."""
         with self._use() as connection:
             row = connection.execute(WHO_LEADS, (self._router,)).fetchone()
-        return None if row is None else (row[0], row[1], row[2], row[3], float(row[4]))
+        assert row is not None, "_use has checked that the lease has a row"
+        return Leader.of(row[0])
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from router.service.control import (
 from router.service.diagnosis import Problem
 from router.service.difference import Change
 from router.service.fleet import ListenerRecord
+from router.service.lease import LeaseRecord
 
 
 class RouteState(enum.StrEnum):
@@ -74,7 +75,11 @@ class StatusView:
     Attributes:
         at: seconds since 1970.
         reasons: why it is not ready.
-        is_broken: it is not ready, or one of the problems is an error: something does not work.
+        is_standby: another router leads, or none; this one is not ready until it leads.
+        lease: who leads, of several routers with one journal on PostgreSQL; null: the journal is
+            in files, or there is none.
+        is_broken: it is not ready and no standby, or one of the problems is an error: something
+            does not work.
         problems: the worst first.
         connections: open connections, without those between workers.
         rates: of all routes together, over the last seconds; null: not known yet.
@@ -90,6 +95,8 @@ class StatusView:
     uptime_seconds: float
     is_ready: bool
     is_draining: bool
+    is_standby: bool
+    lease: LeaseRecord | None
     reasons: tuple[str, ...]
     is_broken: bool
     problems: tuple[Problem, ...]

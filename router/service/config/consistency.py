@@ -134,7 +134,7 @@ def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Prob
             )
     if router.admin is not None:
         yield from _admin_problems(router.admin)
-    yield from journal_problems(router.journal)
+    yield from journal_problems(router)
     if router.probes is not None:
         yield from _probe_problems(router.probes, file)
 

@@ -4,12 +4,19 @@ import importlib.util
 from collections.abc import Iterator
 
 from router.service.config.problems import Problem
-from router.service.config.process import Journal, OldSegments
+from router.service.config.process import Journal, OldSegments, Router
 
 
-def journal_problems(journal: Journal) -> Iterator[Problem]:
-    """Yields what forbids that the journal is kept on PostgreSQL."""
-    if journal.store is None or "store" in journal.where.broken:
+def journal_problems(router: Router) -> Iterator[Problem]:
+    """Yields what forbids that the journal is kept where the file says."""
+    journal = router.journal
+    if "store" in journal.where.broken:
+        return
+    if journal.store is None:
+        if journal.standby:
+            problem = "standby: no other machine can read a journal in files"
+            advice = "set store to a PostgreSQL database"
+            yield Problem(journal.where.of("standby"), f"{problem}; {advice}")
         return
     if importlib.util.find_spec("psycopg") is None:
         problem = "store: PostgreSQL needs the extra router[postgres]"
@@ -19,3 +26,6 @@ def journal_problems(journal: Journal) -> Iterator[Problem]:
         problem = "old_segments: segments on PostgreSQL are not kept for the pipeline"
         advice = "set router.compaction, which gets them as files"
         yield Problem(journal.where.of("old_segments"), f"{problem}; {advice}")
+    if journal.standby and "id" not in router.where.keys:
+        problem = "standby: both routers must have the same router.id, and here it is the host's"
+        yield Problem(journal.where.of("standby"), f"{problem} name; set it")

@@ -95,6 +95,19 @@ class Journal(Placed):
         " router[postgres] and `router journal init`. TLS to the database as the URL's sslmode"
         " says",
     )
+    standby: bool = option(
+        Flag(),
+        default=False,
+        help="several routers with this file: one leads, and the others wait for its lease, answer"
+        " peers with a redirect to it, and dial nobody; needs a store on PostgreSQL",
+    )
+    host: str | None = option(
+        Text(r"[A-Za-z0-9._:-]{1,255}", "a name or an IP address"),
+        default=None,
+        default_text="the one that a listener binds",
+        help="where peers reach this machine: a standby redirects peers of AMQP 1.0 there while"
+        " this router leads",
+    )
     segment_octets: int = option(
         Octets(minimum=1 << 20, maximum=1 << 32),
         default=64 << 20,

@@ -93,6 +93,7 @@ _REPLIES: Final[dict[str, Reply]] = {
     conditions.RESOURCE_LIMIT_EXCEEDED: Reply.INSUFFICIENT_RESOURCES,
     conditions.NOT_ALLOWED: Reply.FORBIDDEN_NOW,
     conditions.CONNECTION_FORCED: Reply.FORBIDDEN_NOW,
+    conditions.CONNECTION_REDIRECT: Reply.FORBIDDEN_NOW,
     conditions.DETACH_FORCED: Reply.FORBIDDEN_NOW,
     conditions.NOT_IMPLEMENTED: Reply.NOT_IMPLEMENTED,
 }

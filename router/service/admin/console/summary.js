@@ -36,6 +36,7 @@ export function showSilence(text) {
 
 function stateOf(status) {
   if (status.is_draining) return ["draining", "warning"];
+  if (status.is_standby) return ["standby", "good"];
   return status.is_ready ? ["ready", "good"] : ["not ready", "error"];
 }
 
@@ -47,7 +48,8 @@ function describe(status) {
 /** The state of the router in a sentence, and the worst severity. */
 function verdictOf({ status, problem_counts: counts }) {
   const total = counts.error + counts.warning + counts.note;
-  const state = status.is_draining ? "Draining" : status.is_ready ? "Ready" : "Not ready";
+  const waits = status.is_standby ? "Standby" : "Not ready";
+  const state = status.is_draining ? "Draining" : status.is_ready ? "Ready" : waits;
   if (!total && status.is_ready) return [`${state}, nothing is wrong.`, "good"];
   const parts = [];
   for (const severity of ["error", "warning", "note"]) {
@@ -56,7 +58,8 @@ function verdictOf({ status, problem_counts: counts }) {
   }
   const problems = `${count(total)} problem${total === 1 ? "" : "s"}`;
   const why = status.is_ready ? "" : `: ${status.reasons.join("; ")}`;
-  const worst = counts.error || !status.is_ready ? "error" : counts.warning ? "warning" : "note";
+  const is_away = !status.is_ready && !status.is_standby;
+  const worst = counts.error || is_away ? "error" : counts.warning ? "warning" : "note";
   return [`${state}, ${problems}${total > 0 ? ` (${parts.join(", ")})` : ""}${why}`, worst];
 }
 
