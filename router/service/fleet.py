@@ -175,8 +175,16 @@ class Steering(Interface):
     def listeners(self) -> tuple[ListenerRecord, ...]:
         """Returns the listeners and their addresses."""
 
-    def drain(self) -> None:
-        """Starts to drain the router; further calls have no effect."""
+    @property
+    def has_standby(self) -> bool:
+        """Whether another router with this file may take over."""
+
+    def drain(self, *, to_standby: bool = False) -> None:
+        """Starts to drain the router; further calls have no effect.
+
+        Args:
+            to_standby: it then waits as a standby, and leaves the lease to another router.
+        """
 
     async def reload(self) -> ReloadReport:
         """Reads the configuration file again and applies it if it is valid."""

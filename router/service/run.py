@@ -579,8 +579,21 @@ class _Steering:
             for name, listener in named.items()
         )
 
-    def drain(self) -> None:
-        """Starts to drain the router; further calls have no effect."""
+    @property
+    def has_standby(self) -> bool:
+        """Whether another router with this file may take over."""
+        return self.config.router.journal.standby
+
+    def drain(self, *, to_standby: bool = False) -> None:
+        """Starts to drain the router; further calls have no effect.
+
+        Args:
+            to_standby: the next life then begins, and leaves the lease to another router.
+        """
+        if to_standby and self._is_serving and not self.is_draining:
+            self._yields = True
+            self._drain_once()
+            return
         self._is_ending = True
         if self._is_serving or self._is_standby:
             self._drain_once()
@@ -597,9 +610,10 @@ class _Steering:
 
     async def _drain(self, everything: trio.CancelScope) -> None:
         self._log.info("router.draining", connections=self.crew.connection_count)
-        if not self._is_leaving:  # otherwise the service goes on in another process
+        if not self._is_leaving and not self._yields:  # otherwise the service goes on
             self.notifier.stopping()
-        self._listeners.close()
+        kept = self._dup_sockets(is_standby=True) if self._yields else None
+        self._listeners.close(is_shared=self._yields)
         is_done = await self.crew.drain()
         for keeper in self._journals.values():
             await keeper.end()
@@ -607,7 +621,10 @@ class _Steering:
         if not self._handover.is_waited_for:
             await self._compact()
         self._log.info("router.drained", unfinished=not is_done)
-        if self._is_ending or not self._handover.is_deserted:
+        if kept is not None:
+            self._admin.leave()
+            self._kept = kept
+        if self._is_ending or (kept is None and not self._handover.is_deserted):
             self._kept = None
         self.exit_code = DONE
         everything.cancel()

@@ -321,6 +321,40 @@ def _place(router: RunningRouter, text: str) -> int:
     return next(number for number, line in enumerate(router.log) if text in line)
 
 
+@pytest.mark.long
+def test_a_leader_hands_over_to_its_standby_and_becomes_one(server: Server, tmp_path: Path) -> None:
+    config, other, admin, other_admin = pair(server, tmp_path)
+    command = ["drain", "--to-standby", "--admin"]
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until="standby.began") as second,
+    ):
+        refused = CliRunner().invoke(main, [*command, f"http://127.0.0.1:{other_admin}"])
+        assert refused.exit_code == 1
+        assert "it is a standby" in refused.output
+        done = CliRunner().invoke(main, [*command, f"http://127.0.0.1:{admin}"])
+        assert done.exit_code == 0, done.output
+        assert "this one is its standby" in done.output
+        second.wait_for("router.ready")
+        assert status_of(other_admin)["lease"]["leads"]
+        assert status_of(admin)["is_standby"]
+        assert not lines(second, "standby.fenced") + lines(first, "standby.fenced")
+
+
+@pytest.mark.long
+def test_a_leader_without_a_standby_leads_again_after_a_hand_over(
+    server: Server, tmp_path: Path
+) -> None:
+    config, _, admin, _ = pair(server, tmp_path)
+    with running_router(config, tmp_path) as router:
+        command = ["drain", "--to-standby", "--admin", f"http://127.0.0.1:{admin}"]
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 1
+        assert "no standby has taken the lease" in done.output
+        assert router.process.poll() is None
+        assert status_of(admin)["lease"]["leads"]
+
+
 def test_a_standby_ends_in_order(server: Server, tmp_path: Path) -> None:
     config, other, *_ = pair(server, tmp_path)
     with (

@@ -353,8 +353,12 @@ class FakeSteering:
     def listeners(self) -> tuple[ListenerRecord, ...]:
         return self.listening
 
-    def drain(self) -> None:
+    has_standby: bool = False
+    was_handed_over: bool = False
+
+    def drain(self, *, to_standby: bool = False) -> None:
         self.is_draining = True
+        self.was_handed_over = to_standby
 
     async def reload(self) -> ReloadReport:
         await trio.lowlevel.checkpoint()

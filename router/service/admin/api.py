@@ -5,6 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -261,10 +262,16 @@ class Api:
 
     async def drain(self, asked: Asked) -> Statused:
         """Starts to drain the router after the answer, because the drain may end at once."""
+        to_standby: bool = asked.query["to_standby"]
+        steering = self.control.steering
+        if to_standby and not steering.has_standby:
+            raise ConflictError("there is no standby: router.journal.standby is not set")
+        if to_standby and steering.is_standby:
+            raise ConflictError("this router does not lead: it is a standby")
         snapshot = attrs.evolve(await self.control.snapshot(), is_draining=True)
         moment = await self.history_kept.moment(snapshot)
         status = self._status(snapshot, moment, diagnose(snapshot))
-        return Statused(202, status, self.control.steering.drain)
+        return Statused(202, status, partial(steering.drain, to_standby=to_standby))
 
     async def reload(self, asked: Asked) -> ReloadView:
         """Reloads the configuration file, or tells what that would change."""

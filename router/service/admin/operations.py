@@ -325,6 +325,16 @@ OPERATIONS: Final = (
         handler=Api.drain,
         answer=StatusView,
         status=202,
+        parameters=(
+            Parameter(
+                name="to_standby",
+                description="do not end: leave the lease to the standby, and become its standby",
+                kind=bool,
+                bounds={},
+                default=False,
+            ),
+        ),
+        errors={409: "there is no standby to hand over to, because of the file, or this is one"},
     ),
     Operation(
         method="POST",

@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Iterator
 
 from router.service.config.problems import Problem
-from router.service.config.process import Journal, OldSegments, Router
+from router.service.config.process import OldSegments, Router
 
 
 def journal_problems(router: Router) -> Iterator[Problem]:
