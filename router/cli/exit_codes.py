@@ -70,7 +70,11 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "trace": {0: "the trace has ended, with or without deliveries", 1: NO_ANSWER, 2: BAD_USAGE},
     "pause": {0: "the route is paused", 1: f"{NO_ANSWER}; there is no such route", 2: BAD_USAGE},
     "resume": {0: "the route is resumed", 1: f"{NO_ANSWER}; there is no such route", 2: BAD_USAGE},
-    "drain": {0: "the router has ended; with --no-wait: it drains", 1: NO_ANSWER, 2: BAD_USAGE},
+    "drain": {
+        0: "the router has ended, or another one leads (--to-standby); with --no-wait: it drains",
+        1: f"{NO_ANSWER}; with --to-standby also: no standby has taken the lease",
+        2: BAD_USAGE,
+    },
     "reload": {
         0: "the file is in force",
         1: NO_ANSWER,
