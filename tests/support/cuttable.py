@@ -31,6 +31,8 @@ class Cuttable:
         """Resets every connection; returns how many pairs there were."""
         pairs = len(self._streams) // 2
         for stream in tuple(self._streams):
+            if stream.socket.fileno() < 0:
+                continue  # its other half is about to be closed
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             stream.socket.close()
         self._streams.clear()

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.support.certificates import make_certificates
 from tests.support.ports import free_port
 
 PATIENCE_SECONDS = 60.0
@@ -122,7 +123,8 @@ def _as_user() -> dict[str, Any]:
     """Says as whom it runs: PostgreSQL refuses root."""
     if os.geteuid():
         return {}
-    return {"user": _USER, "group": "nogroup", "extra_groups": []}
+    home = {**os.environ, "HOME": "/"}  # libpq looks for certificates there
+    return {"user": _USER, "group": "nogroup", "extra_groups": [], "env": home}
 
 
 @contextmanager
@@ -152,3 +154,93 @@ def postgres_server(*options: str) -> Iterator[Server]:
             yield server
         finally:
             server.stop(signal.SIGQUIT)
+
+
+@attrs.define(eq=False)
+class Replicated:
+    """A primary with one synchronous standby, which takes its place; both demand TLS.
+
+    Attributes:
+        primary, standby: which is which now.
+        authorities: file with who signed their certificate.
+        has_failed_over: the standby was promoted; for those who wait for it.
+    """
+
+    primary: Server
+    standby: Server
+    authorities: Path
+    has_failed_over: bool = False
+
+    def fail_over(self) -> None:
+        """Kills the primary as a power cut does, promotes the standby, and makes another one."""
+        self.primary.stop(signal.SIGQUIT)
+        self.standby.run("SELECT pg_promote()")
+        self.primary, self.standby = self.standby, self.primary
+        self.has_failed_over = True
+        self.replicate()
+
+    def replicate(self) -> None:
+        """Makes the standby a copy of the primary; commits wait for it from then on."""
+        copied = _program("pg_basebackup")
+        assert copied is not None
+        shutil.rmtree(self.standby.directory / "data", ignore_errors=True)
+        subprocess.run(
+            [
+                *(copied, "-D", str(self.standby.directory / "data"), "-R", "-X", "stream"),
+                *("-c", "fast", "--no-sync", "-d", self.primary.url()),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            **_as_user(),
+        )
+        self.standby.start()
+        for setting in ("synchronous_standby_names = '*'", "synchronous_commit = on"):
+            self.primary.run(f"ALTER SYSTEM SET {setting}")
+        self.primary.run("SELECT pg_reload_conf()")
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while not self.primary.run("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"):
+            assert time.monotonic() < give_up_at, "the standby does not connect"
+            time.sleep(0.05)
+
+
+@contextmanager
+def replicated_servers(folder: Path) -> Iterator[Replicated]:
+    """Runs a primary and its synchronous standby.
+
+    Args:
+        folder: for the certificate's authorities.
+    """
+    certificates = make_certificates(folder)
+    with postgres_server() as primary, tempfile.TemporaryDirectory(prefix="pg-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        for each in (primary.directory, directory):
+            pem = each / "server.pem"
+            shutil.copy(certificates.server("good"), pem)
+            pem.chmod(0o600)
+            if not os.geteuid():
+                shutil.chown(each, _USER)
+                shutil.chown(pem, _USER)
+        standby = Server(directory, free_port())
+        for server in (primary, standby):
+            pem = server.directory / "server.pem"
+            server.options = tuple(
+                part
+                for setting in ("ssl=on", f"ssl_cert_file={pem}", f"ssl_key_file={pem}")
+                for part in ("-c", setting)
+            )
+        primary.stop()
+        rules = primary.directory / "data" / "pg_hba.conf"
+        rules.write_text(
+            "local all all trust\nhostssl all all 127.0.0.1/32 trust\n"
+            "hostssl replication all 127.0.0.1/32 trust\n"
+        )
+        primary.start()
+        servers = Replicated(primary, standby, certificates.authorities)
+        servers.replicate()
+        try:
+            yield servers
+        finally:
+            for server in (primary, standby):
+                server.stop(signal.SIGQUIT)
