@@ -46,6 +46,7 @@ def config_of(path: Path, folder: Path) -> RouterConfig:
     """Loads the configuration that the manifest carries, with what the pod gives it."""
     text = of_kind(path, "ConfigMap")["data"]["router.yaml"]
     variables = {each["name"]: "x" for each in router_in(path)["env"]}
+    variables["JOURNAL_URL"] = "postgresql://router@db/router"
     variables["STATE_DIRECTORY"] = "/var/lib/router"  # from the image
     for mounted in ("/etc/router-tls/tls.crt", "/etc/router-tls/tls.key"):
         text = text.replace(mounted, str(folder / Path(mounted).name))
@@ -67,10 +68,24 @@ def test_every_document_is_valid(path: Path, release: str) -> None:
         kubernetes_validate.validate(document, release, strict=True)
 
 
-def test_the_configuration_passes_and_is_named_after_the_pod(path: Path, tmp_path: Path) -> None:
+def test_the_configuration_passes_and_is_named_after_the_pod_or_alike_in_both(
+    path: Path, tmp_path: Path
+) -> None:
     config = config_of(path, tmp_path)
     assert config.routes
-    assert "id: ${POD_NAME}" in of_kind(path, "ConfigMap")["data"]["router.yaml"]
+    is_shared = config.router.journal.standby
+    text = of_kind(path, "ConfigMap")["data"]["router.yaml"]
+    assert ("id: ${POD_NAME}" in text) is not is_shared
+    assert ("host: ${POD_IP}" in text) is is_shared
+
+
+def test_a_standby_that_is_never_ready_holds_up_no_rollout(path: Path, tmp_path: Path) -> None:
+    spec = of_kind(path, "Deployment")["spec"]
+    if config_of(path, tmp_path).router.journal.standby:
+        assert spec["replicas"] == 2
+        assert spec["strategy"]["type"] == "Recreate"
+    else:
+        assert spec.get("strategy", {}).get("type") != "Recreate"
 
 
 def test_probes_ask_what_is_open_to_them(path: Path, tmp_path: Path) -> None:
@@ -103,8 +118,9 @@ def test_secrets_come_from_secrets(path: Path) -> None:
     sources = {each["name"]: each.get("valueFrom", {}) for each in router_in(path)["env"]}
     assert asked == sources.keys()
     assert "secretKeyRef" in sources["ADMIN_TOKEN"]
-    assert {name for name, source in sources.items() if "secretKeyRef" not in source} == {
-        "POD_NAME"
+    assert {name for name, source in sources.items() if "secretKeyRef" not in source} <= {
+        "POD_NAME",
+        "POD_IP",
     }
     assert "token: ${ADMIN_TOKEN}" in text.replace('"', "")
 
@@ -143,8 +159,10 @@ def test_what_the_router_dials_and_the_name_servers_are_let_through(
     policy = of_kind(path, "NetworkPolicy")["spec"]
     if "Egress" in policy["policyTypes"]:
         admitted = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-        containers = config_of(path, tmp_path).containers.values()
-        assert admitted == {53, *(url.port for each in containers for url in each.url)}
+        config = config_of(path, tmp_path)
+        dialed = {url.port for each in config.containers.values() for url in each.url}
+        database = {5432} if config.router.journal.store is not None else set()
+        assert admitted == {53, *dialed, *database}
 
 
 def test_the_drain_ends_before_the_pod_is_killed(path: Path, tmp_path: Path) -> None:
