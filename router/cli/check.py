@@ -103,6 +103,17 @@ SURVIVES: Final = (
     "the journal is on PostgreSQL: what it promises survives this process and this machine; whether"
     " it survives the database's host, `router check --connect` says"
 )
+GOES_ON: Final = (
+    "a router with the same file on another machine goes on by itself, some five seconds after this"
+    " one is lost, hangs, or is cut off from the database"
+)
+IS_STARTED: Final = (
+    "another machine goes on when a router is started there; with router.journal.standby, by itself"
+)
+STAYS: Final = (
+    "messages of routes with store, and archives, are on the disk of this machine all the same, and"
+    " no other router has them"
+)
 UNAVAILABLE: Final = "unavailable: whoever attaches to one of its addresses is refused"
 
 
@@ -126,7 +137,9 @@ def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
         for line in lines:
             click.echo(f"  {line}")
     if config.router.journal.store is not None:
-        print_lines("", SURVIVES)
+        print_lines("", SURVIVES, GOES_ON if config.router.journal.standby else IS_STARTED)
+        if any(route.store is not None or route.archive for route in config.table.routes):
+            print_lines(STAYS)
     for note in (*config.notes, *state_notes(config), *found):
         print_lines("", f"note: {note}")
 

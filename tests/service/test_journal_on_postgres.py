@@ -321,6 +321,21 @@ def _place(router: RunningRouter, text: str) -> int:
     return next(number for number, line in enumerate(router.log) if text in line)
 
 
+def test_check_says_that_a_standby_goes_on_by_itself_and_what_it_does_not_have(
+    server: Server, tmp_path: Path
+) -> None:
+    config, *_ = pair(server, tmp_path)
+    file = tmp_path / "pair.yaml"
+    stored = "  - {address: kept, to: east, store: {octets: 1GiB}, dead_letter: local/plain}\n"
+    containers = 'containers: {east: {url: "amqp://127.0.0.1:1"}}\n'
+    file.write_text(config)
+    shown = CliRunner().invoke(main, ["check", str(file)]).output
+    assert "goes on by itself, some five seconds" in shown
+    assert "no other router has them" not in shown
+    file.write_text(config + stored + containers)
+    assert "no other router has them" in CliRunner().invoke(main, ["check", str(file)]).output
+
+
 @pytest.mark.long
 def test_a_leader_hands_over_to_its_standby_and_becomes_one(server: Server, tmp_path: Path) -> None:
     config, other, admin, other_admin = pair(server, tmp_path)
@@ -427,6 +442,7 @@ def test_check_says_what_is_survived(server: Server, tmp_path: Path) -> None:
     assert (
         "survives this process and this machine" in CliRunner().invoke(main, ["check", file]).output
     )
+    assert "when a router is started there" in CliRunner().invoke(main, ["check", file]).output
     found = CliRunner().invoke(main, ["check", file, "--connect"])
     assert found.exit_code == 0, found.output
     assert "not the loss of the database's host" in found.output
