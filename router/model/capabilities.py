@@ -39,7 +39,7 @@ class Capabilities:
         express: its links may be paired by the express lane.
         is_router: the peer is this program, and trusted: delivery keys are passed on.
         is_neighbor: the peer claims to be this program, trusted or not.
-        is_site: the connection is one of the mesh: whoever is no router has no business there.
+        is_site: the connection is one between routers of a mesh, or came where these connect.
         names_itself: the peer has a container-id; otherwise the engine makes one up that is valid
             for the connection alone.
         declares: the peer creates a missing queue or exchange if a link's property ``declare``

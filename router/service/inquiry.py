@@ -132,7 +132,7 @@ async def inquire(config: RouterConfig, seconds: float = SECONDS) -> list[Findin
         for name, container in config.containers.items():
             if container.is_here:
                 continue
-            if container.dials_in:
+            if container.dials_in or container.is_mesh:
                 visits[name].findings.append(_unvisited(name, container))
             else:
                 nursery.start_soon(visit, name, container)
@@ -173,6 +173,11 @@ def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
 
 
 def _unvisited(name: str, container: Container) -> Finding:
+    if container.is_mesh:
+        text = (
+            "not dialed, because it admits routers alone; see `router mesh` while it runs"
+        )
+        return Finding(position=container.where.section, text=f"{name}: {text}")
     text = "not looked at, because it dials in; see `router status` while the router runs"
     return Finding(position=container.where.of("dials_in"), text=f"containers.{name}: {text}")
 

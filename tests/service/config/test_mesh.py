@@ -10,6 +10,7 @@ from router.service.config import ConfigError, RouterConfig, read
 from router.service.config.listeners import VerifyClient
 from router.service.credentials import load_usable
 from router.service.difference import Change, compare, refusals
+from router.service.inquiry import inquire
 from router.service.mesh import advertise_policy
 from tests.support.mesh_certificates import Authority
 
@@ -151,6 +152,11 @@ def test_an_exactly_once_route_that_stays_at_this_site_is_named() -> None:
         "router.yaml:8:15: route a.# is exactly-once, which does not pass between sites yet: its"
         " messages stay at this router"
     )
+
+
+async def test_a_trial_does_not_dial_neighbors_and_says_so() -> None:
+    (finding,) = await inquire(config(FILE.replace(', dc3: {host: "localhost:5674"}', "")), 1.0)
+    assert finding.text.startswith("mesh:dc2: not dialed, because it admits routers alone")
 
 
 def test_a_reload_may_change_a_mesh_and_does_not_leave_it() -> None:
