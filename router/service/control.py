@@ -28,6 +28,7 @@ from router.core.listing import (
     LinkPage,
     LinkPosition,
 )
+from router.core.mesh.names import router_named
 from router.core.resolve import Decision
 from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine, Tracer
@@ -512,9 +513,12 @@ class LocalControl:
 
     def _as_neighbor(self, record: ContainerRecord) -> ContainerRecord:
         """Returns a record in which a neighbor of the mesh that has dialed us is connected, too."""
-        if record.is_connected or not self.worker.core.mesh.is_served(record.name):
+        mesh, plane = self.worker.core.mesh, self.worker.plane
+        if record.is_connected or not mesh.is_served(record.name):
             return record
-        return attrs.evolve(record, is_connected=True, error=None)
+        connection = plane.switchboard.connections.get(mesh.connections[router_named(record.name)])
+        address = None if connection is None else connection.address
+        return attrs.evolve(record, is_connected=True, error=None, address=address)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
         """Lists connections, as ``Control`` says."""

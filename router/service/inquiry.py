@@ -174,9 +174,7 @@ def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
 
 def _unvisited(name: str, container: Container) -> Finding:
     if container.is_mesh:
-        text = (
-            "not dialed, because it admits routers alone; see `router mesh` while it runs"
-        )
+        text = "not dialed, because it admits routers alone; see `router mesh` while it runs"
         return Finding(position=container.where.section, text=f"{name}: {text}")
     text = "not looked at, because it dials in; see `router status` while the router runs"
     return Finding(position=container.where.of("dials_in"), text=f"containers.{name}: {text}")

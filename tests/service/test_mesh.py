@@ -167,3 +167,39 @@ async def test_a_multicast_reaches_all_sites(tmp_path: Path) -> None:
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(running.__exit__, None, None, None)
+
+
+EACH_OTHER = """
+router: {{id: {name}, workers: 1, admin: "127.0.0.1:{admin}"}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+mesh: {{listen: "127.0.0.1:{mesh}", links: {{{other}: {{host: "127.0.0.1:{there}"}}}}}}
+routes: [{{address: "#"}}]
+"""
+
+
+async def test_two_routers_that_dial_each_other_are_connected_once(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in ("dc1", "dc2")}
+    admins = {name: free_port() for name in ports}
+    with contextlib.ExitStack() as stack:
+        routers = {}
+        for name, other in (("dc1", "dc2"), ("dc2", "dc1")):
+            (tmp_path / name).mkdir()
+            text = EACH_OTHER.format(
+                name=name,
+                other=other,
+                port=free_port(),
+                admin=admins[name],
+                mesh=ports[name],
+                there=ports[other],
+            )
+            running = running_router(text, tmp_path / name)
+            routers[name] = await trio.to_thread.run_sync(stack.enter_context, running)
+        for router in routers.values():
+            await trio.to_thread.run_sync(router.wait_for, "mesh.link_up", SECONDS)
+        for name, other in (("dc1", "dc2"), ("dc2", "dc1")):
+            admin = f"127.0.0.1:{admins[name]}"
+            with trio.fail_after(SECONDS):
+                while f"  link {other}  up, cost 10" not in await run("mesh", "--admin", admin):
+                    pass
+            shown = await run("status", "--admin", admin)
+            assert f"mesh:{other}   connected" in shown
