@@ -12,7 +12,7 @@ import pytest
 from router.links.position import octets_before, position_at_end
 from router.model.capabilities import Capabilities, Protocol
 from router.model.delivery import OutgoingDelivery
-from router.model.outcome import Received
+from router.model.outcome import ACCEPTED, Received
 from router.model.terminus import ExpiryPolicy
 from router.model.trace import Sampling
 from router.routes.route import Route
@@ -102,3 +102,47 @@ def test_a_message_is_completed_wherever_it_was_cut(
             assert spliced(had, second) == sent, f"cut behind {end} octets of {len(sent)}"
     else:
         raise AssertionError("it was cut everywhere")
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("message", [PLAIN, WHOLE], ids=["bare", "annotated"])
+def test_a_sender_whose_message_this_hop_has_changed_adds_nothing_to_it(
+    message: AnnotatedMessage, crashes: bool
+) -> None:
+    """What a sender is told counts sections of the changed message: it may name one that is not."""
+    octets = encode_message(message)
+    arrived = encode_message(attrs.evolve(message, delivery_annotations=None))
+    play = Journaled(TRACED)
+    first = play.connect("east", capabilities=RESUMING).attach_receiver(
+        name="in", second=True, credit=5, **KEPT
+    )
+    peer = play.connect("west")
+    sending = peer.attach_sender(name="out", second=True, **KEPT)
+    (number,) = sending.send(arrived)
+    tag = sending.unsettled[number]
+    play.flush()
+    sent = first.payloads
+    after = play.crash() if crashes else play
+    if not crashes:
+        peer.lose()
+    back = after.connect("west").attach_sender(
+        name="out", second=True, unsettled={tag: None}, **KEPT
+    )
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[tag]
+    assert isinstance(known, Received)
+    start = octets_before(octets, known)
+    rest = b"" if start is None else octets[start:]
+    delivery = back.delivery(rest, tag=tag, resume=True, state=known)
+    back.peer.happens(back.run([delivery]))
+    after.flush()
+    receiving = first
+    if crashes:
+        receiving = after.connect("east", capabilities=RESUMING).attach_receiver(
+            name="in", second=True, credit=5, unsettled={first.last.tag: None}, **KEPT
+        )
+        after.flush()
+    assert receiving.payloads == sent
+    receiving.update(receiving.last.number, settled=False)
+    after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
