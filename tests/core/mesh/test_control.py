@@ -192,14 +192,6 @@ def test_who_dials_the_listener_of_the_mesh_while_there_is_none_is_refused() -> 
     assert "this router is in no mesh" in reason_of(connect(sites, "dc2"))
 
 
-def test_a_client_that_connects_where_routers_do_is_refused() -> None:
-    sites = alone()
-    client = attrs.evolve(AMQP, is_site=True)
-    assert "only routers of the mesh connect here" in reason_of(
-        connect(sites, "client", capabilities=client)
-    )
-
-
 def attach_control(peer: Peer) -> LinkId:
     link = peer.play.next_link()
     peer.happens(
