@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 240.0
 CONFIG = """
 router:
   id: dc1
-  workers: 1
+  workers: {workers}
   state: {state}
   admin: off
   log_format: json
@@ -56,6 +56,7 @@ class Machine:
     folder: Path
     ways: tuple[Cuttable, Cuttable]
     authorities: Path
+    workers: int
     port: int = attrs.field(factory=free_port)
     router: RunningRouter = attrs.field(init=False)
     _block: contextlib.ExitStack = attrs.field(factory=contextlib.ExitStack, init=False)
@@ -68,7 +69,9 @@ class Machine:
 
     @property
     def config(self) -> str:
-        return CONFIG.format(state=self.folder / "state", url=self.url, port=self.port)
+        return CONFIG.format(
+            state=self.folder / "state", url=self.url, port=self.port, workers=self.workers
+        )
 
     async def start(self) -> None:
         def begin() -> RunningRouter:
@@ -206,7 +209,7 @@ class Town:
 
 
 @asynccontextmanager
-async def town(folder: Path) -> AsyncIterator[Town]:
+async def town(folder: Path, workers: int) -> AsyncIterator[Town]:
     with replicated_servers(folder) as servers:
         ports = (servers.primary.port, servers.standby.port)
         async with contextlib.AsyncExitStack() as stack:
@@ -215,7 +218,8 @@ async def town(folder: Path) -> AsyncIterator[Town]:
                 (folder / name).mkdir()
                 first = await stack.enter_async_context(cuttable(ports[0]))
                 second = await stack.enter_async_context(cuttable(ports[1]))
-                machines.append(Machine(folder / name, (first, second), servers.authorities))
+                ways, authorities = (first, second), servers.authorities
+                machines.append(Machine(folder / name, ways, authorities, workers))
             file = folder / "init.yaml"
             file.write_text(machines[0].config)
             done = await trio.to_thread.run_sync(
@@ -246,8 +250,9 @@ def faults(running: Town) -> Iterator[Callable[[], Awaitable[None]]]:
     )
 
 
-async def test_takeovers_lose_and_double_nothing(tmp_path: Path) -> None:
-    async with town(tmp_path) as running, trio.open_nursery() as nursery:
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_takeovers_lose_and_double_nothing(tmp_path: Path, workers: int) -> None:
+    async with town(tmp_path, workers) as running, trio.open_nursery() as nursery:
         books = running.books
         is_over = False
 
@@ -274,6 +279,7 @@ async def test_takeovers_lose_and_double_nothing(tmp_path: Path) -> None:
     assert not books.duplicated
     found = sorted(running.seconds)
     figures = {
+        "workers": workers,
         "takeovers": len(found),
         "deliveries": len(books.taken),
         "p50_seconds": round(statistics.median(found), 2),
