@@ -92,6 +92,11 @@ class JournalClient:
         self._incoming = b""
 
     @property
+    def router(self) -> str:
+        """Id of the router."""
+        return self._router
+
+    @property
     def appended_sequence(self) -> int:
         """Sequence number of the last appended record; 0: none was appended."""
         return self.records.next_sequence - 1

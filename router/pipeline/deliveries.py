@@ -6,8 +6,10 @@ what they miss; grouping by the 128 bits of the key merges the rows with sums, m
 
 A delivery passes several hops: workers of a router, routers of a network. Links between them are
 *inner*; the others are *outer*. It was taken in when a RECEIVED stands on an outer link, and
-delivered when an outer link's receiver accepted it. If it came from a router that does not record
-it, it is judged by what the first router that does was sent, and answered.
+delivered when an outer link's receiver accepted it. The message store of a router is an inner hop:
+what it has accepted is stored, and open, until an outer link's receiver has accepted that. If it
+came from a router that does not record it, it is judged by what the first router that does was
+sent, and answered.
 
     verdict         what the records prove
     delivered-once  accepted once (multicast: once by each), and no attempt whose end is unknown
@@ -20,7 +22,7 @@ it, it is judged by what the first router that does was sent, and answered.
     rejected        refused, which its sender is told
     released        not acted upon by anybody, and its sender told so, or gone
     expired         its time to live ran out in the router, and its sender told so
-    open            it is still under way, or a ledger does not reach far enough yet
+    open            it is still under way, or stored, or a ledger does not reach far enough yet
     ledger-gap      the records that would tell are missing from the ledger, or the ledger of a
                     router that has ended stops before them
     continued       began before all ledgers do, or is the end of one that was judged before
@@ -86,6 +88,7 @@ STATE: Final = (
     Counter("resolved_accepted", "sum", "of these, taken for accepted by a person"),
     Counter("inner_accepted", "sum", "accepted by a further hop"),
     Counter("inner_rejected", "sum", "refused by a further hop"),
+    Counter("stored", "max", "1: the router's message store has accepted it"),
     Counter("inner_ended", "sum", "attempts at inner links whose end is known"),
     Counter("inner_doubts", "sum", "and whose outcome was lost with the connection"),
     Counter("told_accepted", "sum", "accepted on the router's own word"),
@@ -225,6 +228,7 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
         "resolved_accepted": only(has_next, c["resolved_accepted"]),
         "inner_accepted": only(is_inner_out, c["accepted"]),
         "inner_rejected": only(is_inner_out, c["rejected"]),
+        "stored": flag(c["is_next_store"] & (c["accepted"] > 0)),
         "inner_ended": only(is_inner_out, c["outcomes"] + c["resolved"]),
         "inner_doubts": only(is_inner_out, c["doubts"]),
         "told_accepted": only(is_own_word, c["accepted"]),
@@ -405,6 +409,7 @@ def judge(deliveries: Any) -> Any:
     )
     is_unsure = (c["accepted_unsent"] == 1) | ((c["sent_settled"] > 1) & (c["has_gap"] == 1))
     is_accepted = c["accepted"] > 0
+    is_stored = c["stored"] > 0
     claims = c["told_accepted"] + c["inner_accepted"] > 0
     is_over = c["settled"] + c["presettled"] >= c["received"]
     is_lost_sight = (c["doubts"] + c["inner_doubts"] > 0) | (c["settled"] >= c["received"])
@@ -427,6 +432,8 @@ def judge(deliveries: Any) -> Any:
         .when(is_accepted & may_repeat & (c["resolved_again"] > 0), "in-doubt")
         .when(is_accepted, "delivered-once")
         .when(c["resolved_accepted"] > 0, "in-doubt")
+        .when(is_stored & is_unknown & (c["doubts"] > 0), "in-doubt")
+        .when(is_stored, "open")
         .when((claims | is_dropped) & is_quiet, F.coalesce(unknown, F.lit("lost")))
         .when(is_vanished & is_quiet, F.coalesce(unknown, F.lit("in-doubt")))
         .when(claims | is_given_away, "open")

@@ -1,12 +1,15 @@
 """Links that ledgers name, and the routers at their other ends."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from router.journal.record import RecordFlag, RecordKind
 from router.pipeline.clocks import Handovers
 from router.pipeline.hops import KEY
 from router.pipeline.session import small_table
+
+STORE: Final = "message-store"
+"""Ends the container-id of a router's message store, behind the router's id (``net.store``)."""
 
 
 def read_links(records: Any) -> Any:
@@ -52,7 +55,8 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[
 
     ``trusts_last`` and ``trusts_next`` say whether the link's record calls the peer a router;
     ``is_last_met`` and ``is_next_met``, whether the peer has a record of the link, too: a router
-    has none of a link whose route it does not record.
+    has none of a link whose route it does not record. ``is_last_store`` and ``is_next_store`` say
+    whether the peer is the router's own message store: an inner hand-over, too.
     Records of earlier versions do not, so there a router is known by its name; elsewhere a peer
     with such a name (``last_name``, ``next_name``) is a router that is not trusted, or a client.
 
@@ -71,15 +75,17 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[
     says = small_table(
         hops.sparkSession, [(each, True) for each in flagging], "router string, is_flagging boolean"
     )
+    is_store = F.col("container") == F.concat("router", F.lit(f"/{STORE}"))
     is_sibling = (F.col("peer") == F.col("router")) & F.col("container").rlike("/[0-9]+$")
-    is_named = F.col("is_known") & (F.col("is_flagging").isNull() | is_sibling)
+    is_inner = is_sibling | is_store
+    is_named = F.col("is_known") & (F.col("is_flagging").isNull() | is_inner)
     inner = (
         links.withColumn("peer", peer)
         .join(F.broadcast(known), "peer", "left")
         .join(F.broadcast(says), "router", "left")
         .where(F.col("is_router") | F.col("is_known"))
         .withColumn("hop", F.when(F.col("is_router") | is_named, F.col("peer")))
-        .select("link", "router", "peer", "hop", "is_router", "name")
+        .select("link", "router", "peer", "hop", "is_router", "name", is_store.alias("is_store"))
     )
 
     other_ends = inner.select(
@@ -99,6 +105,7 @@ def with_ends(hops: Any, links: Any, routers: Iterable[str], flagging: Iterable[
                 F.col("hop").alias(f"{side}_hop"),
                 F.col("is_router").alias(f"trusts_{side}"),
                 F.col("is_met").alias(f"is_{side}_met"),
+                F.col("is_store").alias(f"is_{side}_store"),
             )
         )
 

@@ -111,7 +111,7 @@ def test_a_second_audit_reads_only_what_is_new_and_comes_to_the_same(
     assert counted(verdicts) == tally(planted)
     assert result.carried["open"] + result.carried["in-doubt"] > 0
     rows = sum(pq.ParquetFile(path).metadata.num_rows for path in ledger.rglob("*.parquet"))
-    assert read == rows - 6, "all but the names of the six links"
+    assert read == rows - 8, "all but the names of the eight links"
 
 
 def test_routers_that_do_not_share_keys_have_deliveries_of_their_own(

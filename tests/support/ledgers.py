@@ -40,6 +40,9 @@ EAST, WEST = "east", "west"
 IN, TO_A, TO_B, TO_C, TO_WEST, FROM_EAST = 101, 201, 202, 203, 301, 302
 """Links: from the sender, to three receivers, and the two ends of that between the routers."""
 
+TO_STORE, FROM_STORE = 401, 402
+"""Links of the first router to its message store, and from there."""
+
 START_NS = 1_763_000_000 * 1_000_000_000
 HOUR_NS = 3600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -80,6 +83,19 @@ def west(at: float) -> list[Step]:
                  source=FROM_EAST, router=WEST),
         step(at + 4, SETTLED, source=FROM_EAST, router=WEST),
     ]  # fmt: skip
+
+
+def stored(*after: Step) -> list[Step]:
+    """Gives what is recorded of a delivery that the message store accepts."""
+    taken = step(2, OUTCOME, ACCEPTED, target=TO_STORE)
+    return [step(0, RECEIVED), *attempt(1, TO_STORE, taken), step(3, SETTLED),
+            step(3, SETTLED, target=TO_STORE), *after]  # fmt: skip
+
+
+def forwarded(at: float, target: int, *end: Step) -> list[Step]:
+    """Gives what is recorded of sending it on; the store settles with the outcome."""
+    return [step(at, RECEIVED, source=FROM_STORE),
+            *attempt(at + 1, target, *end, source=FROM_STORE)]  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -311,6 +327,36 @@ STORIES: Mapping[str, Story] = {
     ),
     "waits": Story(verdict="open", steps=[COME]),
     "is with its receiver": Story(verdict="open", steps=[COME, *attempt(1, TO_A)]),
+    "stored": Story(verdict="open", steps=stored()),
+    "stored and forwarded": Story(
+        verdict="delivered-once",
+        share=0.01,
+        steps=stored(
+            *forwarded(5, TO_A, accepted(7, TO_A, source=FROM_STORE)),
+            step(8, SETTLED, source=FROM_STORE),
+        ),
+    ),
+    "stored and with its receiver": Story(verdict="open", steps=stored(*forwarded(5, TO_A))),
+    "stored and given back": Story(
+        verdict="open",
+        steps=stored(
+            *forwarded(
+                5, TO_A, step(6, OUTCOME, RELEASED, flags=BY_THEM, target=TO_A, source=FROM_STORE)
+            ),
+            step(8, SETTLED, source=FROM_STORE),
+        ),
+    ),
+    "stored and in doubt": Story(
+        verdict="in-doubt",
+        steps=stored(*forwarded(5, TO_A, step(6, IN_DOUBT, target=TO_A, source=FROM_STORE))),
+    ),
+    "stored and forwarded twice": Story(
+        verdict="duplicated",
+        steps=stored(
+            *forwarded(5, TO_A, accepted(6, TO_A, source=FROM_STORE)),
+            *forwarded(7, TO_B, accepted(8, TO_B, source=FROM_STORE)),
+        ),
+    ),
     "older than the ledger": Story(verdict="continued", steps=[DONE]),
 }
 
@@ -454,7 +500,9 @@ def _links(router: str, start_ns: int) -> list[dict[str, Any]]:
     """Gives the links of a router as its segments repeat them."""
     named = {
         EAST: [(IN, 0, "shop", "orders"), (0, TO_A, "store-a", "orders"),
-               (0, TO_B, "store-b", "orders"), (0, TO_WEST, WEST, "orders")],
+               (0, TO_B, "store-b", "orders"), (0, TO_WEST, WEST, "orders"),
+               (0, TO_STORE, f"{EAST}/message-store", "orders"),
+               (FROM_STORE, 0, f"{EAST}/message-store", "orders")],
         WEST: [(FROM_EAST, 0, EAST, "orders"), (0, TO_C, "store-c", "orders")],
     }  # fmt: skip
     return [

@@ -45,17 +45,20 @@ from router.model.commands import (
 )
 from router.model.condition import INTERNAL_ERROR, Condition
 from router.model.events import ConnectionClosed, ConnectionOpened, Event
-from router.model.identity import LinkId
+from router.model.identity import ContainerId, LinkId
 from router.model.outcome import is_outcome
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
 from router.net.store.pace import Paces
-from router.net.store.shelves import CONTAINER, Shelves
+from router.net.store.shelves import Shelves
 from router.wire.carrier import Carried
 
 SURVEY_SECONDS: Final = 2.0
 """How old what is known of the routes' depth becomes."""
 
 _LONG_AGO: Final = 0.0
+
+CONTAINER: Final = "message-store"
+"""The store's container-id, behind that of the router; the audit knows the store by it."""
 
 CAPABILITIES: Final = Capabilities(protocol=Protocol.AMQP_1_0, settles_second=True, drains=True)
 """Of the store: it takes whole messages of any protocol as they came."""
@@ -253,7 +256,8 @@ class StoreEngine:
             self.shelves.review()
 
     def _open(self, now: float) -> None:
-        self._events.append(ConnectionOpened(container=CONTAINER, capabilities=CAPABILITIES))
+        container = ContainerId(f"{self._client.router}/{CONTAINER}")
+        self._events.append(ConnectionOpened(container=container, capabilities=CAPABILITIES))
         self._survey_at = now + SURVEY_SECONDS
         self._say_bounds(self._bounds)
         self._client.ask(Survey())

@@ -40,8 +40,8 @@ from router.model.terminus import ReceiverSettleMode, Role, Target
 from router.net.store.inlets import Inlets
 from router.wire.priority import priority_in
 
-CONTAINER: Final = ContainerId("message-store")
-"""The store's container-id."""
+_NAMER: Final = ContainerId("message-store")
+"""Stands for the store in the names by which its log knows links."""
 
 WINDOW: Final = 1000
 """Messages that may be on their way to the disk on one link."""
@@ -137,7 +137,7 @@ class Shelves:
         """
         name = None
         if command.receiver_settle_mode is ReceiverSettleMode.SECOND:
-            name = link_key(ContainerId(""), CONTAINER, command.name, is_incoming=True)
+            name = link_key(ContainerId(""), _NAMER, command.name, is_incoming=True)
         asked = _Asked(command, route_key(route), name, self._client.appended_sequence)
         self._unanswered[command.link] = asked
         self._ask_unsettled(self._client.durable_sequence)

@@ -1,11 +1,19 @@
 """Rules about routes with ``store``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from router.routes.route import Guarantee
 from router.service.config.problems import Problem
 from router.service.config.process import Journal
 from router.service.config.routing import RouteEntry
+
+
+def store_notes(entries: Iterable[RouteEntry]) -> Iterator[Problem]:
+    """Yields which routes the ledger of all routes does not have, because they store messages."""
+    for entry in entries:
+        if entry.store is not None and entry.guarantee is not Guarantee.EXACTLY_ONCE:
+            note = "router.ledger: all does not record this route, which stores messages"
+            yield Problem(entry.where.of("store"), f"{note}; with exactly-once it is recorded")
 
 
 def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:

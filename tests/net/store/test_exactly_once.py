@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterator
 
 import attrs
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -347,9 +348,11 @@ class PassingThrough(Stored):
         self.target.says = says
 
 
+pytestmark = pytest.mark.thorough
+
 _SETTINGS = settings(
-    max_examples=60,
-    stateful_step_count=50,
+    max_examples=25,
+    stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -108,8 +108,11 @@ def test_a_ledger_of_all_routes_leaves_stored_ones_out() -> None:
         workers="1, ledger: all",
         address="telemetry.#",
     )
-    (route,) = read(text, "router.yaml", Path(), {}).routes
+    found = read(text, "router.yaml", Path(), {})
+    (route,) = found.routes
     assert not route.is_recorded
+    (note,) = [str(each) for each in found.notes]
+    assert "router.ledger: all does not record this route, which stores messages" in note
 
 
 @pytest.mark.parametrize(
