@@ -24,6 +24,7 @@ from tests.bench.measure import (
     runs_within,
 )
 from tests.bench.programs import RESULTS
+from tests.bench.stored import measure_stored
 from tests.bench.workers import measure_workers
 
 OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
@@ -36,6 +37,7 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "unsettled": lambda conditions, quick: measure_unsettled(
         100_000 if quick else 1_000_000, conditions
     ),
+    "stored": lambda conditions, _: measure_stored(conditions),
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
 }
 """What is no load that a rate is measured of: name → how it is measured, the short way or not."""

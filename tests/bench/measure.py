@@ -114,8 +114,10 @@ def _command(options: dict[str, object], conditions: Conditions, name: str = "lo
     return [*pinned, program(name), *(f"{key}={value}" for key, value in both.items())]
 
 
-def run_load(subject: Subject, conditions: Conditions) -> Figures:
-    """One run of the load program."""
+def run_load(
+    subject: Subject, conditions: Conditions, *, of: str = "messages_per_second"
+) -> Figures:
+    """One run of the load program; ``of`` is what must not be nothing."""
     options = subject.options | {
         "port": subject.port,
         "watch": subject.process,
@@ -132,12 +134,10 @@ def run_load(subject: Subject, conditions: Conditions) -> Figures:
     if done.returncode:
         raise RuntimeError(f"{subject.name}: {done.stderr[-500:]!r}")
     figures: Figures = json.loads(done.stdout)
-    if not figures["messages_per_second"]:
+    if not figures[of]:
         raise RuntimeError(f"{subject.name}: nothing arrived")
     if subject.process:
-        figures["cpu_ns_per_message"] = (
-            figures["watched_cpu"] / figures["messages_per_second"] * 1e9
-        )
+        figures["cpu_ns_per_message"] = figures["watched_cpu"] / figures[of] * 1e9
     return figures
 
 

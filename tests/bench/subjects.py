@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -150,14 +150,20 @@ def configuration(case: Case, port: int, state: Path) -> str:
 
 @contextlib.contextmanager
 def router(
-    case: Case, core: int | None, directory: Path, *, probed: bool = False
+    case: Case,
+    core: int | None,
+    directory: Path,
+    *,
+    probed: bool = False,
+    adapt: Callable[[str], str] = str,
+    port: int | None = None,
 ) -> Iterator[Subject]:
-    """This router, one worker."""
-    port = free_port()
+    """This router, one worker, with a file that ``adapt`` has changed."""
+    port = port or free_port()
     file = directory / "router.yaml"
     if case.tls:
         certificate(directory)
-    file.write_text(configuration(case, port, directory / "state"))
+    file.write_text(adapt(configuration(case, port, directory / "state")))
     environment = os.environ | {"ROUTER_TCP_CONGESTION": congestion()}
     if case.express:
         environment |= {"ROUTER_EXPRESS": case.express}
