@@ -113,7 +113,7 @@ class Postponer:
 
     def leave(self, incoming: IncomingLink) -> None:
         """Frees what a link that is gone has left here; what is in custody waits in its queue."""
-        if not incoming.postponed:
+        if not self._shelves:
             return
         for feed in _feeds_of(incoming):
             for key, shelf in tuple(self._shelves.get(feed, {}).items()):

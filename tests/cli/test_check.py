@@ -194,6 +194,7 @@ def test_schema_is_printed_as_json() -> None:
         "listeners",
         "containers",
         "routes",
+        "mesh",
         "limits",
         "policy",
     }

@@ -45,6 +45,8 @@ def router_in(path: Path) -> Manifest:
 def config_of(path: Path, folder: Path) -> RouterConfig:
     """Loads the configuration that the manifest carries, with what the pod gives it."""
     text = of_kind(path, "ConfigMap")["data"]["router.yaml"]
+    if "JOURNAL_URL" in text:
+        peers.need_python("psycopg")
     variables = {each["name"]: "x" for each in router_in(path)["env"]}
     variables["JOURNAL_URL"] = "postgresql://router@db/router"
     variables["STATE_DIRECTORY"] = "/var/lib/router"  # from the image

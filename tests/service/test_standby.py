@@ -17,6 +17,7 @@ from router.service.crew import Soloist
 from router.service.standby import addresses, standby_of, why_not
 from router.service.worker import make_worker
 from router.wire.alternatives import read_alternative
+from tests.support import peers
 from tests.support.ports import free_port
 
 FILE = """
@@ -52,6 +53,7 @@ def leader(
 
 
 def config_of(text: str, folder: Path, **values: object) -> RouterConfig:
+    peers.need_python("psycopg")
     file = folder / "router.yaml"
     file.write_text(text.format(**values))
     return load(file)
