@@ -148,6 +148,20 @@ def test_what_the_source_has_settled_is_tried_again_though_the_source_is_gone(en
     assert play.core._registry.process.used == 0
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_nothing_looks_after_an_offer_whose_source_and_target_are_gone(is_last: bool) -> None:
+    play, east, source, target = bridge()
+    source.send("a", *([] if is_last else ["b"]), address="prices/nowhere", settled=True)
+    target.update(*tuple(target.unsettled), state=NO_BINDING)
+    play.wait(1.01)
+    assert target.payloads[-1] == b"a", "it is offered again, and has no outcome yet"
+    east.lose()
+    target.peer.lose()
+    configure(play)
+    play.wait(100_000)
+    assert play.core.deadline is None
+
+
 def test_what_the_source_has_settled_waits_for_its_route_to_come_back() -> None:
     play, _, source, target = bridge()
     source.send("a", address="prices/nowhere", settled=True)
