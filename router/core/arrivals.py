@@ -75,6 +75,7 @@ class Arrivals:
             if joined is None:
                 continue
             delivery.protocol, delivery.payload = joined.protocol, joined.payload
+            delivery.splice = joined.splice
             self._ledgers.records.traced(
                 now_ns,
                 key,
@@ -205,6 +206,8 @@ class Arrivals:
         flags = _SETTLED_FLAG if pairing.is_settled else 0
         if is_held and parts is not None:
             flags |= RecordFlag.MORE
+        if delivery.splice is not None:
+            flags |= RecordFlag.SPLICED
         record, now_ns = self._ledgers.records, self._ledgers.now_ns()
         record.received(
             now_ns,

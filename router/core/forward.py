@@ -33,7 +33,7 @@ from router.core.state import State
 from router.core.stream import Streams, streaming, takes_parts, too_large
 from router.links import life
 from router.links.link import OutgoingLink
-from router.links.pairing import Fan, Pairing
+from router.links.pairing import Fan, Pairing, gather
 from router.links.tags import MAX_TAG_OCTETS
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
@@ -329,7 +329,7 @@ class Forwarder:
         """Returns the links with credit that a delivery can be sent on now."""
         parts = pairing.parts
         if parts is not None and parts.is_complete:  # gathered, or returned
-            pairing.delivery.payload, pairing.parts = parts.joined(), None
+            gather(pairing)
             parts = None
         if parts is not None and parts.is_stalled:
             return []
@@ -359,7 +359,7 @@ class Forwarder:
         if not _may_divert(node, pairing):
             return False
         if pairing.parts is not None:
-            pairing.delivery.payload, pairing.parts = pairing.parts.joined(), None
+            gather(pairing)
         link = next((link for link in node.standby if _may_go(link, pairing)), None)
         if link is None:
             self._settler.postpone(pairing)  # it waits for credit there

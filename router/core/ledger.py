@@ -55,7 +55,7 @@ class Ledger:
         gate: where orders wait.
         count: draws the numbers of our own attaches.
         is_restoring: what the journal keeps of earlier lives has not been restored yet.
-        now_ns, suspended, gone, stuck, restore, write_off, undurable ...: of ``LinkLedgers``.
+        now_ns, suspended, gone, stuck, restore, splice, write_off ...: of ``LinkLedgers``.
         abandoned: of ``Repeats``.
         screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
         receiver_updated, give_id, sending, sent_settled, dropped, telling, kept: of
@@ -84,6 +84,7 @@ class Ledger:
         self.restore = ledgers.restore
         self.restore_incoming = ledgers.ledger_of_source
         self.restore_outgoing = ledgers.ledger_of_target
+        self.splice = ledgers.splice
         self.stand_in = ledgers.stand_in
         self.may_be_sent = ledgers.may_be_sent
         self.write_off = ledgers.write_off

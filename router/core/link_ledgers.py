@@ -32,12 +32,14 @@ from router.core.records import (
 )
 from router.core.terms import encode_terms
 from router.core.turn import Turn
-from router.journal.keys import NO_LINK, DeliveryKeys, LinkKey, link_key
+from router.journal.keys import NO_LINK, DeliveryKeys, LinkKey, hop_identity, link_key
 from router.journal.record import LinkDescription, Resolution
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
+from router.model.delivery import ReceivedDelivery
 from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, may_go_on
+from router.model.trace import Splice
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -457,6 +459,19 @@ class LinkLedgers:
             if target is not None:
                 target.adrift[tag] = entry
                 entry.add_link(key)
+
+    def splice(self, delivery: ReceivedDelivery, source: LinkKey, payload: bytes) -> Splice | None:
+        """Returns how a delivery that came in parts has left before (``RecordFlag.SPLICED``).
+
+        Args:
+            delivery: that the journal remembers.
+            source: the link it came over.
+            payload: its parts so far.
+        """
+        assert delivery.key is not None
+        identity = hop_identity(source, delivery.key)
+        joined = self.join_trace(delivery.protocol, payload, identity, True, False)
+        return None if joined is None else joined.splice
 
     def stand_in(self, link: OutgoingLink, key: LinkKey | None) -> LinkKey:
         """Opens a ledger for a link of which nothing is known but what was sent on it.

@@ -385,6 +385,8 @@ class Restorer:
             parts = Parts(self._settings.keep_octets) if goes_on else Parts.lost()
             for piece in unsettled.parts if goes_on else ():
                 parts.add(piece, True)
+        if unsettled.is_spliced:
+            self._splice(delivery, unsettled, parts)
         incoming.tally.deliveries += 1
         arrived = self._turn.now - (now_ns - unsettled.received_ns) / _NANOSECONDS
         pairing = Pairing(
@@ -398,6 +400,17 @@ class Restorer:
         )
         pairing.parts = parts
         return pairing
+
+    def _splice(
+        self, delivery: ReceivedDelivery, unsettled: Unsettled, parts: Parts | None
+    ) -> None:
+        """Has a delivery leave as before, with the context of its hop."""
+        payload = delivery.payload if parts is None else parts.joined()
+        splice = self._ledger.splice(delivery, unsettled.incoming, payload)
+        if parts is not None:
+            delivery.splice = splice
+        elif splice is not None:
+            delivery.payload = splice.of(payload)
 
     def _may_be_sent(self, entry: Entry, node: Node) -> list[Sending]:
         """Treats a delivery with missing records as sent to an unknown receiver.

@@ -41,7 +41,7 @@ from router.errors import RouterError
 from router.links import life
 from router.links.attaches import PeerMap, lacking, may_be_done_unconfirmed
 from router.links.link import IncomingLink, OutgoingLink, Unconfirmed
-from router.links.pairing import Pairing
+from router.links.pairing import Pairing, joined
 from router.links.position import octets_before
 from router.links.recovery import (
     ABSENT,
@@ -385,7 +385,7 @@ class Resumer:
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag = pairing.outgoing_tag
         if pairing.parts is not None:
-            outgoing.payload, outgoing.state = pairing.parts.joined(), None
+            outgoing.payload, outgoing.state = joined(pairing), None
         self._send_resumed(link, pairing, outgoing)
 
     def _resume_from(
@@ -400,7 +400,7 @@ class Resumer:
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag, outgoing.resume, outgoing.state = pairing.outgoing_tag, True, None
         if parts is not None:
-            outgoing.payload = parts.joined()
+            outgoing.payload = joined(pairing)
         if position != START:
             sent = _as_sent(link, outgoing)
             start = octets_before(sent, position)

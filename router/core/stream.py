@@ -26,7 +26,7 @@ from router.core.state import State
 from router.links import life
 from router.links.credit import Hold
 from router.links.link import IncomingLink, OutgoingLink, is_away
-from router.links.pairing import UNNUMBERED, Pairing
+from router.links.pairing import UNNUMBERED, Pairing, joined
 from router.links.partial import Parts
 from router.model.commands import ContinueDelivery
 from router.model.condition import MESSAGE_SIZE_EXCEEDED, Condition
@@ -214,7 +214,7 @@ class Streams:
         """
         parts = pairing.parts
         assert parts is not None
-        outgoing.payload = parts.joined()
+        outgoing.payload = joined(pairing)
         outgoing.more = True
         pairing.parts_sent = parts.count
         parts.sinks.append(pairing)

@@ -133,6 +133,7 @@ class Memory:
             is_whole=not flags & RecordFlag.MORE,
             source_settled=bool(flags & _SETTLED_FLAG),
             clouded=bool(flags & RecordFlag.CLOUDED),
+            is_spliced=bool(flags & RecordFlag.SPLICED),
         )
         before = self._made.get(place)
         if before is not None and flags & RecordFlag.RESUMED:
@@ -205,7 +206,7 @@ def _resume(before: Unsettled, again: Unsettled) -> None:
     before.clouded |= again.clouded
     if again.parts is not None:
         before.parts, before.is_whole = again.parts, again.is_whole
-        before.message_octets = again.message_octets
+        before.message_octets, before.is_spliced = again.message_octets, again.is_spliced
 
 
 def _move_sending(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview) -> None:

@@ -129,6 +129,8 @@ class RecordFlag(enum.IntFlag):
         UNSENT: RESOLVED, to be sent again: the receiver certainly does not have the delivery.
             Earlier versions do not write it: there a delivery may always have arrived.
         OVERDUE: of a stored message: it goes to the dead letters.
+        SPLICED: RECEIVED: the payload is as it came, and leaves with the context of its hop
+            (``wire.tracing``).
     """
 
     SETTLED = 0x0001
@@ -144,6 +146,7 @@ class RecordFlag(enum.IntFlag):
     ROUTER = 0x0400
     UNSENT = 0x0800
     OVERDUE = 0x1000
+    SPLICED = 0x2000
 
 
 class OutcomeCode(enum.IntEnum):

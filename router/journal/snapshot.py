@@ -71,6 +71,8 @@ def _write_received(delivery: Unsettled, writer: RecordWriter) -> None:
     flags = 0
     if delivery.clouded:
         flags |= RecordFlag.CLOUDED
+    if delivery.is_spliced:
+        flags |= RecordFlag.SPLICED
     if delivery.source_settled and delivery.is_waiting:
         flags |= RecordFlag.SETTLED
     if len(parts) > 1 or not delivery.is_whole:

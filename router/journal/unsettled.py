@@ -108,6 +108,7 @@ class Unsettled:
         sendings: by outgoing link.
         was_returned: it may have arrived by a sending that is gone.
         clouded: records about it may be missing.
+        is_spliced: the payload is as it came, and leaves with the context of its hop.
     """
 
     key: DeliveryKey
@@ -132,6 +133,7 @@ class Unsettled:
     sendings: dict[LinkKey, Sending] = attrs.Factory(dict)
     was_returned: bool = False
     clouded: bool = False
+    is_spliced: bool = False
 
     @property
     def was_sent(self) -> bool:

@@ -106,6 +106,19 @@ class Pairing:
     parts_sent: int = attrs.field(default=0, init=False)
 
 
+def joined(pairing: Pairing) -> bytes:
+    """Returns all parts received of a delivery in parts as they leave; while they are all here."""
+    assert pairing.parts is not None
+    payload, splice = pairing.parts.joined(), pairing.delivery.splice
+    return payload if splice is None else splice.of(payload)
+
+
+def gather(pairing: Pairing) -> None:
+    """Makes a delivery in parts, which are all here, one whole."""
+    pairing.delivery.payload, pairing.parts = joined(pairing), None
+    pairing.delivery.splice = None
+
+
 def octets_of(pairing: Pairing) -> int:
     """Returns how many octets of payload are kept for a delivery."""
     parts = pairing.parts

@@ -9,6 +9,7 @@ import attrs
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState
+from router.model.trace import Splice
 
 
 @attrs.define(slots=True, eq=True)
@@ -32,6 +33,7 @@ class ReceivedDelivery:
         delivery_count: header.delivery-count: earlier failed attempts.
         key: the ledger key that an earlier hop assigned, in an annotation.
         hops: routers that it has passed, oldest first (trace annotation).
+        splice: of a delivery in parts: how it is changed where it leaves; None: it is not.
     """
 
     number: DeliveryNumber
@@ -50,6 +52,7 @@ class ReceivedDelivery:
     key: DeliveryKey | None = None
     hops: tuple[str, ...] = ()
     settles_first: bool = False
+    splice: Splice | None = None
 
 
 @attrs.define(slots=True, eq=True)

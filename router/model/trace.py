@@ -42,6 +42,28 @@ class Hop:
 
 
 @attrs.frozen
+class Splice:
+    """A change of a message that is made when it leaves.
+
+    Attributes:
+        start, end: the octets of the message that are replaced.
+        octets: what takes their place.
+    """
+
+    start: int
+    end: int
+    octets: bytes
+
+    def of(self, payload: bytes) -> bytes:
+        """Returns a message with the change made.
+
+        Args:
+            payload: the message, or its beginning up to ``end`` or further.
+        """
+        return b"".join((payload[: self.start], self.octets, payload[self.end :]))
+
+
+@attrs.frozen
 class Joined:
     """A message that a hop has joined.
 
@@ -49,8 +71,11 @@ class Joined:
         hop: its span.
         protocol: encoding of the payload.
         payload: the message, with the hop's context where that may be added.
+        splice: of a first part, which is left as it came: how it leaves with the hop's context;
+            None: it leaves as it came.
     """
 
     hop: Hop
     protocol: Protocol
     payload: bytes
+    splice: Splice | None = None

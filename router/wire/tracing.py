@@ -3,21 +3,30 @@
 The hop's own context goes into the message annotations; the application properties are never
 touched. A message of another protocol is translated to AMQP 1.0 for that, and back at its exit.
 
-The first part of a message whose rest has not come yet is left as it is: positions in it
-(§3.4.1) count octets as they were received. Its hop has a span, and the next hop the same parent.
+The first part of a message whose rest has not come yet is kept as it is, because positions that its
+sender is told (§3.4.1) count octets as they were received. The context goes into what leaves, as a
+``Splice``. Positions of receivers count octets as they were sent, so each transfer of the message
+must have the same context: the splice depends only on the hop's identity, and on sections that the
+first part contains completely. A longer beginning of the message gives the same. A first part that
+may lack the sections that decide has a span, but no splice.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from router.errors import RouterError
+from router.errors import RouterError, TranslationError
 from router.model.capabilities import Protocol
 from router.model.trace import SPAN_OCTETS, TRACE_OCTETS, Hop, Joined
 from router.wire import hub
 from router.wire.trace_context import PARENT, SAMPLED, STATE, Context, read
-from router.wire.v1_0.sections import Annotations, peek, replace_annotations
+from router.wire.v1_0.sections import (
+    Annotations,
+    peek,
+    replace_annotations,
+    splice_annotations,
+)
 from router.wire.v1_0.types import Symbol
 
 _FIELD: Final = PARENT.encode()
@@ -49,16 +58,16 @@ def join(
         if not always and (base is None or not base.is_sampled):
             return None
         own = _own(base, identity)
-        if not is_whole or not isinstance(annotations, Mapping):
-            return Joined(_hop(own, base, creator), protocol, payload)
-        made = dict(annotations)
-        made.pop(_STATE_ANNOTATION, None)
-        made[_PARENT_ANNOTATION] = own.encoded()
-        if own.state is not None:
-            made[_STATE_ANNOTATION] = own.state
-        return Joined(
-            _hop(own, base, creator), Protocol.AMQP_1_0, replace_annotations(octets, made)
-        )
+        hop = _hop(own, base, creator)
+        if not isinstance(annotations, Mapping):
+            return Joined(hop, protocol, payload)
+        made = _with_context(annotations, own)
+        if is_whole:
+            return Joined(hop, Protocol.AMQP_1_0, replace_annotations(octets, made))
+        seen = peek(octets, partial=True)
+        is_decided = base is not None or seen.is_whole
+        splice = splice_annotations(seen, made) if is_decided else None
+        return Joined(hop, protocol, payload, splice)
     except RouterError:
         return None
 
@@ -68,11 +77,19 @@ def _fields(
 ) -> tuple[bytes, Annotations, Annotations]:
     """Returns a message as AMQP 1.0, its message annotations and its application properties."""
     if protocol is not Protocol.AMQP_1_0 and not is_whole:
-        message = hub.to_sections(protocol, payload)
-        return b"", message.message_annotations or {}, message.application_properties or {}
+        raise TranslationError("payload", "only messages of AMQP 1.0 come in parts")
     octets = hub.translate(payload, protocol, Protocol.AMQP_1_0)
     seen = peek(octets, partial=not is_whole)
     return octets, seen.message_annotations, seen.application_properties
+
+
+def _with_context(annotations: Mapping[Any, Any], own: Context) -> dict[Any, Any]:
+    made = dict(annotations)
+    made.pop(_STATE_ANNOTATION, None)
+    made[_PARENT_ANNOTATION] = own.encoded()
+    if own.state is not None:
+        made[_STATE_ANNOTATION] = own.state
+    return made
 
 
 def _own(base: Context | None, identity: bytes) -> Context:

@@ -4,6 +4,7 @@ A receiver states positions in the message as it was sent to it: with the sectio
 has added to it, which the message of its sender lacks.
 """
 
+import itertools
 from typing import Any
 
 import attrs
@@ -31,6 +32,7 @@ KEPT: dict[str, Any] = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 3000
 ROUTER = attrs.evolve(RESUMING, is_router=True)
 TRACED = attrs.evolve(EXACT, tracing=Sampling.ALWAYS)
 SHORT_LIVED = attrs.evolve(EXACT, ttl_seconds=60.0)
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PLAIN = AnnotatedMessage(properties=Properties(message_id="m"), data=[b"0123456789" * 4])
 WHOLE = attrs.evolve(
     PLAIN,
@@ -38,6 +40,7 @@ WHOLE = attrs.evolve(
     delivery_annotations={"mine": 1},
     message_annotations={"yours": 2},
 )
+OF_A_TRACE = attrs.evolve(WHOLE, application_properties={"traceparent": SPAN, "tracestate": "a=b"})
 
 
 def in_1_0(delivery: OutgoingDelivery, octets: bytes) -> bytes:
@@ -60,8 +63,13 @@ def spliced(had: bytes, receiving: ReceiverEnd) -> bytes:
 
 
 @pytest.mark.parametrize("capabilities", [RESUMING, ROUTER], ids=["client", "router"])
-@pytest.mark.parametrize("route", [EXACT, TRACED, SHORT_LIVED], ids=["plain", "traced", "ttl"])
-@pytest.mark.parametrize("message", [PLAIN, WHOLE], ids=["bare", "annotated"])
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        *itertools.product([EXACT, TRACED, SHORT_LIVED], [PLAIN, WHOLE]),
+        (TRACED, OF_A_TRACE),
+    ],
+)
 @pytest.mark.parametrize("crashes", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_a_message_is_completed_wherever_it_was_cut(
@@ -82,6 +90,7 @@ def test_a_message_is_completed_wherever_it_was_cut(
             sending.go_on(octets[cuts[number] : cuts[number + 1]], more=number + 1 < parts)
         play.flush()
         sent = in_1_0(first.last, first.bodies[first.last.number])
+        assert (b"traceparent" in first.bodies[first.last.number]) == (route is TRACED)
         if end >= len(sent):
             break
         had = sent[:end]

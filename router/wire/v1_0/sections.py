@@ -24,6 +24,7 @@ import attrs
 
 from router.errors import DecodeError, MisuseError
 from router.model.condition import DECODE_ERROR, INVALID_FIELD
+from router.model.trace import Splice
 from router.wire.v1_0.composite import (
     ADDRESS,
     BINARY,
@@ -381,6 +382,16 @@ class Peek:
         section = self._bounds.get(DELIVERY_ANNOTATIONS)
         return None if section is None else (section.start, section.end)
 
+    @property
+    def message_annotations_at(self) -> tuple[int, int]:
+        """Start and end offset of the message annotations; both where they would be if absent."""
+        section = self._bounds.get(MESSAGE_ANNOTATIONS)
+        if section is not None:
+            return section.start, section.end
+        before = (each.end for code, each in self._bounds.items() if code < MESSAGE_ANNOTATIONS)
+        at = max(before, default=0)
+        return at, at
+
     def _annotations(self, code: int) -> Annotations:
         section = self._bounds.get(code)
         return {} if section is None else _value_in(self._payload, section)
@@ -582,8 +593,24 @@ def replace_annotations(payload: Octets, annotations: Annotations) -> bytes:
         _check_order(previous, section)
         previous, at = section.code, section.end
         start = section.start if previous == MESSAGE_ANNOTATIONS else at
-    made = b"\x00\x53\x72" + encode_fields(annotations) if annotations else b""
-    return b"".join((payload[:start], made, payload[at:]))
+    return b"".join((payload[:start], _annotations_section(annotations), payload[at:]))
+
+
+def splice_annotations(seen: Peek, annotations: Annotations) -> Splice:
+    """Returns the change that replaces the message annotations of a first part.
+
+    Args:
+        seen: the first part, of which the message annotations are complete, or absent.
+        annotations: the new section's content; empty removes the section.
+
+    Raises:
+        MisuseError: if a value cannot be encoded.
+    """
+    return Splice(*seen.message_annotations_at, _annotations_section(annotations))
+
+
+def _annotations_section(annotations: Annotations) -> bytes:
+    return b"\x00\x53\x72" + encode_fields(annotations) if annotations else b""
 
 
 # --- whole messages -------------------------------------------------------------------------------
