@@ -12,6 +12,7 @@ from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redeliv
 from router.core.node import Feed, Node, in_custody
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
+from router.core.stored import is_store
 from router.journal.keys import LinkKey, hop_identity
 from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, RecordFlag
 from router.links.link import IncomingLink
@@ -64,11 +65,13 @@ class Arrivals:
         """Joins the traces that are recorded; messages leave with the context of this hop."""
         source = self._ledgers.incoming_ledger(feed.incoming).key
         now_ns, guarantee = self._ledgers.now_ns(), GUARANTEE_CODES[feed.node.route.guarantee]
+        # what the store is given back it sends again, and that is another hop
+        since_ns = now_ns if is_store(feed.incoming.connection) else 0
         for delivery in deliveries:
             key, payload, protocol = delivery.key, delivery.payload, delivery.protocol
             if key is None or delivery.resume or delivery.message_format:
                 continue
-            identity = hop_identity(source, key)
+            identity = hop_identity(source, key, since_ns)
             joined = self._ledgers.join_trace(
                 protocol, payload, identity, is_always, not delivery.more
             )

@@ -90,13 +90,21 @@ class DeliveryKeys:
         return DeliveryKey(digest.digest())
 
 
-def hop_identity(source: LinkKey, key: DeliveryKey) -> bytes:
+def hop_identity(source: LinkKey, key: DeliveryKey, since_ns: int = 0) -> bytes:
     """Names the hop of a delivery over an incoming link, the same in every life of the router.
+
+    Args:
+        source: the link.
+        key: the delivery's.
+        since_ns: where a delivery may come several times over a link, when it came; otherwise 0.
 
     Returns:
         24 octets: its span-id, and the trace-id that it takes if it begins a trace.
     """
-    digest = hashlib.blake2b(source.to_bytes(8, "little") + key, digest_size=24, person=b"hop")
+    named = source.to_bytes(8, "little") + key
+    if since_ns:
+        named += since_ns.to_bytes(8, "little")
+    digest = hashlib.blake2b(named, digest_size=24, person=b"hop")
     return digest.digest()
 
 

@@ -198,13 +198,16 @@ class Spans:
 
     def _begin(self, row: Row, block: Block) -> None:
         place = row[8], row[7]
-        if place in self.open:
-            return
         try:
             _, address, body = heap_strings(row, block.heap)
             hop = hop_from_body(body)
         except RecordError:
             return
+        before = self.open.get(place)
+        if before is not None and before.hop.span == hop.span:
+            return
+        if before is not None:  # the message store sends it again
+            self._unfinished(place)
         link = self._links.get(row[8])
         self.open[place] = Passing(
             hop=hop,

@@ -228,8 +228,9 @@ class RouteEntry(Placed):
             sample: applies where the route itself does not set ``tracing``.
         """
         sampling = (sample if self.tracing is None else self.tracing).sampling
-        tracing = sampling if self.store is None else None
-        scope_records = scope is LedgerScope.ALL and self.store is None
+        is_recordable = self.store is None or self.guarantee is Guarantee.EXACTLY_ONCE
+        tracing = sampling if is_recordable else None
+        scope_records = scope is LedgerScope.ALL and is_recordable
         is_recorded = scope_records if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,
