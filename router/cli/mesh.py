@@ -69,7 +69,7 @@ def _is_whole(mesh: Any) -> bool:
 def _lines(mesh: Any) -> Iterator[str]:
     yield f"router {shown(mesh['router'])}: {len(mesh['sites'])} sites"
     for link in mesh["links"]:
-        state = "up" if link["is_up"] else "not heard yet"
+        state = "up" if link["is_up"] else "down"
         yield f"  link {shown(link['router'])}  {state}, cost {link['cost']}"
     for site in mesh["sites"]:
         yield f"  site {shown(site['router'])}  {_reached(site)}"

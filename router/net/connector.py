@@ -41,7 +41,7 @@ from router.net.dialing import Line, become_websocket, connect_through
 from router.net.diversion import read_redirect
 from router.net.proxy import Proxy, ProxyError
 from router.net.sockets import choose_congestion_control, prepare, receive_some, send_all
-from router.net.tls import TlsError, TlsSession
+from router.net.tls import Judge, TlsError, TlsSession
 from router.net.tls_stream import TlsStream, open_stream
 from router.net.upgrade import UpgradeError
 from router.net.websocket import Frames, WebSocketEngine
@@ -71,6 +71,7 @@ class Endpoint:
         host, port: where to dial.
         make_engine: makes the client's engine.
         tls: gives the context; None: no TLS.
+        judge: refuses certificates of servers beyond what ``tls`` verifies.
         server_name: sent as SNI and verified; the host, unless configured otherwise.
         path: where AMQP is served over WebSocket; None: no WebSocket.
         proxy: the HTTP proxy that is dialed instead, and asked to connect; None: none.
@@ -84,6 +85,7 @@ class Endpoint:
     port: int
     make_engine: Callable[[], Engine]
     tls: Callable[[], ssl.SSLContext] | None = None
+    judge: Judge | None = None
     server_name: str | None = None
     path: str | None = None
     proxy: Proxy | None = None
@@ -422,7 +424,8 @@ class Connector:
         former_context, former = self._former.pop(_place(endpoint), (None, None))
         if former_context is not context:
             former = None
-        return TlsSession(context, endpoint.server_name or endpoint.host, former)
+        name = endpoint.server_name or endpoint.host
+        return TlsSession(context, name, former, endpoint.judge)
 
     def _keep_session(self, endpoint: Endpoint, stream: TlsStream | None) -> None:
         former = None if stream is None else stream.resumable

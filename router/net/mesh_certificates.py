@@ -56,14 +56,33 @@ class CertificateSigner:
         return self.key.sign(octets) + self.certificate
 
 
+@attrs.frozen
+class _Key:
+    """The key in a certificate, and when it is valid."""
+
+    key: Ed25519PublicKey
+    begins: datetime
+    ends: datetime
+
+    @classmethod
+    def of(cls, certificate: x509.Certificate) -> "_Key":
+        """Returns that of a certificate which has such a key."""
+        key = certificate.public_key()
+        assert isinstance(key, Ed25519PublicKey)
+        return cls(key, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is valid now."""
+        return self.begins <= datetime.now(UTC) <= self.ends
+
+
 @attrs.define(eq=False)
 class CertificateRing:
     """Believes certificates of some authorities (``routes.mesh.bodies.Verifier``)."""
 
     authorities: Sequence[x509.Certificate]
-    _known: dict[tuple[RouterId, bytes], Ed25519PublicKey | None] = attrs.field(
-        factory=dict, init=False
-    )
+    _known: dict[tuple[RouterId, bytes], _Key | None] = attrs.field(factory=dict, init=False)
 
     def verify(self, origin: RouterId, octets: bytes, signature: bytes) -> bool:
         """Returns whether a router signed octets."""
@@ -82,33 +101,45 @@ class CertificateRing:
         if named not in self._known:
             if len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
-            found = self._read(origin, octets)
-            self._known[named] = found if isinstance(found, Ed25519PublicKey) else None
-        return self._known[named]
+            found = self._read(octets)
+            if not isinstance(found, str) and origin not in _names(found):
+                found = f"has no DNS name '{origin}' in its subjectAltName"
+            self._known[named] = None if isinstance(found, str) else _Key.of(found)
+        known = self._known[named]
+        return None if known is None or not known.is_valid else known.key
 
-    def _read(self, origin: RouterId, octets: bytes) -> Ed25519PublicKey | str:
-        """Returns the key in a certificate of a router, or why the certificate is refused."""
+    def _read(self, octets: bytes) -> x509.Certificate | str:
+        """Returns a certificate of a router, or why it is refused at any time."""
         try:
             certificate = x509.load_der_x509_certificate(octets)
             key = certificate.public_key()
-            names = _names(certificate)
+            _names(certificate)
         except (ValueError, UnsupportedAlgorithm):
             return "is no certificate"
         if not isinstance(key, Ed25519PublicKey):
             return "is not that of an Ed25519 key"
-        now = datetime.now(UTC)
-        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-            return "is not valid now"
-        if origin not in names:
-            return f"has no DNS name '{origin}' in its subjectAltName, which router.id must be"
         if not any(_has_issued(each, certificate) for each in self.authorities):
             return "does not come from an authority of ca directly"
-        return key
+        return certificate
+
+    def judge(self, octets: bytes) -> str | None:
+        """Returns why a neighbor's certificate (DER) is refused now; None: it is believed.
+
+        TLS would also take a certificate that a router of the mesh has issued with its own.
+        """
+        found = self._read(octets)
+        if isinstance(found, str):
+            return found
+        return None if _Key.of(found).is_valid else "is not valid now"
 
     def explain(self, origin: RouterId, octets: bytes) -> str | None:
-        """Returns why others would refuse a certificate; None: they believe it."""
-        found = self._read(origin, octets)
-        return found if isinstance(found, str) else None
+        """Returns why others would refuse a router's certificate now; None: they believe it."""
+        refusal = self.judge(octets)
+        if refusal is not None:
+            return refusal
+        if _names(x509.load_der_x509_certificate(octets))[:1] != [origin]:
+            return f"does not have router.id, '{origin}', as the first DNS name of subjectAltName"
+        return None
 
 
 def _names(certificate: x509.Certificate) -> list[str]:
@@ -125,6 +156,15 @@ def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> b
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
+
+
+def read_ring(ca: Path) -> CertificateRing:
+    """Reads the authorities of a mesh.
+
+    Raises:
+        MeshKeyError: the file is unusable.
+    """
+    return CertificateRing(_read_certificates("ca", ca))
 
 
 def read_keys(
@@ -146,7 +186,7 @@ def read_keys(
     if len(octets) > CERTIFICATE_OCTETS_MOST:
         reason = f"has {len(octets)} octets; in a mesh at most {CERTIFICATE_OCTETS_MOST}"
         raise MeshKeyError("cert", reason)
-    ring = CertificateRing(_read_certificates("ca", ca))
+    ring = read_ring(ca)
     refusal = ring.explain(router, octets)
     if refusal is not None:
         raise MeshKeyError("cert", refusal)

@@ -38,7 +38,7 @@ from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.farewell import Farewells
 from router.net.sockets import describe_peer, prepare, receive_some, send_all
-from router.net.tls import TlsError, TlsSession
+from router.net.tls import Judge, TlsError, TlsSession
 from router.net.tls_stream import open_stream
 from router.net.upgrade import NotUpgraded, read_request, refuse
 from router.net.websocket import Frames, WebSocketEngine
@@ -99,6 +99,7 @@ class ListenerSettings:
         tls: gives the context for a new connection, if ``door`` offers TLS.
         origins: of the web pages that may connect, if ``door`` offers WebSocket; ``*``: of any.
         identity_field: of a peer's certificate, as ``TlsSession.identity`` takes it.
+        judge: refuses certificates of peers beyond what ``tls`` verifies.
         handshake_seconds: from accept until the protocol is known, TLS and upgrade included.
     """
 
@@ -108,6 +109,7 @@ class ListenerSettings:
     tls: Callable[[], ssl.SSLContext] | None = None
     origins: Set[str] = frozenset()
     identity_field: str = "common-name"
+    judge: Judge | None = None
     handshake_seconds: float = 15.0
 
 
@@ -238,7 +240,9 @@ class Reception:
             verdict = await first.detect()
             if isinstance(verdict, StartsTls):
                 assert settings.tls is not None, "the door offers what the listener has"
-                await first.start_tls(verdict, TlsSession(settings.tls()), self._tls_turns)
+                await first.start_tls(
+                    verdict, TlsSession(settings.tls(), judge=settings.judge), self._tls_turns
+                )
                 verdict = await first.detect()
             if isinstance(verdict, StartsHttp):
                 verdict = await first.upgrade(settings.origins)

@@ -7,6 +7,7 @@ in both directions (``shake_hands``). Then a ``TlsStream`` owns it (``tls_stream
 
 import contextlib
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -98,6 +99,10 @@ class Idleness:
         self.records = max(0, self.records - 1 - forgives)
 
 
+Judge = Callable[[bytes], str | None]
+"""Returns why a peer's certificate (DER; empty: it showed none) is refused; None: it is not."""
+
+
 @attrs.define(eq=False, init=False)
 class TlsSession:
     """One TLS session, before and after its handshake."""
@@ -106,12 +111,14 @@ class TlsSession:
     outgoing: ssl.MemoryBIO
     tls: ssl.SSLObject
     idleness: Idleness
+    _judge: Judge | None
 
     def __init__(
         self,
         context: ssl.SSLContext,
         server_name: str | None = None,
         former: ssl.SSLSession | None = None,
+        judge: Judge | None = None,
     ) -> None:
         """Begins a session.
 
@@ -119,7 +126,9 @@ class TlsSession:
             context: what it is made with.
             server_name: of the server, for a client; None: this is the server.
             former: of the same context and server; resumed if the server agrees.
+            judge: asked about the peer's certificate, beside what the context verifies.
         """
+        self._judge = judge
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.idleness = Idleness()
@@ -163,11 +172,18 @@ class TlsSession:
             if self.outgoing.pending:
                 await send_all(sock, self.outgoing.read())
             if is_done:
+                self._check_peer()
                 return
             arrived = await receive_some(sock, RECEIVE_OCTETS)
             if not arrived:
                 raise TlsError("the peer left during the handshake")
             self.receive(arrived)
+
+    def _check_peer(self) -> None:
+        if self._judge is not None:
+            refusal = self._judge(self.tls.getpeercert(binary_form=True) or b"")
+            if refusal is not None:
+                raise TlsError(f"the peer's certificate {refusal}")
 
     async def receive_some(self, sock: Any) -> bytes:
         """Waits for plain octets after the handshake; empty at the end of the stream."""

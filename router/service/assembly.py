@@ -40,7 +40,7 @@ from router.service.config.load import MANAGEMENT
 from router.service.config.policy import RuleLimits
 from router.service.credentials import client_files, server_files
 from router.service.login_key import keep_key
-from router.service.mesh import make_plan
+from router.service.mesh import make_judge, make_plan
 from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer, WebSocketOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
@@ -148,13 +148,44 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             connections=config.limits.connections,
             per_source=config.limits.connections_per_source,
         ),
-        listener_settings=_listener_settings(config, shared, policy, rotations),
-        endpoints=_all_endpoints(
-            config, engine_settings(config, shared, is_server=False), shared, rotations
+        listener_settings=_judged_listeners(
+            config, _listener_settings(config, shared, policy, rotations)
+        ),
+        endpoints=_judged_endpoints(
+            config,
+            _all_endpoints(
+                config, engine_settings(config, shared, is_server=False), shared, rotations
+            ),
         ),
         rotations=rotations,
         mesh=make_plan(config),
     )
+
+
+def _judged_listeners(
+    config: RouterConfig, settings: Mapping[str, ListenerSettings]
+) -> Mapping[str, ListenerSettings]:
+    """Returns the settings of listeners; that of the mesh asks who has issued a certificate."""
+    judge, listeners = make_judge(config), named_listeners(config)
+    return {
+        name: attrs.evolve(each, judge=judge)
+        if name in listeners and listeners[name].is_mesh
+        else each
+        for name, each in settings.items()
+    }
+
+
+def _judged_endpoints(
+    config: RouterConfig, endpoints: Mapping[str, tuple[Endpoint, ...]]
+) -> Mapping[str, tuple[Endpoint, ...]]:
+    """Returns where containers are dialed; the same is asked of neighbors of the mesh."""
+    judge = make_judge(config)
+    return {
+        name: tuple(attrs.evolve(each, judge=judge) for each in places)
+        if config.containers[name].is_mesh
+        else places
+        for name, places in endpoints.items()
+    }
 
 
 def trial_endpoints(

@@ -11,6 +11,7 @@ import attrs
 
 from router.core.mesh.control import Plan
 from router.core.mesh_octets import Codec10
+from router.net.tls import Judge
 from router.routes.mesh.bodies import Notary
 from router.routes.mesh.events import Reconfigured
 from router.routes.mesh.mesh import Settings
@@ -76,6 +77,19 @@ def advertise_policy(rules: tuple[Rule, ...]) -> Policy:
             else:
                 allowed[user] = (*allowed.get(user, ()), *rule.advertise)
     return Policy.parse({user: (*own, *others) for user, own in allowed.items()}, others)
+
+
+def make_judge(config: RouterConfig) -> Judge | None:
+    """Returns what refuses certificates of neighbors; None: there are none.
+
+    Raises:
+        MeshKeyError: the authorities cannot be read.
+    """
+    if config.mesh is None or config.mesh.tls is None:
+        return None
+    from router.net.mesh_certificates import read_ring  # noqa: PLC0415  as in ``_notary``
+
+    return read_ring(config.mesh.tls.ca).judge
 
 
 def _notary(router: str, tls: MeshTls | None) -> Notary:

@@ -24,6 +24,7 @@ from tests.support.storages import Files, Postgres, commit
 from tests.support.workers import lines
 
 COUNT = 400
+SECONDS = 120
 
 pytestmark = pytest.mark.processes
 
@@ -378,6 +379,23 @@ def test_a_standby_ends_in_order(server: Server, tmp_path: Path) -> None:
     ):
         assert second.stop() == 0
         assert not lines(second, "standby.ended")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("event", ["journal.opened", "journal.replayed", "standby.ended"])
+def test_a_signal_to_end_during_a_takeover_is_obeyed(
+    server: Server, tmp_path: Path, event: str
+) -> None:
+    config, other, *_ = pair(server, tmp_path)
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until="standby.began") as second,
+    ):
+        first.kill()
+        second.wait_for(f'"event": "{event}"')
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(SECONDS) == 0
+        assert lines(second, "router.drained")
 
 
 def test_a_journal_moves_to_postgresql_and_back(server: Server, tmp_path: Path) -> None:

@@ -16,10 +16,15 @@ def _name(text: str) -> x509.Name:
 
 @attrs.define(eq=False)
 class Authority:
-    """An authority; ``pem`` is its certificate's file."""
+    """An authority; ``pem`` is its certificate's file.
+
+    Attributes:
+        issuer: whose key signs its certificate; None: its own.
+    """
 
     folder: Path
     name: str = "mesh-ca"
+    issuer: "Authority | None" = None
     _key: Ed25519PrivateKey = attrs.field(factory=Ed25519PrivateKey.generate, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -34,11 +39,12 @@ class Authority:
             encipher_only=False,
             decipher_only=False,
         )
-        builder = self._begin(_name(self.name), self._key, days=30)
+        issuer = self if self.issuer is None else self.issuer
+        builder = issuer._begin(_name(self.name), self._key, days=30)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         builder = builder.add_extension(usage, True)
         own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        made = builder.add_extension(own, False).sign(self._key, None)
+        made = builder.add_extension(own, False).sign(issuer._key, None)
         self.pem.write_bytes(made.public_bytes(Encoding.PEM))
 
     @property

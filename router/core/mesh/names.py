@@ -60,8 +60,13 @@ def maker_named(address: str) -> str | None:
 
     The tokens of an address are separated by ``/`` or ``.``, which are the same.
     """
-    router, is_dynamic, _ = address.replace("/", ".").partition(f".{DYNAMIC}.")
+    router, is_dynamic, _ = as_dots(address).partition(f".{DYNAMIC}.")
     return router if is_dynamic else None
+
+
+def as_dots(text: str) -> str:
+    """Returns an address, or the id in it, with dots alone between its tokens."""
+    return text.replace("/", ".")
 
 
 def chain_properties(chain: Chain | None) -> dict[object, object]:

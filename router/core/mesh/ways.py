@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from router.core.mesh.names import site_name
+from router.core.mesh.names import as_dots, maker_named, site_name
 from router.core.node import Direction, Node
 from router.model.ways import Chain
 from router.routes.mesh.nouns import RouterId
@@ -64,8 +64,11 @@ class SiteWays:
             if way is not None and site_name(way.hop) not in _sources(node):
                 yield _end(way.hop, node.key.chain)
         elif is_shared(node):
+            maker = maker_named(node.key.address)
+            is_made = maker is not None and self.knows(maker)
             for egress, hop in _egresses(paths, node, self.router):
-                yield _end(hop, Chain(self.router, egress))
+                if not is_made or as_dots(egress) == maker:
+                    yield _end(hop, Chain(self.router, egress))
 
     def serves(self, address: str) -> bool:
         """Returns whether some site, this one included, has advertised an address."""
@@ -78,7 +81,7 @@ class SiteWays:
         """Returns whether a router of the mesh has an id, with ``/`` and ``.`` as the same."""
         paths = self.find_paths()
         known = () if paths is None else paths.tree.costs
-        return any(each.replace("/", ".") == router for each in known)
+        return any(as_dots(each) == router for each in known)
 
     def cost_to(self, egress: str) -> int:
         """Returns the cost of the way to a site; 0: there is none at present."""

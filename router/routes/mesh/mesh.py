@@ -200,8 +200,7 @@ class Mesh:
         return Survey(
             router=self._router,
             links=tuple(
-                LinkState(router=one.id, cost=self._costs.get(one.id, one.cost), is_up=one.is_up)
-                for one in sorted(self._neighbors.values(), key=lambda each: each.id)
+                self._link_state(router) for router in sorted({*self._costs, *self._neighbors})
             ),
             sites=tuple(
                 SiteState(
@@ -215,6 +214,12 @@ class Mesh:
                 for router in sorted(routers)
             ),
         )
+
+    def _link_state(self, router: RouterId) -> LinkState:
+        one = self._neighbors.get(router)
+        if one is None:
+            return LinkState(router=router, cost=self._costs[router], is_up=False)
+        return LinkState(router=router, cost=self._costs.get(router, one.cost), is_up=one.is_up)
 
     # Neighbors
 

@@ -7,7 +7,7 @@ from router.routes.mesh.nouns import RouterId
 
 @attrs.frozen(kw_only=True)
 class LinkState:
-    """A connection to a neighbor.
+    """A link to a neighbor, connected or only configured.
 
     Attributes:
         router: the neighbor.

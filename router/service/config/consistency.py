@@ -396,7 +396,9 @@ def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) ->
         yield Problem(entry.where.of("declare"), problem)
     for endpoint in endpoints:
         container = containers.get(endpoint.container)
-        if container is not None and container.protocol not in _DECLARING:
+        if container is None or container.is_here:
+            continue  # dead letters stay at this router, where nothing is declared
+        if container.protocol not in _DECLARING:
             names = ", ".join(_DECLARING)
             problem = (
                 f"declare: containers that speak {names} can be asked to make things, and"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from router.routes.match import equal_patterns, parse_pattern
+from router.routes.match import equal_patterns, overlaps, parse_pattern
 from router.routes.route import Guarantee
 from router.routes.vhost import is_reserved
 from router.service.config.file import ConfigFile
@@ -38,6 +38,15 @@ def mesh_notes(file: ConfigFile) -> Iterator[Problem]:
         if is_direct and entry.guarantee is Guarantee.EXACTLY_ONCE:
             note = f"route {entry.address} is exactly-once, which does not pass between sites yet"
             yield Problem(entry.where.of("address"), f"{note}: its messages stay at this router")
+        elif not is_direct and _is_advertised(entry.address, file.mesh):
+            note = f"route {entry.address} has a container, and mesh.advertise covers it"
+            end = "other sites get no credit for its addresses here"
+            yield Problem(entry.where.of("address"), f"{note}: {end}")
+
+
+def _is_advertised(address: str, mesh: Mesh | None) -> bool:
+    advertised = () if mesh is None else mesh.advertise
+    return any(overlaps(parse_pattern(address), parse_pattern(text)) for text in advertised)
 
 
 def _is_loopback(mesh: Mesh) -> bool:

@@ -424,8 +424,11 @@ def test_a_reply_finds_the_dynamic_node_at_the_site_that_made_it() -> None:
     assert answers.outcome(number) == (ACCEPTED, True)
 
 
-def test_nobody_at_another_site_attracts_what_is_for_the_maker_of_a_dynamic_node() -> None:
-    sites = Sites(LINE, "#", advertise=SERVED)
+@pytest.mark.parametrize("claimed", [[], ["dc1.temp.#"], ["#"]])
+def test_nobody_at_another_site_attracts_what_is_for_the_maker_of_a_dynamic_node(
+    claimed: list[str],
+) -> None:
+    sites = Sites(LINE, "#", advertise={**SERVED, "dc4": claimed})
     replies = sites["dc1"].connect("client").attach_receiver(None, dynamic=True, credit=5)
     thief = sites.receiver("dc4", address_of(replies))
     sites.run(1.0)

@@ -44,6 +44,14 @@ def test_the_ways_to_an_address_are_those_that_messages_take() -> None:
     assert record(sites).ways == ()
 
 
+def test_a_neighbor_that_is_configured_and_not_connected_is_shown_as_down() -> None:
+    sites = Sites(LINE, "#")
+    sites.cut("dc1", "dc2")
+    sites.run(1.0)
+    links = [(link.router, link.cost, link.is_up) for link in record(sites).links]
+    assert links == [("dc2", 10, False)]
+
+
 def test_a_site_that_is_not_reached_is_still_shown() -> None:
     sites = Sites(LINE, "#", advertise={"dc3": ["a"]})
     sites.cut("dc2", "dc3")

@@ -33,6 +33,17 @@ def test_local_is_another_container_if_the_file_has_one() -> None:
     assert not found[LOCAL].is_here
 
 
+def test_a_route_may_declare_at_its_broker_and_keep_dead_letters_here() -> None:
+    text = FILE.format(end="local/dead.orders", more="")
+    text = text.replace('cloud.example"', 'cloud.example", protocol: amqp-0-9-1')
+    text = text.replace(
+        'unroutable: dead-letter, dead_letter: "',
+        'declare: durable, unroutable: dead-letter, dead_letter: "',
+    )
+    assert "declare" in text
+    read(text, "router.yaml", Path(), {})
+
+
 def test_a_file_without_local_dead_letters_has_no_such_container() -> None:
     text = FILE.format(end="cloud/dead", more="").replace("local/orders.again", "cloud/dead")
     assert LOCAL not in read(text, "router.yaml", Path(), {}).containers

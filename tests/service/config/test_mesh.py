@@ -128,7 +128,7 @@ def test_tls_of_a_mesh_names_the_router(tmp_path: Path) -> None:
     assert neighbor.url[0].is_tls
     authority.issue("dc1", "other")
     found = problems_of(tmp_path, SECURE)
-    assert "router.yaml:6:15: mesh.tls.cert: has no DNS name 'dc1'" in found
+    assert "router.yaml:6:15: mesh.tls.cert: does not have router.id, 'dc1'" in found
 
 
 def test_the_policy_of_the_file_says_what_routers_may_advertise() -> None:
@@ -152,6 +152,15 @@ def test_an_exactly_once_route_that_stays_at_this_site_is_named() -> None:
         "router.yaml:8:15: route a.# is exactly-once, which does not pass between sites yet: its"
         " messages stay at this router"
     )
+
+
+def test_a_route_with_a_container_that_the_site_advertises_is_named() -> None:
+    routes = (
+        "containers: {ext: {url: 'amqp://127.0.0.1:1'}}\n"
+        "routes:\n  - {address: dc1.q.#, to: ext}\n  - {address: other.#, to: ext}\n"
+    )
+    (note,) = config(FILE + routes).notes
+    assert "route dc1.q.# has a container, and mesh.advertise covers it" in str(note)
 
 
 async def test_a_trial_does_not_dial_neighbors_and_says_so() -> None:
