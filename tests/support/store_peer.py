@@ -12,7 +12,7 @@ from router.journal.protocol import REPLY, is_hello
 from router.journal.store.client import StoreClient
 from router.journal.store.desk import Desk
 from router.journal.store.log import StoreLog
-from router.journal.store.queues import Bounds, Claim, route_key
+from router.journal.store.queues import UNBOUNDED, Bounds, Claim, route_key
 from router.journal.store.store import STORE_SEGMENT_OCTETS
 from router.model.commands import Command
 from router.model.events import ConnectionClosed, Event
@@ -65,6 +65,8 @@ class StorePeer:
         life: int,
         route: Route,
         going: Collection[tuple[Claim, int]] = (),
+        *,
+        bounds: Bounds = UNBOUNDED,
     ) -> "StorePeer":
         """The keeper has connected."""
         engine = StoreEngine(
@@ -77,7 +79,7 @@ class StorePeer:
         )
         key = route_key(route.name)
         exact = (key,) if route.guarantee is Guarantee.EXACTLY_ONCE else ()
-        engine.follow({key: Bounds()}, (key,), (key,) if route.passes_through else (), exact)
+        engine.follow({key: bounds}, (key,), (key,) if route.passes_through else (), exact)
         peer = cls(play, ConnectionId(1000 + life - START_NS), engine, host, Origin(1, life))
         play.peers[peer.id] = peer  # type: ignore[assignment]
         play.core.dialed(peer.id, STORE)

@@ -41,7 +41,7 @@ from router.journal.block import OWN_WORKER, Block, BlockFlag
 from router.journal.keys import LinkKey
 from router.journal.record import NO_TTL, RecordFlag, RecordKind, Row, heap_strings
 from router.journal.store import looking
-from router.journal.store.place import Place
+from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.journal.writer import PART_OCTETS, RecordWriter
@@ -66,7 +66,7 @@ class AskKind(enum.IntEnum):
 
 
 _CLAIM: Final = struct.Struct("<QQQ")
-_TURNOVER: Final = struct.Struct("<QQ")
+_TURNOVER: Final = struct.Struct("<QQQ")  # came, left, condemned
 _FULL: Final = {Full.REFUSE: 0, Full.DROP_OLDEST: 1}
 _FULLS: Final = {code: full for full, code in _FULL.items()}
 _MORE: Final = int(RecordFlag.MORE)
@@ -144,6 +144,7 @@ class RouteNews:
     Attributes:
         oldest_ns: when its oldest message came; 0: it has none.
         came, left: how many messages did since the process started.
+        condemned: its messages up to here were dropped as the oldest.
     """
 
     route: RouteKey
@@ -153,6 +154,7 @@ class RouteNews:
     oldest_ns: int = 0
     came: int = 0
     left: int = 0
+    condemned: Place = BEGINNING
 
 
 @attrs.frozen
@@ -247,7 +249,7 @@ class AskWriter(RecordWriter):
         match answer:
             case QueueNews(route, address, priority, messages):
                 self._named(AskKind.QUEUE, route, priority, messages, address)
-            case RouteNews(route, messages, octets, is_full, oldest_ns, came, left):
+            case RouteNews(route, messages, octets, is_full, oldest_ns, came, left, condemned):
                 self.append(
                     AskKind.ROUTE,
                     oldest_ns,
@@ -255,7 +257,7 @@ class AskWriter(RecordWriter):
                     outgoing=LinkKey(octets),
                     flags=RecordFlag.HELD if is_full else 0,
                     message_octets=messages,
-                    body=_TURNOVER.pack(came, left),
+                    body=_TURNOVER.pack(came, left, condemned),
                 )
             case MessageRead(route, message, is_swept, is_recalled):
                 kind = AskKind.SWEPT if is_swept else AskKind.MESSAGE
@@ -370,9 +372,9 @@ class AnswerReader:
                     yield QueueNews(RouteKey(row[8]), body, row[1], row[10])
                 case AskKind.ROUTE:
                     is_full = bool(row[4] & RecordFlag.HELD)
-                    turnover = _TURNOVER.unpack(body)
-                    news = RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6], *turnover)
-                    yield news
+                    came, left, condemned = _TURNOVER.unpack(body)
+                    turnover = came, left, Place(condemned)
+                    yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6], *turnover)
                 case AskKind.GONE:
                     yield Gone(RouteKey(row[9]), Place(row[8]))
                     continue

@@ -67,7 +67,8 @@ class Reader:
         overdue: the same of what is overdue, by route.
         announced: queues of which it knows that they have messages: route, address and priority.
         waiting: addresses with credit that may have messages, a set in the order of asking.
-        bounded: routes of which it wants to know whether they are full, and what it was told.
+        bounded: routes of which it wants to know whether they are full, and what they have dropped
+            as the oldest; and what it was told.
         is_surveying: it wants to know what all routes hold.
         recalled: places of messages that it wants to have, and their routes.
         answers: what a person wants to know, what others have dropped, and what is unsettled.
@@ -78,7 +79,7 @@ class Reader:
     overdue: dict[RouteKey, int] = attrs.field(factory=dict)
     announced: dict[QueueKey, tuple[RouteKey, bytes, int]] = attrs.field(factory=dict)
     waiting: dict[_Name, None] = attrs.field(factory=dict)
-    bounded: dict[RouteKey, bool | None] = attrs.field(factory=dict)
+    bounded: dict[RouteKey, tuple[bool, Place] | None] = attrs.field(factory=dict)
     is_surveying: bool = False
     recalled: dict[Place, RouteKey] = attrs.field(factory=dict)
     answers: list[LookAnswer | UnsettledKeys] = attrs.field(factory=list)
@@ -225,10 +226,11 @@ class Desk:
                     by.waiting[name] = None
 
     def _tell_routes(self, reader: Reader, writer: AskWriter) -> None:
-        for key, was_full in reader.bounded.items():
+        for key, told in reader.bounded.items():
+            self._store.drop_oldest(key)
             route = self._store.holdings.route(key)
-            if route.is_full is not was_full:
-                reader.bounded[key] = route.is_full
+            if (route.is_full, route.condemned) != told:
+                reader.bounded[key] = route.is_full, route.condemned
                 writer.answer(self._news_of(route))
 
     def _survey(self, reader: Reader, writer: AskWriter) -> None:
@@ -247,6 +249,7 @@ class Desk:
             self._store.oldest_ns(route.key) or 0,
             route.came,
             route.left,
+            route.condemned,
         )
 
     def _tell_queues(self, reader: Reader, writer: AskWriter) -> None:

@@ -147,6 +147,7 @@ class StoreEngine:
             exact: routes that promise exactly-once.
         """
         self.inlets.passing, self.inlets.exact = passing, exact
+        self.inlets.overdue.bounds = dict(bounds)
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
         self._bounds, self._others = dict(bounds), others
@@ -239,6 +240,7 @@ class StoreEngine:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
             self.paces.keep(self.held)
+            self.inlets.bury_overdue()
             self._client.ask(Survey())
         return self._take_events(now)
 
@@ -286,6 +288,7 @@ class StoreEngine:
                 self.inlets.drop(answer)
             case RouteNews(route=route, is_full=is_full):
                 self.held[route] = answer
+                self.inlets.dropped_oldest(route, answer.condemned)
                 self.paces.note(answer, self._now)
                 if not answer.messages:
                     self.inlets.emptied(route)

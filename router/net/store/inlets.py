@@ -12,7 +12,8 @@ the store for as many messages as the core has granted credit for, and sends the
     rejected, or undeliverable here   is a dead letter
     any, of a dead letter             unless accepted, it is sent again after a pause
 
-Messages that are too old, or were dropped, come as dead letters from the store.
+Messages that are too old, or were dropped, come as dead letters from the store. Those that become so
+while they wait here are dead letters, too.
 
 On exactly-once routes an inlet is a sender that resumes (§2.6.13). A message is settled with the
 core when it is gone for good, or waits again; what the core has not seen settled it keeps, with its
@@ -37,7 +38,7 @@ from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
 from router.journal.store.asks import Flow, MessageRead, QueueNews, Recall
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
-from router.journal.store.place import Place
+from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.model.commands import AttachLink, GrantCredit
@@ -54,6 +55,7 @@ from router.model.events import (
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source, Target
+from router.net.store.overdue import Overdue
 
 WINDOW: Final = 256
 """Messages of one address that are asked for at once."""
@@ -216,6 +218,7 @@ class Inlets:
         passing: routes whose messages pass the store by if it is empty.
         exact: routes that promise exactly-once.
         turns: how often an address has begun, or ended, to become empty.
+        overdue: what makes messages overdue that wait here.
     """
 
     def __init__(
@@ -240,6 +243,7 @@ class Inlets:
         self.passing: Collection[RouteKey] = ()
         self.exact: Collection[RouteKey] = ()
         self.turns = 0
+        self.overdue = Overdue(clock_ns)
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
@@ -322,6 +326,28 @@ class Inlets:
         else:
             inlet.put_back(message)
         self._stirred[inlet] = None
+
+    def dropped_oldest(self, route: RouteKey, place: Place) -> None:
+        """Records up to where a route has dropped its messages as the oldest."""
+        if place > self.overdue.condemned.get(route, BEGINNING):
+            self.overdue.condemned[route] = place
+            self.bury_overdue(route)
+
+    def bury_overdue(self, route: RouteKey | None = None) -> None:
+        """Makes dead letters of what has become overdue here, of a route or of all."""
+        for inlet in self._chosen(route, None):
+            if self._bury_late(inlet):
+                self._close_idle(inlet)
+
+    def _bury_late(self, inlet: Inlet) -> bool:
+        """Makes dead letters of what waits and is overdue; returns whether there was any."""
+        if inlet.name.is_dead or not inlet.waiting:
+            return False
+        inlet.waiting, late = self.overdue.among(inlet.name.route, inlet.waiting)
+        for message in late:
+            self._attempts.pop(message.claim.place, None)
+            self._bury(self._inlet(inlet.name.twin), message)
+        return bool(late)
 
     def is_gone(self, place: Place) -> None:
         """Records that the store does not have a message that was recalled."""
@@ -484,6 +510,7 @@ class Inlets:
                 self._resume(inlet)
             may_send = not inlet.is_exact or (not inlet.held and self._is_clear(inlet.name))
             if inlet.credit > 0 and inlet not in self._resting and may_send:
+                self._bury_late(inlet)
                 self._send(inlet)
                 self._ask(inlet)
                 self._close_idle(inlet)

@@ -1,0 +1,47 @@
+"""What of the messages that were read from the store has become overdue since.
+
+The store says of each message that it reads whether it must not go to its target any more. While
+the target is away messages wait at an inlet, become too old there, or are dropped as the oldest.
+"""
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from router.journal.store.place import BEGINNING, Place
+from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey
+from router.journal.store.reading import StoredMessage
+
+
+@attrs.define(eq=False)
+class Overdue:
+    """What makes messages overdue.
+
+    Attributes:
+        bounds: of the routes that store messages.
+        condemned: messages of a route up to here were dropped as the oldest.
+    """
+
+    _clock_ns: Callable[[], int]
+    bounds: Mapping[RouteKey, Bounds] = attrs.field(factory=dict)
+    condemned: dict[RouteKey, Place] = attrs.field(factory=dict)
+
+    def among(
+        self, route: RouteKey, messages: list[StoredMessage]
+    ) -> tuple[list[StoredMessage], list[StoredMessage]]:
+        """Returns those that may go to their target, and those that are overdue, so marked."""
+        now_ns, condemned = self._clock_ns(), self.condemned.get(route, BEGINNING)
+        age_ns = self.bounds.get(route, UNBOUNDED).age_ns
+        good: list[StoredMessage] = []
+        late: list[StoredMessage] = []
+        for each in messages:
+            is_late = (
+                each.claim.place <= condemned
+                or (age_ns is not None and each.time_ns + age_ns <= now_ns)
+                or (each.ttl_ends_ns is not None and each.ttl_ends_ns <= now_ns)
+            )
+            if is_late:
+                late.append(attrs.evolve(each, is_overdue=True))
+            else:
+                good.append(each)
+        return good, late
