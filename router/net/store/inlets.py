@@ -12,8 +12,8 @@ the store for as many messages as the core has granted credit for, and sends the
     rejected, or undeliverable here   is a dead letter
     any, of a dead letter             unless accepted, it is sent again after a pause
 
-Messages that are too old, or were dropped, come as dead letters from the store. Those that become so
-while they wait here are dead letters, too.
+Messages that are too old, or were dropped, come as dead letters from the store. Those that become
+so while they wait here are dead letters, too.
 
 On exactly-once routes an inlet is a sender that resumes (§2.6.13). A message is settled with the
 core when it is gone for good, or waits again; what the core has not seen settled it keeps, with its
