@@ -160,6 +160,7 @@ class Desk:
             return b""
         writer = AskWriter(BlockFlag.OWN)
         self._tell_queues(reader, writer)  # first: news of a route say that its queues are known
+        self._drop_oldest(reader, now_ns)
         self._tell_routes(reader, writer)
         if reader.is_surveying:
             self._survey(reader, writer)
@@ -225,9 +226,17 @@ class Desk:
                 if name in by.credit:
                     by.waiting[name] = None
 
+    def _drop_oldest(self, reader: Reader, now_ns: int) -> None:
+        if now_ns < self._retry_ns:
+            return
+        try:
+            for key in reader.bounded:
+                self._store.drop_oldest(key)
+        except OSError:
+            self._retry_ns = now_ns + RETRY_NS
+
     def _tell_routes(self, reader: Reader, writer: AskWriter) -> None:
         for key, told in reader.bounded.items():
-            self._store.drop_oldest(key)
             route = self._store.holdings.route(key)
             if (route.is_full, route.condemned) != told:
                 reader.bounded[key] = route.is_full, route.condemned
