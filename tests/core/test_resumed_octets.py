@@ -71,7 +71,7 @@ def spliced(had: bytes, receiving: ReceiverEnd) -> bytes:
     ],
 )
 @pytest.mark.parametrize("crashes", [False, True])
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.long), 3])
 def test_a_message_is_completed_wherever_it_was_cut(
     capabilities: Capabilities, route: Route, message: AnnotatedMessage, crashes: bool, parts: int
 ) -> None:

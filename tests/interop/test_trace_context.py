@@ -29,6 +29,8 @@ from router.wire.v1_0.types import Symbol
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
+pytestmark = pytest.mark.long
+
 PATIENCE_SECONDS = 120.0
 
 CREATOR = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

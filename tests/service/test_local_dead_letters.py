@@ -30,7 +30,7 @@ async def until_taken(books: Books, count: int) -> None:
         await trio.sleep(0.02)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 async def test_stored_messages_that_are_too_old_are_received_at_the_router(
     tmp_path: Path, workers: int
 ) -> None:

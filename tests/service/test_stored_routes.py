@@ -192,6 +192,7 @@ async def test_whatever_is_killed_nothing_that_was_accepted_is_lost(tmp_path: Pa
     assert len(books.taken) == sent
 
 
+@pytest.mark.long
 async def test_what_is_rejected_and_what_is_too_old_goes_to_the_dead_letters(
     tmp_path: Path,
 ) -> None:
@@ -214,6 +215,7 @@ async def test_what_is_rejected_and_what_is_too_old_goes_to_the_dead_letters(
     assert not dead.duplicated
 
 
+@pytest.mark.long
 async def test_a_full_route_lets_its_senders_wait_and_another_goes_on(tmp_path: Path) -> None:
     places, books, other = Places(tmp_path, store=", messages: 40"), Books(), Books()
     with trio.fail_after(PATIENCE_SECONDS):
@@ -235,6 +237,7 @@ async def test_a_full_route_lets_its_senders_wait_and_another_goes_on(tmp_path: 
                 nursery.cancel_scope.cancel()
 
 
+@pytest.mark.long
 async def test_the_oldest_messages_are_dropped_to_the_dead_letters(tmp_path: Path) -> None:
     store = ", messages: 40, full: drop-oldest"
     places, books, dead, late = Places(tmp_path, store=store), Books(), Books(), Books()
@@ -249,6 +252,7 @@ async def test_the_oldest_messages_are_dropped_to_the_dead_letters(tmp_path: Pat
     assert (set(dead.taken), set(late.taken)) == (set(range(160)), set(range(160, 200)))
 
 
+@pytest.mark.long
 async def test_a_successor_takes_the_store_over(tmp_path: Path) -> None:
     places, books, taken = Places(tmp_path), Books(), Books()
     with trio.fail_after(PATIENCE_SECONDS):

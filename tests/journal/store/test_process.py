@@ -74,6 +74,7 @@ class Storer(WorkerUnderTest):
         self.make_durable()
 
 
+@pytest.mark.long
 def test_what_was_stored_is_read_back_in_order_and_room_is_free_when_it_is_gone(
     journal: JournalUnderTest,
 ) -> None:
