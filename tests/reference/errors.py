@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from router.model import condition as conditions
 from router.wire.fast import reply as fast
 from router.wire.v0_9_1 import reply as v0_9_1
 from router.wire.v0_10 import reply as v0_10
 from router.wire.v1_0.faults import Rule
+from tests.reference.explained import explanations
 from tests.reference.text import code, page, table
 
 EXPLAINED: Final = Path("tests/reference/conditions.yaml")
@@ -28,8 +27,7 @@ def names() -> frozenset[str]:
 
 def explained() -> dict[str, str]:
     """Returns what to do about each condition, as the file says."""
-    read: dict[str, str] = yaml.safe_load(EXPLAINED.read_text(encoding="utf-8"))
-    return read
+    return explanations(EXPLAINED)
 
 
 def reasons() -> dict[str, list[str]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import yaml
 
 from router.service.journal import Store
+from tests.reference.explained import explanations
 from tests.reference.text import code, page, table
 
 EXPLAINED: Final = Path("tests/reference/events.yaml")
@@ -79,8 +79,7 @@ def _events(argument: ast.expr) -> Iterator[str]:
 
 def explained() -> dict[str, str]:
     """Returns what each event means, as the file says."""
-    read: dict[str, str] = yaml.safe_load(EXPLAINED.read_text(encoding="utf-8"))
-    return read
+    return explanations(EXPLAINED)
 
 
 def events_page() -> str:

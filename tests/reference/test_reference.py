@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.reference import commands, errors, events, options
+from tests.reference.explained import explanations
 from tests.reference.files import PAGES, SHARE, files
 from tests.support import peers
 
@@ -26,6 +27,13 @@ def test_nothing_else_lies_beside_them() -> None:
 def test_every_event_of_the_code_is_explained_and_no_other() -> None:
     logged = {call.event for call in events.calls()}
     assert sorted(events.explained()) == sorted(logged)
+
+
+def test_a_name_that_is_explained_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "events.yaml"
+    path.write_text("a.b: Once.\na.c: Other.\na.b: Twice.\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a\.b"):
+        explanations(path)
 
 
 def test_events_are_found_where_the_shell_the_core_and_the_stores_log_them() -> None:

@@ -27,8 +27,8 @@ class MeshTls(Placed):
 
     cert: Path = option(
         FilePath(),
-        help="certificate chain (PEM) of an Ed25519 key; its subjectAltName has router.id as a"
-        " DNS name",
+        help="certificate chain (PEM) of an Ed25519 key; router.id is the first DNS name of its"
+        " subjectAltName",
     )
     key: Path = option(FilePath(), help="private key (PEM); it signs what the router advertises")
     ca: Path = option(FilePath(), help="authorities (PEM) of the certificates of all routers")
