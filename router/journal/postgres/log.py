@@ -50,12 +50,10 @@ from router.journal.postgres.schema import (
     RELEASE,
     RENEW,
     SCHEMA,
-    TAKE,
 )
 from router.journal.postgres.storage import (
     PostgresStorage,
     StoreError,
-    check_version,
     connect,
     conninfo,
     told,
@@ -207,8 +205,21 @@ class PostgresLog:
 
     # Opening
 
-    def open(self, now_ns: int) -> Opened:
+    def prepare(self) -> None:
+        """Connects, so that ``open`` need not; a standby does that as soon as the server answers.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        self._storage.close()
+        self._storage.names()
+
+    def open(self, now_ns: int, seen: Leader | None = None) -> Opened:
         """Takes the lease, reads the last segment and begins a new one.
+
+        Args:
+            now_ns: the epoch is no less.
+            seen: see ``take``.
 
         Raises:
             BlockingIOError: another router leads.
@@ -217,7 +228,7 @@ class PostgresLog:
             ForeignFileError: the last segment was written by a later version.
         """
         try:
-            self.take(now_ns)
+            self.take(now_ns, seen)
             opened = self._read_last()
             self._storage.begin_segment(self.number)
             self._storage.begin_segment(self.number + 1)
@@ -231,11 +242,12 @@ class PostgresLog:
         self._control = Pipe(info)
         return opened
 
-    def take(self, now_ns: int) -> None:
+    def take(self, now_ns: int, seen: Leader | None = None) -> None:
         """Takes the lease.
 
         Args:
             now_ns: the epoch is no less.
+            seen: whose lease has been watched for long enough; None: the database's clock decides.
 
         Raises:
             BlockingIOError: another router leads.
@@ -243,23 +255,22 @@ class PostgresLog:
             StoreError: the database cannot be used.
         """
         asked_ns, last = self._clock(), self._lease.epoch
-        with connect(self._url) as connection, told():
-            check_version(connection)
-            leader = self._storage.leader()
-            if last and leader.epoch != last:
-                self._lease.let_go()
-                raise FencedError
-            facts = {
-                "now_ns": now_ns,
-                "holder": self._holder,
-                "place": f"{platform.node()}, process {os.getppid()}",
-                "router": self.router,
-                "address": self._address,
-            }
-            row = connection.execute(TAKE, facts).fetchone()
-        if row is None:
+        leader = self._storage.leader() if seen is None else seen
+        if last and leader.epoch != last:
+            self._lease.let_go()
+            raise FencedError
+        facts = {
+            "now_ns": now_ns,
+            "holder": self._holder,
+            "place": f"{platform.node()}, process {os.getppid()}",
+            "router": self.router,
+            "address": self._address,
+            "seen": None if seen is None else seen.epoch,
+            "seen_renewed": None if seen is None else seen.renewed,
+        }
+        self.leader = self._storage.take(facts)
+        if self.leader is None:
             raise BlockingIOError(errno.EAGAIN, str(leader))
-        self.leader = Leader.of(row[0])
         self.epoch = self.leader.epoch
         self._hold(asked_ns)
 
