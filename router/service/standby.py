@@ -36,7 +36,7 @@ from router.service.journal import JournalKeeper
 from router.service.worker import make_worker
 from router.wire.alternatives import as_map
 
-SILENT_SECONDS: Final = 1.25
+SILENT_SECONDS: Final = 0.75
 """A leader that has not renewed its lease for so long may be gone; it renews it twice a second."""
 
 HOLD_SECONDS: Final = 6.0

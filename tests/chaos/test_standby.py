@@ -2,8 +2,8 @@
 
 PostgreSQL has a synchronous standby, and TLS. ``TAKEOVERS`` and ``DELIVERIES`` of the environment
 make the run longer; the issue of this feature asks for 200 and 100,000. The clients dial both
-machines in turn. What they have to one that does not lead any more is cut when another one leads, as
-whoever moves an address does.
+machines in turn. Connections to the one that does not lead any more are cut when the other one
+leads, as whoever moves an address does.
 """
 
 import contextlib

@@ -1,18 +1,22 @@
 """A standby reads ahead what the leader writes, and a worker is answered from that."""
 
+import itertools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from router.journal.postgres.lease import URL_VARIABLE
 from router.journal.postgres.remote import RemoteStorage
-from router.journal.segment import SegmentScan, segment_name
+from router.journal.record import RecordFlag
+from router.journal.replay import replay_from
+from router.journal.segment import snapshot_name
 from tests.journal.test_postgres_log import ONE, write
-from tests.support.journal import START_NS, new_writer
+from tests.support.journal import SOURCE, START_NS, TARGET, append, key, new_writer
 from tests.support.storages import ROUTER, Postgres, commit, store_under_test
 
 pytestmark = pytest.mark.processes
@@ -34,89 +38,146 @@ def written(store: Postgres, numbers: range) -> tuple[Any, Any]:
     return log, writer
 
 
-def content(storage: Any) -> dict[str, bytes]:
-    """Returns what it has, without what is another each time; closes it."""
-    found = {}
-    for name in sorted(storage.names()):
-        blocks = [block for _, block in SegmentScan(storage.read(name)).blocks()]
-        if name != max(storage.names()):
-            blocks.pop()  # its end, which says when it was read
-        found[name] = b"".join(bytes(block.rows) + bytes(block.heap) for block in blocks)
+def unsettled(storage: Any) -> tuple[Any, ...]:
+    """Returns what a worker restores from a storage; closes it."""
+    replayed = replay_from(storage)
     storage.close()
-    return found
+    memory = replayed.memory
+    assert not replayed.gaps
+    return memory.deliveries, memory.links, memory.numbers, dict(replayed.follower.expected)
 
 
 def ahead_of(store: Postgres) -> Any:
-    storage: Any = store.storage()
-    storage.read_ahead()
-    return storage
+    from router.journal.postgres.ahead import ReplayedAhead
+
+    ahead = ReplayedAhead(store.storage())  # type: ignore[arg-type]
+    ahead.advance()
+    return ahead
 
 
-def test_what_was_read_ahead_is_what_is_read_then(store: Postgres) -> None:
-    log, writer = written(store, range(50))
-    ahead = ahead_of(store)
-    for first in range(50, 400, 50):  # over several segments
-        write(log, writer, range(first, first + 50))
+@attrs.frozen
+class Shown:
+    """A storage that shows what was read ahead."""
+
+    number: int
+    octets: bytes
+
+    def names(self) -> list[str]:
+        return [snapshot_name(self.number)]
+
+    def read(self, name: str) -> bytes:
+        return self.octets
+
+    def newest(self) -> int:
+        return self.number
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def write_lives(store: Postgres, count: int, each: Callable[[int], None] = lambda _: None) -> int:
+    """Writes lives of deliveries, of which each ends elsewhere, over several segments.
+
+    Args:
+        store: the store.
+        count: how many.
+        each: called after each of them is durable, with the number of the segment.
+
+    Returns:
+        The number of the segment behind all of them.
+    """
+    log, writer = written(store, range(0))
+    for number in range(count):
+        now_ns, place = START_NS + number, (key(number), SOURCE)
+        writer.received(now_ns, *place, b"tag-%d" % number, payload=b"x" * 100)
+        if number % 5 > 0:
+            writer.sent(now_ns, *place, TARGET, b"out-%d" % number)
+        if number % 5 > 1:
+            writer.outcome(now_ns, *place, TARGET, 0x24, flags=RecordFlag.SETTLED)
+        if number % 5 > 2:
+            writer.settled(now_ns, *place)
+        append(log, writer)
         commit(log)
-        ahead.read_ahead()
-    write(log, writer, range(400, 450))
-    commit(log)
-    found = content(ahead)
-    assert len(found) > 1
-    assert found == content(store.storage())
+        each(log.number)
     store.kill(log)
+    return int(log.number) + 1
+
+
+def test_what_was_read_ahead_is_restored_like_what_is_read_then(store: Postgres) -> None:
+    ahead, count = ahead_of(store), itertools.count()
+
+    def each(segment: int) -> None:
+        if next(count) % 30 == 7:
+            ahead.advance()
+
+    after = write_lives(store, 200, each)
+    assert after > 3
+    assert unsettled(Shown(*ahead.snapshot(after))) == unsettled(store.storage())
 
 
 def test_rows_that_were_read_ahead_are_not_read_again(store: Postgres) -> None:
-    log, _ = written(store, range(50))
+    after = write_lives(store, 50)
     ahead = ahead_of(store)
-    with ahead._use() as connection:
-        connection.execute("UPDATE router_journal.blocks SET octets = '' WHERE segment = 1")
-    assert len(ahead.read(segment_name(1))) > 1000
-    ahead.close()
-    store.kill(log)
+    before = unsettled(store.storage())
+    with ahead._tail._storage._use() as connection:
+        connection.execute("UPDATE router_journal.blocks SET octets = ''")
+    assert unsettled(Shown(*ahead.snapshot(after))) == before
 
 
 def test_what_was_read_ahead_is_forgotten_with_the_connection(store: Postgres) -> None:
     """Another server may not have it: its commit may not have reached that."""
     from router.journal.postgres.storage import StoreError, connect
 
-    log, _ = written(store, range(50))
+    after = write_lives(store, 50)
     ahead = ahead_of(store)
-    with ahead._use() as connection:
+    with ahead._tail._storage._use() as connection:
         process = connection.info.backend_pid
     with connect(store.url) as other:
-        other.execute("DELETE FROM router_journal.blocks WHERE commit > 0")
+        last = "(SELECT max(segment) FROM router_journal.blocks)"
+        other.execute(f"DELETE FROM router_journal.blocks WHERE commit > 3 AND segment = {last}")
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (process,))
     with pytest.raises(StoreError):
-        ahead.names()
-    assert content(ahead) == content(store.storage())
-    store.kill(log)
+        ahead.advance()
+    assert unsettled(Shown(*ahead.snapshot(after))) == unsettled(store.storage())
 
 
-def test_a_segment_that_was_let_go_of_is_forgotten(store: Postgres) -> None:
-    log, writer = written(store, range(50))
-    for first in range(50, 400, 50):
-        write(log, writer, range(first, first + 50))
-        commit(log)
-    ahead = ahead_of(store)
-    store.storage().let_go(1, None)
-    ahead.read_ahead()
-    assert segment_name(1) not in ahead._ahead
-    with pytest.raises(FileNotFoundError):
-        ahead.read(segment_name(1))
-    store.kill(log)
+def test_what_was_reclaimed_behind_its_back_is_begun_anew(store: Postgres) -> None:
+    from router.journal.reclaim import reclaim_from
+
+    ahead, seen, count = ahead_of(store), [], itertools.count()
+
+    def each(segment: int) -> None:
+        number = next(count)
+        if number == 50:
+            ahead.advance()
+        if number == 150:
+            through = reclaim_from(store.storage(), segment - 1, now_ns=START_NS).segments[-1]
+            seen.extend([ahead._tail.number, through])
+            ahead.advance()
+
+    after = write_lives(store, 200, each)
+    assert seen[0] < seen[1], "it has not read all of what was reclaimed"
+    assert unsettled(Shown(*ahead.snapshot(after))) == unsettled(store.storage())
+
+
+def test_with_something_missing_it_shows_nothing(store: Postgres) -> None:
+    from router.journal.postgres.storage import connect
+
+    after = write_lives(store, 50)
+    with connect(store.url) as other:
+        other.execute("DELETE FROM router_journal.blocks WHERE segment = 1 AND commit > 3")
+    assert ahead_of(store).snapshot(after) is None
 
 
 def test_what_is_read_is_of_the_server_on_which_the_lease_was_taken(store: Postgres) -> None:
     from router.journal.postgres.storage import StoreError
 
     log, _ = written(store, range(5))
-    ahead = ahead_of(store)
-    ahead.follow(log.epoch)
+    storage: Any = store.storage()
+    storage.follow(log.epoch)
     with pytest.raises(StoreError, match="epoch"):
-        ahead.follow(log.epoch + 1)
-    assert ahead._ahead is not None
+        storage.follow(log.epoch + 1)
+    storage.close()
     store.kill(log)
 
 
@@ -126,27 +187,28 @@ def test_the_process_that_reads_serves_workers_before_and_after_a_while(
     from router.journal.postgres.readers import Readers
 
     monkeypatch.setenv(URL_VARIABLE, store.url)
-    log, _ = written(store, range(50))
+    write_lives(store, 100)
+    log: Any = store.new_log(holder="there")
+    log.open(START_NS + 1)
     readers = Readers(ROUTER)
     readers.prepare()
     found = []
     for worker in (1, 2):
         ours, theirs = socket.socketpair()
-        remote = _handed_over(readers, ours, theirs, log.epoch, worker)
+        remote = _handed_over(readers, ours, theirs, log, worker)
         assert remote.epoch() == log.epoch
-        found.append(content(remote))
+        found.append(unsettled(remote))
         if worker == 1:  # one that has ended is replaced
             readers._processes[-1].kill()
             readers._processes[-1].wait()
-        remote.close()
     readers.close()
     readers._processes[-1].wait(30)
-    assert found == [content(store.storage())] * 2
+    assert found == [unsettled(store.storage())] * 2
     store.kill(log)
 
 
 def _handed_over(
-    readers: Any, ours: socket.socket, theirs: socket.socket, epoch: int, worker: int
+    readers: Any, ours: socket.socket, theirs: socket.socket, log: Any, worker: int
 ) -> RemoteStorage:
     """Connects a worker as the journal's process does, which reads its question first."""
     from router.journal.block import Origin
@@ -154,7 +216,7 @@ def _handed_over(
 
     with theirs:
         descriptor = os.dup(theirs.fileno())
-        readers.hand_over(descriptor, epoch)
+        readers.hand_over(descriptor, log.epoch, log.first)
         os.close(descriptor)
     question = question_block(ROUTER, Origin(worker, 1))
 

@@ -102,6 +102,7 @@ class Client:
             Dialing(
                 dial=self._dial,
                 make_engine=self._make_engine,
+                places=1 + len(self.others),
                 patience_seconds=PATIENCE_SECONDS,
                 on_lost=self.losses.append,
             ),

@@ -19,9 +19,12 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from router.journal.postgres.ahead import ReplayedAhead
 from router.journal.postgres.lease import URL_VARIABLE
 from router.journal.postgres.remote import LENGTH, MISSING
 from router.journal.postgres.storage import PostgresStorage
+from router.journal.segment import ForeignFileError, numbered, segment_name, snapshot_name
+from router.model.log_values import reason_of
 
 AHEAD_SECONDS: Final = 0.5
 """Between two looks at what has been written."""
@@ -38,33 +41,47 @@ class Reader:
     def __init__(self, storage: PostgresStorage) -> None:
         """Reads nothing yet."""
         self._storage = storage
+        self._ahead: ReplayedAhead | None = None
+        self._snapshot: tuple[int, bytes] | None = None
         self._turn = threading.Lock()
 
     def read_ahead(self) -> None:
         """Reads what has been written lately; what fails is tried another time."""
         try:
-            self._storage.read_ahead()
-        except OSError:
-            self._storage.close()
+            if self._ahead is None:
+                self._ahead = ReplayedAhead(self._storage)
+            self._ahead.advance()
+        except (OSError, ForeignFileError):
+            self.forget()
 
     def forget(self) -> None:
         """Closes the connection to the database, with which goes what was read."""
         with self._turn:
             self._storage.close()
+            self._ahead = self._snapshot = None
 
-    def serve(self, sock: socket.socket, epoch: int) -> None:
-        """Answers until the worker hangs up."""
+    def serve(self, sock: socket.socket, epoch: int, first: int) -> None:
+        """Answers until the worker hangs up.
+
+        Args:
+            sock: connected to the worker.
+            epoch: of the lease.
+            first: number of its first segment; what is before that is shown as one snapshot if it
+                was read ahead.
+        """
         with sock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             try:
-                self._serve(sock, epoch)
-            except BrokenPipeError:
+                self._serve(sock, epoch, first)
+            except (BrokenPipeError, ConnectionResetError):
                 raise
-            except OSError as error:
-                print(f"reader: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+            except (OSError, ForeignFileError) as error:
+                print(f"reader: {reason_of(error)}", file=sys.stderr)  # noqa: T201
 
-    def _serve(self, sock: socket.socket, epoch: int) -> None:
+    def _serve(self, sock: socket.socket, epoch: int, first: int) -> None:
         with self._turn:
             self._storage.follow(epoch)
+            if self._ahead is not None and self._snapshot is None:
+                self._snapshot = self._ahead.snapshot(first)
         sock.sendall(LENGTH.pack(0))
         with sock.makefile("rb") as lines:
             for line in lines:
@@ -81,13 +98,29 @@ class Reader:
     def _answer(self, question: str, name: str, epoch: int) -> bytes:
         match question:
             case "names":
-                return "\n".join(self._storage.names()).encode()
+                return "\n".join(self._names()).encode()
             case "read":
-                return self._storage.read(name)
+                return self._read(name)
             case "newest":
                 return b"%d" % self._storage.newest()
             case _:
                 return b"%d" % epoch
+
+    def _names(self) -> list[str]:
+        """Lists what there is; the snapshot that was read ahead, until there is a later one."""
+        names = self._storage.names()
+        if self._snapshot is None or self._snapshot[0] < max(
+            numbered(names, "snapshot"), default=0
+        ):
+            return names
+        number, _ = self._snapshot
+        behind = [segment_name(each) for each in numbered(names, "segment") if each > number]
+        return [snapshot_name(number), *behind]
+
+    def _read(self, name: str) -> bytes:
+        if self._snapshot is not None and name == snapshot_name(self._snapshot[0]):
+            return self._snapshot[1]
+        return self._storage.read(name)
 
 
 def run(door: socket.socket, storage: PostgresStorage) -> None:
@@ -96,7 +129,7 @@ def run(door: socket.socket, storage: PostgresStorage) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(door, selectors.EVENT_READ)
         while True:
-            if is_ahead:
+            if is_ahead and not selector.select(0):
                 reader.read_ahead()
             if not selector.select(AHEAD_SECONDS if is_ahead else LINGER_SECONDS):
                 if not is_ahead:
@@ -106,10 +139,11 @@ def run(door: socket.socket, storage: PostgresStorage) -> None:
             if not packet:
                 return
             is_ahead = False
+            epoch, first = map(int, packet.split())
             for descriptor in descriptors:
                 sock = socket.socket(fileno=descriptor)
                 sock.setblocking(True)
-                threading.Thread(target=reader.serve, args=(sock, int(packet))).start()
+                threading.Thread(target=reader.serve, args=(sock, epoch, first)).start()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

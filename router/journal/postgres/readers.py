@@ -52,18 +52,19 @@ class Readers:
         self._door = ours
         self._processes.append(process)
 
-    def hand_over(self, descriptor: int, epoch: int) -> None:
+    def hand_over(self, descriptor: int, epoch: int, first: int) -> None:
         """Has the process serve a worker's connection.
 
         Args:
             descriptor: of the connection; the caller closes its own.
             epoch: of the lease under which the store is read.
+            first: number of the first segment of that lease.
         """
         for _ in range(2):  # the process may just have ended
             try:
                 self.prepare()
                 assert self._door is not None
-                socket.send_fds(self._door, [b"%d" % epoch], [descriptor])
+                socket.send_fds(self._door, [b"%d %d" % (epoch, first)], [descriptor])
             except OSError as error:
                 reason = error
                 self._close_door()

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from functools import partial
+from typing import Final
 
 from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
@@ -18,6 +19,9 @@ from router.journal.postgres.server import PostgresServer
 from router.journal.postgres.storage import StoreError
 from router.journal.postgres.watch import Watch
 from router.journal.storage import Opened
+
+AHEAD_SECONDS: Final = 1.0
+"""Between two looks at what the leader has written."""
 
 __all__ = ["FENCED", "FencedError", "Readers", "log_of", "open_log", "server_of"]
 
@@ -61,18 +65,23 @@ def _open_when_free(
     options: argparse.Namespace, log: PostgresLog, readers: Readers
 ) -> Opened | None:
     """Opens the log when the lease is free; until then prepares what can be prepared."""
-
-    def prepare() -> None:
-        with contextlib.suppress(StoreError):  # the log connects later, and says what is wrong
-            log.prepare()
-
     report = partial(_report, options)
+    ahead_at = 0.0
+
+    def look(leader: Leader | None, trouble: str | None) -> None:
+        nonlocal ahead_at
+        report(leader, trouble)
+        is_led = leader is not None and leader.age_seconds < AHEAD_SECONDS
+        if is_led and time.monotonic() > ahead_at:
+            with contextlib.suppress(OSError):  # the log connects later, and says what is wrong
+                log.prepare()
+            ahead_at = time.monotonic() + AHEAD_SECONDS
+
     watch = Watch(
         os.environ[URL_VARIABLE],
         options.router,
         options.holder,
-        report=report,
-        connected=prepare,
+        report=look,
         lifeline=None if options.lifeline_fd is None else Lifeline(options.lifeline_fd, boot_ns()),
         yields=options.yields,
     )

@@ -82,6 +82,6 @@ class PostgresServer(JournalServer):
         descriptor = os.dup(connection.socket.fileno())
         self._close(connection)
         try:
-            self._readers.hand_over(descriptor, self._postgres.epoch)
+            self._readers.hand_over(descriptor, self._postgres.epoch, self._postgres.first)
         finally:
             os.close(descriptor)

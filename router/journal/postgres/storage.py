@@ -47,9 +47,6 @@ from router.journal.segment import (
 PART_OCTETS: Final = 16 << 20
 """Of a snapshot in one row."""
 
-AHEAD_OCTETS: Final = 256 << 20
-"""What is read ahead beyond this is read again when it is wanted."""
-
 _LOCK_TIMEOUT: Final = "200ms"
 """A drop waits no longer for those who read; writers would queue behind it."""
 
@@ -209,10 +206,8 @@ def init(url: str, router: str, role: str | None) -> None:
 class PostgresStorage:
     """The segments and snapshots of one router.
 
-    One that *reads ahead* keeps what it has read, and asks only for the rows behind. A row never
-    changes, and rows are read in order. But a row that is seen may be missing at another server,
-    if its commit had not reached that; so what was read is forgotten with the connection, and
-    whoever acts on it takes the lease first: that commits behind all rows which are seen.
+    Attributes:
+        connections: how often it has connected; what another server had may be missing here.
     """
 
     def __init__(self, url: str, router: str) -> None:
@@ -222,7 +217,7 @@ class PostgresStorage:
             url: of the database.
             router: id of the router.
         """
-        self._ahead: dict[str, list[bytes]] | None = None
+        self.connections = 0
         self._url = url
         self._router = router
         self._connection: Any = None
@@ -248,29 +243,10 @@ class PostgresStorage:
                 f"SELECT segment FROM {SCHEMA}.snapshots WHERE router = %s AND part = 0",
                 (self._router,),
             ).fetchall()
-        names = [
+        return [
             *(segment_name(number) for (number,) in segments),
             *(snapshot_name(number) for (number,) in snapshots),
         ]
-        if self._ahead is not None:
-            self._ahead = {name: self._ahead[name] for name in names if name in self._ahead}
-        return names
-
-    def read_ahead(self) -> None:
-        """Reads what has been written since it was last called.
-
-        Raises:
-            OSError: the database cannot be read; what was read before is forgotten.
-        """
-        if self._ahead is None:
-            self._ahead = {}
-        names = self.names()
-        last_snapshot = max(numbered(names, "snapshot"), default=0)
-        if last_snapshot:
-            self._read_parts(snapshot_name(last_snapshot))
-        for number in numbered(names, "segment"):
-            if number > last_snapshot:
-                self._read_groups(number)
 
     def partitions(self) -> list[int]:
         """Lists the segments for which there is a partition, whether or not they have a head."""
@@ -305,66 +281,53 @@ class PostgresStorage:
             StoreError: the database cannot be read.
         """
         numbers = numbered([name], "snapshot")
-        octets = b"".join(self._read_parts(name)) if numbers else self._read_segment(name)
+        octets = self._read_snapshot(numbers[0]) if numbers else self._read_segment(name)
         if not octets:
             raise FileNotFoundError(errno.ENOENT, "the store does not have it", name)
         return octets
 
-    def _read_parts(self, name: str) -> list[bytes]:
-        with self._use() as connection:  # which may forget what is known
-            if known := self._known(name):
-                return known
+    def _read_snapshot(self, number: int) -> bytes:
+        with self._use() as connection:
             rows = connection.execute(
                 f"SELECT octets FROM {SCHEMA}.snapshots WHERE router = %s AND segment = %s"
                 " ORDER BY part",
-                (self._router, numbered([name], "snapshot")[0]),
+                (self._router, number),
                 binary=True,
             ).fetchall()
-        parts = [octets for (octets,) in rows]
-        self._keep(name, parts)
-        return parts
-
-    def _known(self, name: str) -> list[bytes]:
-        return [] if self._ahead is None else self._ahead.get(name, [])
-
-    def _keep(self, name: str, parts: list[bytes]) -> None:
-        if self._ahead is None:
-            return
-        others = sum(len(each) for key, rest in self._ahead.items() if key != name for each in rest)
-        if others + sum(map(len, parts)) <= AHEAD_OCTETS:
-            self._ahead[name] = parts
+        return b"".join(octets for (octets,) in rows)
 
     def _read_segment(self, name: str) -> bytes:
         number = numbered([name], "segment")[0]
-        groups, newest = self._read_groups(number)
+        groups, newest = self.groups(number)
         if not groups:
             return b""
         if number < newest:
             now_ns = time.time_ns()
-            groups = [*groups, own_block(RecordKind.SEGMENT_END, now_ns, now_ns)]
+            groups.append(own_block(RecordKind.SEGMENT_END, now_ns, now_ns))
         salt = secrets.randbits(32)
         return segment_header(salt) + salted(b"".join(groups), salt)
 
-    def _read_groups(self, number: int) -> tuple[list[bytes], int]:
-        """Returns the blocks of a segment, and the number of the newest segment with a head."""
-        name = segment_name(number)
+    def groups(self, number: int, first: int = 0) -> tuple[list[bytes], int]:
+        """Returns rows of a segment, and the number of the newest segment that has a head.
+
+        Args:
+            number: of the segment.
+            first: number of the first row.
+        """
         with self._use() as connection, connection.transaction():
-            known = self._known(name)
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             rows = connection.execute(
                 f"SELECT commit, octets FROM {SCHEMA}.blocks WHERE router = %s AND segment = %s"
                 " AND commit >= %s ORDER BY commit",
-                (self._router, number, len(known)),
+                (self._router, number, first),
                 binary=True,
             ).fetchall()
             newest = connection.execute(
                 f"SELECT max(segment) FROM {SCHEMA}.blocks WHERE router = %s AND commit = 0",
                 (self._router,),
             ).fetchone()[0]
-        following = enumerate(rows, len(known))
-        groups = known + [octets for place, (commit, octets) in following if commit == place]
-        self._keep(name, groups)
-        return groups, newest
+        found = enumerate(rows, first)
+        return [octets for place, (commit, octets) in found if commit == place], newest
 
     def newest(self) -> int:
         """Returns the number of the newest segment with something durable, as the lease has it."""
@@ -490,8 +453,8 @@ class PostgresStorage:
         """
         with told():
             if self._connection is None or self._connection.closed:
-                self._ahead = None if self._ahead is None else {}
                 self._connection = connect(self._url)
+                self.connections += 1
                 check_version(self._connection)
                 row = self._connection.execute(NUMBER_OF_ROUTER, (self._router,)).fetchone()
                 if row is None:

@@ -48,7 +48,6 @@ class Watch:
         holder: str,
         *,
         report: Callable[[Leader | None, str | None], None],
-        connected: Callable[[], None] = lambda: None,
         lifeline: Lifeline | None = None,
         yields: bool = False,
         clock: Callable[[], int] = boot_ns,
@@ -60,7 +59,6 @@ class Watch:
             router: id of the router.
             holder: names this router's place among those with the same id.
             report: called with who leads, or with why that cannot be seen.
-            connected: called when a server answers, which may be another one than before.
             lifeline: a pipe that ends with the supervisor, on which that beats.
             yields: see the head of the module.
             clock: CLOCK_BOOTTIME, in nanoseconds.
@@ -71,7 +69,6 @@ class Watch:
         self._router = router
         self._holder = holder
         self._report = report
-        self._connected = connected
         self._lifeline = lifeline
         self._clock = clock
         self._pipe = Pipe(conninfo(url))
@@ -146,7 +143,6 @@ class Watch:
         pipe, before = self._pipe, self._pipe.state
         answers = pipe.advance()
         if pipe.state is PipeState.READY and before is not PipeState.READY:
-            self._connected()
             self._due_ns = 0
         for answer in answers:
             if answer.error is None and answer.value is not None:
