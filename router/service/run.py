@@ -377,6 +377,7 @@ class _Steering:
     def _be_standby(self) -> None:
         """Reports that this router waits, which is all that a service manager can wait for."""
         self._is_standby = True
+        garbage.settle()  # what it takes then is not taken when peers wait
         self._handover.begin()
         self.notifier.ready()
         self._log.info("standby.began", id=self.id, listeners=self._listeners.addresses)

@@ -91,6 +91,7 @@ class WorkerProcess:
             containers=frozenset(duty.containers),
         )
         self._duty = duty
+        garbage.settle()
 
     async def _begin(self, duty: Duty) -> str:
         if duty != self._duty:
