@@ -386,7 +386,11 @@ class Forwarder:
     def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
         """Sends deliveries within credit, all of one incoming link and none in parts."""
         now = self._turn.now
-        is_unrestricted = link.is_unrestricted and pairings[0].fan is None
+        is_unrestricted = (
+            link.is_unrestricted
+            and pairings[0].fan is None
+            and not (pairings[0].incoming.is_delayed and _rewrites_some(pairings))
+        )
         carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
@@ -504,6 +508,14 @@ def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
     link.use_credit(count)
     link.tally.deliveries += count
     link.tally.octets += octets
+
+
+def _rewrites_some(pairings: Sequence[Pairing]) -> bool:
+    """Returns whether the header of a delayed delivery must tell of attempts, or of its age."""
+    return any(
+        each.delivery.delivery_count or each.delivery.ttl_milliseconds is not None
+        for each in pairings
+    )
 
 
 def _misses_some(

@@ -280,7 +280,6 @@ class Node:
             link.settles_on_send
             or link.names is not None
             or link.keeps
-            or self.key.direction is Direction.STORED
             or link.is_fallback
             or link.is_traced
             or (link.is_router and self.is_recorded)

@@ -1,12 +1,14 @@
 """For tests of the message store: a store on a disk that crashes, and what was handed to it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from router.journal.block import Origin, open_block
+from router.journal.store.asks import Answer, MessageRead
 from router.journal.store.log import StoreLog
 from router.journal.store.queues import Bounds, Claim, queue_key, route_key
 from router.journal.store.reading import StoredMessage
 from router.journal.store.records import StoreWriter
+from router.journal.store.runs import MessagesRead
 from router.journal.store.store import MessageStore
 from tests.support.journal import DIRECTORY, SOURCE, START_NS, FakeDisk, key
 
@@ -117,6 +119,17 @@ class Custodian:
 def numbers(messages: Sequence[StoredMessage]) -> list[int]:
     """Gives the numbers of messages."""
     return [int(message.payload[:8]) for message in messages]
+
+
+def messages_in(answers: Iterable[Answer]) -> list[StoredMessage]:
+    """Gives the messages among answers, in their order."""
+    found: list[StoredMessage] = []
+    for answer in answers:
+        if isinstance(answer, MessageRead):
+            found.append(answer.message)
+        elif isinstance(answer, MessagesRead):
+            found += answer.messages
+    return found
 
 
 def claims(messages: Sequence[StoredMessage]) -> list[Claim]:

@@ -22,6 +22,7 @@ begins with "J" as every block does, a reply about durability (``router.journal.
                                                      since the process started
     MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
                                                      queue, octets, u64 each; CLOUDED, OVERDUE
+    RUN                                              several of one queue, see ``runs``
     SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
     RECALLED                                         a MESSAGE in answer to a RECALL
     GONE      place     route       0                the other answer to a RECALL
@@ -44,6 +45,7 @@ from router.journal.store import looking
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import MessagesRead, StoredRun, composed, is_run, messages_in
 from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
 
@@ -193,7 +195,8 @@ class UnsettledKeys:
     has_more: bool = False
 
 
-Answer = QueueNews | RouteNews | MessageRead | Gone | UnsettledKeys | looking.LookAnswer
+Said = QueueNews | RouteNews | MessageRead | Gone | UnsettledKeys | looking.LookAnswer
+Answer = Said | MessagesRead
 
 
 class AskWriter(RecordWriter):
@@ -244,9 +247,11 @@ class AskWriter(RecordWriter):
             case looking.Look() | looking.Drop():
                 looking.write_ask(self, ask)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Said | StoredRun) -> None:
         """Writes an answer."""
         match answer:
+            case StoredRun():
+                self.append_rows(*composed(answer))
             case QueueNews(route, address, priority, messages):
                 self._named(AskKind.QUEUE, route, priority, messages, address)
             case RouteNews(route, messages, octets, is_full, oldest_ns, came, left, condemned):
@@ -365,6 +370,9 @@ class AnswerReader:
 
     def answers_of(self, block: Block) -> Iterator[Answer]:
         """Yields the answers that a block completes."""
+        if is_run(block):
+            yield messages_in(block)
+            return
         for row in block.unpacked_rows():
             tag, address, body = heap_strings(row, block.heap)
             match row[0]:

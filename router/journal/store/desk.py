@@ -53,7 +53,7 @@ OUTPUT_OCTETS: Final = 1 << 20
 """So much is read for a worker at once; the rest when it has taken that."""
 
 RETRY_NS: Final = 1_000_000_000
-_RUN: Final = 64  # messages that are read of one queue before the output is measured
+_RUN: Final = 256  # messages that are read of one queue before the output is measured
 _Name = tuple[RouteKey, bytes]  # of an address of a route
 
 
@@ -179,11 +179,10 @@ class Desk:
         """Returns when ``output`` may have more though nothing happens; None: never."""
         due = [self._retry_ns] if self._retry_ns else []
         for route, reader in self._reader_of.items():
-            bounds = self._store.holdings.route(route).bounds
-            if bounds.age_ns is not None and reader.overdue.get(route):
-                oldest_ns = self._store.oldest_ns(route, is_waiting=True)
-                if oldest_ns is not None:
-                    due.append(oldest_ns + bounds.age_ns)
+            if reader.overdue.get(route):
+                becomes_old_ns = self._store.becomes_old_ns(route)
+                if becomes_old_ns is not None:
+                    due.append(becomes_old_ns)
         return min(due, default=None)
 
     def _reader(self, origin: Origin) -> Reader:
@@ -286,12 +285,12 @@ class Desk:
                 octets += _answer_all(writer, route, messages, is_swept=True)
         while reader.waiting and octets < OUTPUT_OCTETS:
             name = next(iter(reader.waiting))
-            messages = self._next_run(reader, name, now_ns)
-            if not messages:
+            count, size = self._next_run(reader, name, writer, now_ns)
+            if not count:
                 del reader.waiting[name]
                 continue
-            octets += _answer_all(writer, name[0], messages)
-            reader.credit[name] -= len(messages)
+            octets += size
+            reader.credit[name] -= count
             if not reader.credit[name]:
                 del reader.credit[name], reader.waiting[name]
 
@@ -311,16 +310,30 @@ class Desk:
                 writer.answer(MessageRead(route, message, is_recalled=True))
             del reader.recalled[place]
 
-    def _next_run(self, reader: Reader, name: _Name, now_ns: int) -> list[StoredMessage]:
-        """Reads a few messages of an address, of the highest priority that has some."""
+    def _next_run(
+        self, reader: Reader, name: _Name, writer: AskWriter, now_ns: int
+    ) -> tuple[int, int]:
+        """Answers with some messages of an address, of the highest priority that has some.
+
+        Returns:
+            How many, and their octets.
+
+        Raises:
+            OSError: the disk does not give the next one.
+        """
         credit = reader.credit.get(name, 0)
         if not credit or self._reader_of.get(name[0]) is not reader:
-            return []
+            return 0, 0
         for queue in sorted(self._queues_of(name), key=lambda each: -each.priority):
-            messages = self._store.read(queue.key, min(credit, _run_of(queue)), now_ns)
+            count = min(credit, _run_of(queue))
+            run = self._store.read_run(queue.key, count, now_ns)
+            if run is not None:
+                writer.answer(run)
+                return len(run.places), len(run.rows) + len(run.heap)
+            messages = self._store.read(queue.key, count, now_ns)
             if messages:
-                return messages
-        return []
+                return len(messages), _answer_all(writer, name[0], messages)
+        return 0, 0
 
     def _queues_of(self, name: _Name) -> list[StoredQueue]:
         """Returns the queues of an address that have messages, and forgets the others."""

@@ -10,7 +10,7 @@ A message is known by its ``Claim``: its place, and what has to be uncounted whe
 message may go although its segment is not at hand.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from router.journal.keys import LinkKey
 from router.journal.store.index import Unsettled
@@ -116,6 +116,28 @@ class Holdings:
             self.routes[queue.route].forwarded(claim.place, claim.octets)
         return True
 
+    def forwarded_run(self, claims: Iterable[Claim]) -> bool:
+        """Uncounts messages; returns whether a segment has none left."""
+        number, segment = -1, None
+        is_done = False
+        counts: dict[QueueKey, list[Claim]] = {}
+        for claim in claims:
+            place = claim.place
+            if segment_of(place) != number:
+                is_done |= segment is not None and segment.is_done
+                number = segment_of(place)
+                segment = self.segments.get(number)
+            if segment is not None and segment.mark_gone(position_of(place)):
+                counts.setdefault(claim.queue, []).append(claim)
+        for key, gone in counts.items():
+            queue = self.queues.get(key)
+            if queue is not None:
+                octets = sum([each.octets for each in gone])
+                queue.messages -= len(gone)
+                queue.octets -= octets
+                self.routes[queue.route].forwarded_run(gone, octets)
+        return is_done or (segment is not None and segment.is_done)
+
     def forget_empty(self) -> None:
         """Forgets queues and routes without messages."""
         for queue in [each for each in self.queues.values() if not each.messages]:
@@ -127,6 +149,10 @@ class Holdings:
     def segments_from(self, place: Place) -> Iterator[StoredSegment]:
         """Yields the segments with messages at or behind a place, oldest first."""
         first = segment_of(place)
+        known = self.segments.get(first)
+        if known is not None and not known.is_done:  # mostly whoever asks needs no other one
+            yield known
+            first += 1
         for segment in list(self.segments.values()):
             if segment.number >= first and not segment.is_done:
                 yield segment

@@ -5,14 +5,14 @@ Columns instead of objects: an entry takes some 36 octets.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from router.journal.block import Block, BlockFlag
 from router.journal.keys import LinkKey
-from router.journal.record import GuaranteeCode, RecordKind, Row
-from router.journal.store.place import Place, place_of, position_of, row_position
+from router.journal.record import ROW, GuaranteeCode, RecordKind, Row
+from router.journal.store.place import Place, place_of, position_of, row_position, segment_of
 from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
 from router.model.identity import DeliveryKey
 
@@ -102,6 +102,17 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
             yield _unsettled(row)
 
 
+def claims_in(block: Block) -> list[Claim]:
+    """Returns the messages that a block says to be gone."""
+    count = bytes(block.rows[:: ROW.size]).count(_FORWARDED)
+    if not count or block.flags & BlockFlag.OWN:
+        return []
+    rows: Iterable[Row] = block.unpacked_rows()
+    if count < block.row_count:
+        rows = [row for row in rows if row[0] == _FORWARDED]
+    return [Claim._make(row[8:11]) for row in rows]
+
+
 def _unsettled(row: Row) -> Unsettled:
     return Unsettled(LinkKey(row[8]), DeliveryKey(row[7]))
 
@@ -144,6 +155,27 @@ class SegmentIndex:
             numbers = self._by_queue.get(queue, array("I"))
         for at in range(self._first(numbers, position), len(numbers)):
             yield self._entry(numbers[at])
+
+    def run(
+        self, after: Place, queue: QueueKey, count: int
+    ) -> tuple[list[int], list[int], int, int] | None:
+        """Returns messages of a queue behind a place that begin in one block; None: there are none.
+
+        Returns:
+            Their positions, their octets, the offset of the block, and when the oldest came.
+        """
+        mine = self._by_queue.get(queue)
+        if mine is None or after >= place_of(self.segment + 1, 0):
+            return None
+        first = self._first(mine, position_of(after) if segment_of(after) == self.segment else 0)
+        chosen = mine[first : first + count]
+        if not chosen:
+            return None
+        block = self._blocks[chosen[0]]
+        chosen = chosen[: bisect_right(chosen, block, key=self._blocks.__getitem__)]
+        positions = [self._positions[each] for each in chosen]
+        octets = [self._octets[each] for each in chosen]
+        return positions, octets, block, min([self._times[each] for each in chosen])
 
     def at(self, place: Place) -> Entry | None:
         """Returns the message at a place; None: none begins there."""

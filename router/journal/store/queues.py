@@ -2,6 +2,7 @@
 
 import enum
 import hashlib
+from collections.abc import Collection
 from typing import Final, NamedTuple, NewType
 
 import attrs
@@ -168,6 +169,16 @@ class StoredRoute:
         if place <= self.condemned:
             self.condemned_messages -= 1
             self.condemned_octets -= octets
+
+    def forwarded_run(self, claims: Collection[Claim], octets: int) -> None:
+        """Records that messages are gone, and their octets in all."""
+        self.messages -= len(claims)
+        self.octets -= octets
+        self.left += len(claims)
+        if self.condemned_messages:
+            condemned = [each.octets for each in claims if each.place <= self.condemned]
+            self.condemned_messages -= len(condemned)
+            self.condemned_octets -= sum(condemned)
 
 
 @attrs.define(eq=False, kw_only=True)

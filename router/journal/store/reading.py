@@ -2,9 +2,7 @@
 
 from collections import OrderedDict
 from pathlib import Path
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from router.journal.block import BLOCK_OCTETS_LIMIT, HEADER, Block, BlockError, open_block
 from router.journal.disk import Disk
@@ -24,15 +22,15 @@ from router.journal.store.place import position_of, segment_of
 from router.journal.store.queues import Claim, StoredQueue
 from router.model.identity import DeliveryKey
 
-_BLOCKS_KEPT: Final = 4
+_BLOCKS_KEPT: Final = 16
+_OCTETS_KEPT: Final = 8 << 20  # of blocks; the one that is read is kept, however long
 _SALTS_KEPT: Final = 64
 _MORE: Final = int(RecordFlag.MORE)
 _PART: Final = int(RecordKind.PART)
 
 
-@attrs.frozen(kw_only=True)
-class StoredMessage:
-    """A message as it was handed over.
+class StoredMessage(NamedTuple):
+    """A message as it was handed over; a tuple, since one is made for each that is forwarded.
 
     Attributes:
         claim: names it towards the store.
@@ -83,6 +81,7 @@ class SegmentReader:
         self._disk = disk
         self._directory = directory
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._octets = 0
         self._salts: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def message(self, entry: Entry, queue: StoredQueue) -> StoredMessage:
@@ -93,7 +92,7 @@ class SegmentReader:
             OSError: its file cannot be read.
         """
         segment, offset = segment_of(entry.place), entry.block
-        block = self._block(segment, offset)
+        block = self.block(segment, offset)
         number = (position_of(entry.place) - offset - HEADER.size) // ROW.size
         row: Row = ROW.unpack_from(block.rows, number * ROW.size)
         tag, address, body = heap_strings(row, block.heap)
@@ -103,7 +102,7 @@ class SegmentReader:
             number += 1
             while number == block.row_count:
                 offset += block.octets
-                block, number = self._block(segment, offset), 0
+                block, number = self.block(segment, offset), 0
             part: Row = ROW.unpack_from(block.rows, number * ROW.size)
             if part[0] != _PART or part[7] != row[7]:
                 raise RecordError("a part of a message is missing")
@@ -125,13 +124,24 @@ class SegmentReader:
             payload=b"".join(pieces),
         )
 
-    def _block(self, segment: int, offset: int) -> Block:
+    def block(self, segment: int, offset: int) -> Block:
+        """Reads a block.
+
+        Raises:
+            BlockError: it cannot be read any more.
+            OSError: its file cannot be read.
+        """
         place = segment, offset
         known = self._blocks.get(place)
-        if known is None:
-            known = self._blocks[place] = self._read(segment, offset)
-            if len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
+        if known is not None:
+            self._blocks.move_to_end(place)
+            return known
+        known = self._blocks[place] = self._read(segment, offset)
+        self._octets += known.octets
+        while len(self._blocks) > 1 and (
+            len(self._blocks) > _BLOCKS_KEPT or self._octets > _OCTETS_KEPT
+        ):
+            self._octets -= self._blocks.popitem(last=False)[1].octets
         return known
 
     def _read(self, segment: int, offset: int) -> Block:

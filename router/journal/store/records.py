@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
+from router.journal.block_writer import ROW_OCTETS, ROWS_OCTETS
 from router.journal.keys import LinkKey
-from router.journal.record import NO_TTL, RecordFlag, RecordKind
+from router.journal.record import NO_KEY, NO_TTL, ROW, RecordFlag, RecordKind
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 
 _STORED: Final = int(RecordKind.STORED)
+_FORWARDED: Final = int(RecordKind.FORWARDED)
+_pack_into: Final = ROW.pack_into
 
 
 class StoreWriter(RecordWriter):
@@ -78,16 +81,17 @@ class StoreWriter(RecordWriter):
             outcome: an ``OutcomeCode``.
             by_person: somebody decided it.
         """
-        flags = RecordFlag.BY_PERSON if by_person else 0
-        sequence = 0
-        for claim in claims:
-            sequence = self.append(
-                RecordKind.FORWARDED,
-                time_ns,
-                incoming=LinkKey(claim.place),
-                outgoing=LinkKey(claim.queue),
-                message_octets=claim.octets,
-                outcome=outcome,
-                flags=flags,
-            )
-        return sequence
+        flags = int(RecordFlag.BY_PERSON) if by_person else 0
+        first, count = 0, len(claims)
+        while first < count:
+            at, heap = self._rows_octets, len(self._heap)
+            last = min(count, first + (ROWS_OCTETS - at) // ROW_OCTETS)
+            for claim in claims[first:last]:
+                _pack_into(
+                    self._rows, at, _FORWARDED, outcome, 0, 0, flags, 0, time_ns, NO_KEY, *claim,
+                    0, 0, NO_TTL, 0, heap, 0,
+                )  # fmt: skip
+                at += ROW_OCTETS
+            self._appended(at, last - first)
+            first = last
+        return self.next_sequence - 1

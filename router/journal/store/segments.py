@@ -1,5 +1,7 @@
 """What is known of one segment of a message store without reading it."""
 
+from collections.abc import Sequence
+
 import attrs
 
 from router.journal.record import ROW
@@ -57,13 +59,22 @@ class StoredSegment:
         octet, bit = divmod(position // ROW.size, 8)
         return octet < len(self.marks) and bool(self.marks[octet] >> bit & 1)
 
+    def is_any_gone(self, positions: Sequence[int]) -> bool:
+        """Returns whether one of some messages is gone, whose rows begin at these octets."""
+        marks, units = self.marks, [each // ROW.size for each in positions]
+        if not units or units[0] >= 8 * len(marks):
+            return False
+        known = 8 * len(marks)
+        return any(marks[unit >> 3] >> (unit & 7) & 1 for unit in units if unit < known)
+
     def mark_gone(self, position: int) -> bool:
         """Records that a message is gone; returns whether that is news."""
-        if self.is_gone(position):
-            return False
         octet, bit = divmod(position // ROW.size, 8)
-        if octet >= len(self.marks):
-            self.marks.extend(bytes(octet + 1 - len(self.marks)))
-        self.marks[octet] |= 1 << bit
+        marks = self.marks
+        if octet >= len(marks):
+            marks.extend(bytes(octet + 1 - len(marks)))
+        elif marks[octet] >> bit & 1:
+            return False
+        marks[octet] |= 1 << bit
         self.gone += 1
         return True

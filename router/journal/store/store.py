@@ -31,27 +31,35 @@ import contextlib
 import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from router.journal.block import Block, BlockError
 from router.journal.disk import Disk
-from router.journal.record import RecordError, RecordKind
+from router.journal.record import RecordError
 from router.journal.segment import SegmentScan, segment_name
 from router.journal.store.holdings import Holdings
-from router.journal.store.index import Entry, SegmentIndex, StoredRow, Unsettled, rows_of
+from router.journal.store.index import (
+    Entry,
+    SegmentIndex,
+    StoredRow,
+    Unsettled,
+    claims_in,
+    rows_of,
+)
 from router.journal.store.opening import Found, read_store
-from router.journal.store.place import BEGINNING, Place, position_of, segment_of
+from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
 from router.journal.store.queues import (
     Bounds,
     Claim,
     QueueKey,
     RouteKey,
     StoredQueue,
+    StoredRoute,
 )
 from router.journal.store.reading import SegmentReader, StoredMessage
+from router.journal.store.runs import LEAST, StoredRun, cut, row_numbers
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
 
@@ -95,7 +103,7 @@ class MessageStore:
         self._reader = SegmentReader(disk, directory)
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._open: SegmentIndex | None = None
-        self._appended: list[Block] = []
+        self._appended: list[tuple[Block, list[Claim]]] = []
         self._headed = 0
         self._leftovers: list[int] = []
         self._taken: dict[Place, Claim] = {}
@@ -143,21 +151,23 @@ class MessageStore:
         holdings = self.holdings
         known = holdings.segment(segment)
         blocks, self._appended = self._appended, []
-        for block in blocks:
-            for row in rows_of(segment, offset, block):
-                if isinstance(row, StoredRow):
-                    self._landed(row)
-                elif isinstance(row, Unsettled):
-                    holdings.settle(row)
-                else:
-                    self._taken.pop(row.place, None)
-                    self._may_remove |= holdings.forwarded(row) and self._is_done(row)
-                    self._stirred.add(row.queue)
+        for block, claims in blocks:
+            if len(claims) < block.row_count:
+                for row in rows_of(segment, offset, block):
+                    if isinstance(row, StoredRow):
+                        self._landed(row)
+                    elif isinstance(row, Unsettled):
+                        holdings.settle(row)
+            self._left(claims)
             offset += block.octets
         known.end = offset
 
-    def _is_done(self, claim: Claim) -> bool:
-        return self.holdings.segments[segment_of(claim.place)].is_done
+    def _left(self, claims: list[Claim]) -> None:
+        """Counts messages that are gone, durably; what a block says of them stands in any order."""
+        for claim in claims:
+            self._taken.pop(claim.place, None)
+        self._may_remove |= self.holdings.forwarded_run(claims)
+        self._stirred.update([claim.queue for claim in claims])
 
     def _landed(self, row: StoredRow) -> None:
         entry, holdings = row.entry, self.holdings
@@ -175,9 +185,10 @@ class MessageStore:
 
         What they say to be gone is not read any more, however long the commit takes.
         """
-        self._appended += blocks
-        for claim in _claims_in(blocks):
-            self._taken[claim.place] = claim
+        for block in blocks:
+            claims = claims_in(block)
+            self._appended.append((block, claims))
+            self._taken.update([(claim.place, claim) for claim in claims])
 
     # The reader's side
 
@@ -219,6 +230,46 @@ class MessageStore:
                     messages.append(message)
         return messages
 
+    def read_run(self, key: QueueKey, count: int, now_ns: int) -> StoredRun | None:
+        """Takes the next messages of a queue that stand in one block, if nothing is unusual.
+
+        Returns:
+            None: nothing was taken, and ``read`` has to look.
+
+        Raises:
+            OSError: the disk does not give them; it may do so later.
+        """
+        queue, holdings = self.holdings.queues.get(key), self.holdings
+        if queue is None or queue.returned:
+            return None
+        segment = holdings.segments.get(segment_of(queue.read))
+        if segment is None or not segment.may_hold(key):
+            return None
+        found = self._index(segment).run(queue.read, key, count)
+        if found is None or len(found[0]) < LEAST:
+            return None
+        positions, octets, offset, oldest_ns = found
+        places = [place_of(segment.number, each) for each in positions]
+        route = holdings.routes[queue.route]
+        age_ns, passed = route.bounds.age_ns, max(route.condemned, queue.condemned)
+        if (
+            places[0] <= max(passed, holdings.clouded)
+            or (age_ns is not None and oldest_ns + age_ns <= holdings.tick(now_ns))
+            or segment.is_any_gone(positions)
+            or not self._taken.keys().isdisjoint(places)
+        ):
+            return None
+        try:
+            block = self._reader.block(segment.number, offset)
+        except (BlockError, FileNotFoundError):
+            return None
+        rows = cut(block, row_numbers(positions, offset))
+        if rows is None:
+            return None
+        queue.read = places[-1]
+        self._taken.update(zip(places, map(Claim, places, repeat(key), octets), strict=False))
+        return StoredRun(queue.route, key, places, *rows)
+
     def read_overdue(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
         """Takes the oldest messages of a route that are too old or were dropped.
 
@@ -234,7 +285,13 @@ class MessageStore:
         self.drop_oldest(key)
         now_ns = self.holdings.tick(now_ns)
         age_ns = route.bounds.age_ns
-        for entry, queue in self._entries(key, route.swept):
+        is_any_old = age_ns is not None and self._old_from_ns(route) + age_ns <= now_ns
+        if not is_any_old and route.condemned <= route.swept:
+            return messages
+        after, is_first = max(route.swept, route.first), route.first >= route.swept
+        for entry, queue in self._entries(key, after):
+            if is_first:
+                route.first, is_first = Place(entry.place - 1), False
             is_old = age_ns is not None and entry.time_ns + age_ns <= now_ns
             if len(messages) >= count or not (is_old or entry.place <= route.condemned):
                 break
@@ -326,7 +383,7 @@ class MessageStore:
 
     def _going(self) -> set[Place]:
         """Returns the messages that are gone with the next commit."""
-        return {claim.place for claim in _claims_in(self._appended)}
+        return {claim.place for _, claims in self._appended for claim in claims}
 
     def is_taken(self, place: Place) -> bool:
         """Returns whether a reader has a message, or has said that it is gone."""
@@ -349,6 +406,27 @@ class MessageStore:
         """Yields what a route has stored, oldest first, for somebody who wants to drop it."""
         for entry, queue in self._entries(route, BEGINNING):
             yield Claim(entry.place, queue.key, entry.octets)
+
+    def becomes_old_ns(self, key: RouteKey) -> int | None:
+        """Returns when a message that no reader has may become too old; None: none will.
+
+        That is no later than when the first one does.
+        """
+        route = self.holdings.routes.get(key)
+        if route is None or route.bounds.age_ns is None or not route.messages:
+            return None
+        age_ns = route.bounds.age_ns
+        earliest_ns = self._old_from_ns(route) + age_ns
+        if earliest_ns > self.holdings.clock_ns:
+            return earliest_ns
+        oldest_ns = self.oldest_ns(key, is_waiting=True)
+        return None if oldest_ns is None else oldest_ns + age_ns
+
+    def _old_from_ns(self, route: StoredRoute) -> int:
+        """Returns a time before which no message came that is not known to be overdue or gone."""
+        after = max(route.swept, route.first)
+        segment = next(self.holdings.segments_from(after), None)
+        return self.holdings.clock_ns if segment is None else segment.first_ns
 
     def oldest_ns(self, key: RouteKey, *, is_waiting: bool = False) -> int | None:
         """Returns when the oldest message of a route arrived; None: it has none.
@@ -472,8 +550,7 @@ class MessageStore:
             self._lose(claim, str(error))
             return None
         self._taken[claim.place] = claim
-        return attrs.evolve(
-            message,
+        return message._replace(
             is_overdue=self._is_overdue(message, queue, now_ns),
             is_clouded=entry.place < self.holdings.clouded,
         )
@@ -562,11 +639,3 @@ class MessageStore:
                 if queue is not None and not self._is_gone(entry):
                     holdings.count(queue, entry.place, entry.octets)
         self._is_counting = False
-
-
-def _claims_in(blocks: list[Block]) -> Iterator[Claim]:
-    """Yields the messages that blocks say to be gone."""
-    for block in blocks:
-        for row in block.unpacked_rows():
-            if row[0] == RecordKind.FORWARDED:
-                yield Claim(Place(row[8]), QueueKey(row[9]), row[10])

@@ -32,6 +32,7 @@ from router.journal.store.asks import (
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
+from router.journal.store.runs import MessagesRead
 from router.model.capabilities import Capabilities, Protocol
 from router.model.commands import (
     AttachLink,
@@ -278,6 +279,8 @@ class StoreEngine:
         match answer:
             case QueueNews():
                 self.inlets.announced(answer)
+            case MessagesRead():
+                self.inlets.read_run(answer)
             case MessageRead():
                 self.inlets.read(answer)
             case Gone(place=place):

@@ -28,8 +28,10 @@ for its messages and for its dead letters, and nothing new before what is held w
 """
 
 import bisect
+import struct
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Final, Literal, NamedTuple
 
 import attrs
@@ -41,6 +43,7 @@ from router.journal.store.looking import Sentence
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import MessagesRead
 from router.model.commands import AttachLink, GrantCredit
 from router.model.condition import RESOURCE_DELETED, Condition
 from router.model.delivery import ReceivedDelivery
@@ -86,6 +89,7 @@ REFUSED_SECONDS: Final = 5.0
 """Pause before an inlet that was refused is attached again."""
 
 _TTL_MOST: Final = 0xFFFF_FFFF
+_TAG: Final = struct.Struct(">Q")
 _NANOSECONDS_A_MILLISECOND: Final = 1_000_000
 
 
@@ -327,6 +331,26 @@ class Inlets:
             inlet.put_back(message)
         self._stirred[inlet] = None
 
+    def read_run(self, answer: MessagesRead) -> None:
+        """Handles messages of one address that the store has read together."""
+        route, messages = answer
+        address = messages[0].address.encode()
+        inlet = self._inlet(Name(route, address, False))
+        twin = self._by_name.get(inlet.name.twin)
+        if inlet.held or (twin is not None and twin.held):
+            for message in messages:
+                self.read(MessageRead(route, message))
+            return
+        left = self._asked.pop((route, address), 0) - len(messages)
+        if left > 0:
+            self._asked[route, address] = left
+        if not inlet.waiting or _rank(inlet.waiting[-1]) < _rank(messages[0]):
+            inlet.waiting += messages
+        else:
+            for message in messages:
+                inlet.put_back(message)
+        self._stirred[inlet] = None
+
     def dropped_oldest(self, route: RouteKey, place: Place) -> None:
         """Records up to where a route has dropped its messages as the oldest."""
         if place > self.overdue.condemned.get(route, BEGINNING):
@@ -473,6 +497,10 @@ class Inlets:
     ) -> None:
         """Handles the outcome of messages; if they are not settled yet, they are when it lasts."""
         inlet = self._by_link[link]
+        if settled and isinstance(state, Accepted) and not self._attempts:
+            known = [each for each in numbers if each in inlet.sent]
+            self._all_accepted(inlet, [inlet.sent.pop(each) for each in known], now)
+            return
         back: list[DeliveryNumber] = []
         for number in numbers:
             message = inlet.sent.pop(number, None)
@@ -486,6 +514,17 @@ class Inlets:
                 back.append(number)
         if back:
             self._emit(DeliveriesUpdated(link, back, state, True))
+        self._stirred[inlet] = None
+        self._close_idle(inlet)
+
+    def _all_accepted(self, inlet: Inlet, messages: list[StoredMessage], now: float) -> None:
+        """Handles messages that were accepted; as ``_ended`` does, for a run of them."""
+        if messages:
+            inlet.pauses = 0
+            inlet.accepted_at = now
+            outcome = OutcomeCode.REJECTED if inlet.name.is_dead else OutcomeCode.ACCEPTED
+            self.forward_run([each.claim for each in messages], outcome)
+            self._left(inlet, messages)
         self._stirred[inlet] = None
         self._close_idle(inlet)
 
@@ -705,31 +744,33 @@ class Inlets:
         if not run:
             return
         inlet.credit -= len(run)
-        deliveries = []
-        for message in run:
-            self._number += 1
-            number = DeliveryNumber(self._number)
-            inlet.sent[number] = message
-            deliveries.append(self._delivery(number, message, is_dead=inlet.name.is_dead))
+        numbers = [DeliveryNumber(self._number + each) for each in range(1, len(run) + 1)]
+        self._number += len(run)
+        inlet.sent.update(zip(numbers, run, strict=True))
+        is_dead = inlet.name.is_dead
+        pairs = zip(numbers, run, strict=True)
+        deliveries = [self._delivery(number, each, is_dead) for number, each in pairs]
         self._emit(DeliveriesReceived(inlet.link, deliveries))
 
     def _delivery(
-        self, number: DeliveryNumber, message: StoredMessage, *, is_dead: bool
+        self, number: DeliveryNumber, message: StoredMessage, is_dead: bool
     ) -> ReceivedDelivery:
-        ends_ns, ttl = message.ttl_ends_ns, None
-        if ends_ns is not None and not is_dead:
-            left = (ends_ns - self._clock_ns()) // _NANOSECONDS_A_MILLISECOND
-            ttl = min(max(1, left), _TTL_MOST)
-        return ReceivedDelivery(
+        place = message.claim.place
+        made = ReceivedDelivery(
             number,
-            DeliveryTag(message.claim.place.to_bytes(8, "big")),
+            DeliveryTag(_TAG.pack(place)),
             message.payload,
             PROTOCOLS[message.protocol],
             message.message_format,
-            ttl_milliseconds=ttl,
-            delivery_count=message.delivery_count + self._attempts.get(message.claim.place, 0),
-            key=None if message.key == NO_KEY else message.key,
         )
+        ends_ns = message.ttl_ends_ns
+        if ends_ns is not None and not is_dead:
+            left = (ends_ns - self._clock_ns()) // _NANOSECONDS_A_MILLISECOND
+            made.ttl_milliseconds = min(max(1, left), _TTL_MOST)
+        made.delivery_count = message.delivery_count + self._attempts.get(place, 0)
+        if message.key != NO_KEY:
+            made.key = message.key
+        return made
 
     def _ask(self, inlet: Inlet) -> None:
         route, address, is_dead = inlet.name
@@ -790,20 +831,26 @@ class Inlets:
 
     def _gone(self, inlet: Inlet, message: StoredMessage) -> int:
         """Records that a message has arrived, at its target or at the dead letters'."""
-        route, is_dead = inlet.name.route, inlet.name.is_dead
-        outcome = OutcomeCode.REJECTED if is_dead else OutcomeCode.ACCEPTED
+        outcome = OutcomeCode.REJECTED if inlet.name.is_dead else OutcomeCode.ACCEPTED
         sequence = self.forward(message.claim, outcome)
+        self._left(inlet, (message,))
+        return sequence
+
+    def _left(self, inlet: Inlet, messages: Sequence[StoredMessage]) -> None:
+        """Counts messages of an inlet that have arrived."""
+        route, is_dead = inlet.name.route, inlet.name.is_dead
         name = inlet.name._replace(is_dead=False)
         alive = self._by_name.get(name)
         if alive is not None:
-            alive.depth -= 1
+            alive.depth -= len(messages)
         elif name in self._quiet:
-            self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - 1
+            self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - len(messages)
         if is_dead:
-            self._unbury(message, route)
-        else:
-            self._was_swept(message, route)
-        return sequence
+            for message in messages:
+                self._unbury(message, route)
+        elif self._swept:
+            for message in messages:
+                self._was_swept(message, route)
 
     def _unbury(self, message: StoredMessage, route: RouteKey) -> None:
         """Records that a message is no dead letter any more."""
@@ -822,9 +869,14 @@ class Inlets:
 
     def forward(self, claim: Claim, outcome: int) -> int:
         """Has the store forget a message; returns the number of the record."""
-        sequence = self._client.records.forwarded(self._clock_ns(), (claim,), outcome)
-        self.going.append((sequence, claim, outcome))
-        return sequence
+        return self.forward_run((claim,), outcome)
+
+    def forward_run(self, claims: Sequence[Claim], outcome: int) -> int:
+        """Has the store forget messages; returns the number of the last record."""
+        last = self._client.records.forwarded(self._clock_ns(), claims, outcome)
+        first = last + 1 - len(claims)
+        self.going += zip(range(first, last + 1), claims, repeat(outcome), strict=False)
+        return last
 
     def durable(self, sequence: int) -> None:
         """Records up to which record everything is durable."""

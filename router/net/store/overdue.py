@@ -32,6 +32,11 @@ class Overdue:
         """Returns those that may go to their target, and those that are overdue, so marked."""
         now_ns, condemned = self._clock_ns(), self.condemned.get(route, BEGINNING)
         age_ns = self.bounds.get(route, UNBOUNDED).age_ns
+        is_early = condemned < min([each.claim.place for each in messages], default=condemned)
+        if age_ns is not None:
+            is_early &= now_ns < age_ns + min([each.time_ns for each in messages], default=0)
+        if is_early and all(each.ttl_milliseconds is None for each in messages):
+            return messages, []
         good: list[StoredMessage] = []
         late: list[StoredMessage] = []
         for each in messages:
@@ -41,7 +46,7 @@ class Overdue:
                 or (each.ttl_ends_ns is not None and each.ttl_ends_ns <= now_ns)
             )
             if is_late:
-                late.append(attrs.evolve(each, is_overdue=True))
+                late.append(each._replace(is_overdue=True))
             else:
                 good.append(each)
         return good, late

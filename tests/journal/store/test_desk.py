@@ -31,7 +31,7 @@ from router.journal.store.looking import (
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import StoredMessage
 from tests.support.journal import SECOND_NS, START_NS, FakeDisk, Fault
-from tests.support.stored import ADDRESS, OTHER, ROUTE, Custodian, claims, numbers
+from tests.support.stored import ADDRESS, OTHER, ROUTE, Custodian, claims, messages_in, numbers
 
 ONE = Origin(1, START_NS)
 TWO = Origin(2, START_NS)
@@ -86,7 +86,7 @@ class Counter:
 
 def read(answers: list[Answer]) -> list[StoredMessage]:
     """Gives the messages among answers."""
-    return [answer.message for answer in answers if isinstance(answer, MessageRead)]
+    return messages_in(answers)
 
 
 def news(answers: list[Answer]) -> list[tuple[bytes, int, int]]:

@@ -7,13 +7,13 @@ import pytest
 from router.journal.client import ClientState
 from router.journal.protocol import Refusal
 from router.journal.segment import numbered
-from router.journal.store.asks import Back, Bound, Flow, MessageRead, QueueNews, RouteNews
+from router.journal.store.asks import Back, Bound, Flow, QueueNews, RouteNews
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import Bounds
 from router.journal.store.reading import StoredMessage
 from tests.support.journal import SOURCE, START_NS, key
 from tests.support.journal_process import JournalUnderTest, WorkerUnderTest, journal_under_test
-from tests.support.stored import ACCEPTED, ADDRESS, ROUTE, claims, numbers
+from tests.support.stored import ACCEPTED, ADDRESS, ROUTE, claims, messages_in, numbers
 
 pytestmark = pytest.mark.processes
 
@@ -64,7 +64,7 @@ class Storer(WorkerUnderTest):
 
     def take(self) -> list[StoredMessage]:
         """Takes the messages that have come."""
-        found = [each.message for each in self.client.answers if isinstance(each, MessageRead)]
+        found = messages_in(self.client.answers)
         self.client.answers.clear()
         return found
 

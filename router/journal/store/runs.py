@@ -1,0 +1,180 @@
+"""Runs: messages of one queue that stand in one block of the log, as they go to their reader.
+
+A run is cut out, sent and taken apart by columns, so a message costs a fraction of what one costs
+that is composed by itself. It answers a FLOW, in a block of its own::
+
+    RUN       route     queue       messages         body: their places, u64 each
+    STORED    as in the segment, but for where its strings are; one for each message
+
+Only what has nothing unusual about it goes in runs: no message in parts or with a time to live,
+none that is overdue or clouded. Anything else, and what was given back, is read message by message
+(``reading``), which is the reference.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from router.journal.block import HEADER, Block
+from router.journal.keys import LinkKey
+from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind
+from router.journal.store.place import Place
+from router.journal.store.queues import Claim, QueueKey, RouteKey
+from router.journal.store.reading import StoredMessage
+from router.model.identity import DeliveryKey
+
+RUN: Final = 76
+"""Kind of the first row; apart from those of ``AskKind``."""
+
+LEAST: Final = 4
+"""Fewer messages are read one by one: the row and the block of a run would cost more."""
+
+_STORED: Final = int(RecordKind.STORED)
+_MORE: Final = int(RecordFlag.MORE)
+_ROW_QUADS: Final = ROW.size // 8
+_ROW_WORDS: Final = ROW.size // 4
+_FLAGS_HALF: Final = 2  # columns of a row, counted in units of 2 octets ...
+_TTL_WORD: Final = 16  # ... and of 4
+_OFFSET_WORD: Final = 18
+_HEAP_WORD: Final = 19
+_IS_LITTLE: Final = sys.byteorder == "little"
+
+
+class StoredRun(NamedTuple):
+    """Messages of one queue, in their order.
+
+    Attributes:
+        route: of the queue.
+        queue: that they are in.
+        places: of the messages.
+        rows: of the messages, one after the other.
+        heap: their strings.
+    """
+
+    route: RouteKey
+    queue: QueueKey
+    places: list[Place]
+    rows: bytes | bytearray
+    heap: bytes
+
+
+class MessagesRead(NamedTuple):
+    """Messages of one address that were asked for, none of them overdue."""
+
+    route: RouteKey
+    messages: list[StoredMessage]
+
+
+def cut(block: Block, numbers: Sequence[int]) -> tuple[bytearray, bytes] | None:
+    """Cuts messages out of a block of the log.
+
+    Args:
+        block: of the log.
+        numbers: of their rows, ascending; at least one.
+
+    Returns:
+        Their rows, which point into their strings, and these; None: something is unusual.
+    """
+    if not _IS_LITTLE:
+        return None
+    view, size = block.rows, ROW.size
+    first, count = numbers[0], len(numbers)
+    if numbers[-1] - first + 1 == count:
+        rows = bytearray(view[first * size : (first + count) * size])
+    else:
+        rows = bytearray().join([view[each * size : each * size + size] for each in numbers])
+    if len(rows) != count * size or rows[::size].count(_STORED) != count:
+        return None
+    words = memoryview(rows).cast("I")
+    flags = memoryview(rows).cast("H")[_FLAGS_HALF :: ROW.size // 2].tolist()
+    if any(each & _MORE for each in flags):
+        return None
+    if words[_TTL_WORD::_ROW_WORDS].tolist().count(NO_TTL) != count:
+        return None
+    starts = words[_OFFSET_WORD::_ROW_WORDS].tolist()
+    octets = words[_HEAP_WORD::_ROW_WORDS].tolist()
+    heap = block.heap
+    if max(map(int.__add__, starts, octets)) > len(heap):
+        return None
+    words[_OFFSET_WORD::_ROW_WORDS] = memoryview(array("I", accumulate(octets[:-1], initial=0)))
+    pairs = zip(starts, octets, strict=True)
+    return rows, b"".join([heap[start : start + length] for start, length in pairs])
+
+
+def composed(run: StoredRun) -> tuple[bytes, bytes]:
+    """Returns the rows and the heap of the block in which a run is sent."""
+    places = struct.pack(f"<{len(run.places)}Q", *run.places)
+    head = ROW.pack(
+        RUN, 0, 0, 0, 0, 0, 0, NO_KEY, run.route, run.queue, len(run.places), 0, 0, NO_TTL,
+        0, len(run.heap), len(places),
+    )  # fmt: skip
+    return head + run.rows, run.heap + places
+
+
+def is_run(block: Block) -> bool:
+    """Returns whether a block is a run."""
+    return bool(block.row_count) and block.rows[0] == RUN
+
+
+def messages_in(block: Block) -> MessagesRead:
+    """Takes a run apart.
+
+    Raises:
+        RecordError: it is malformed.
+    """
+    heap, rows = bytes(block.heap), block.unpacked_rows()
+    head = next(rows)
+    route, queue, count = RouteKey(head[8]), QueueKey(head[9]), head[10]
+    start, octets = head[15], head[16]
+    if count != block.row_count - 1 or octets != 8 * count or start + octets > len(heap):
+        raise RecordError("a run is not as long as it says")
+    places = struct.unpack_from(f"<{count}Q", heap, start)
+    address_octets, address = 0, ""
+    messages: list[StoredMessage] = []
+    append, size = messages.append, ROW.size
+    for place, row in zip(places, rows, strict=True):
+        (
+            _, priority, guarantee, protocol, _, length, time_ns, key, incoming, _, total,
+            message_format, delivery_count, _, tags, at, held,
+        ) = row  # fmt: skip
+        begin = at + tags + length
+        if at + held > start or begin > at + held:
+            raise RecordError("a row of a run points outside of its heap")
+        if not messages:
+            address_octets, address = length, _address(heap[at + tags : begin])
+        elif length != address_octets:
+            raise RecordError("the messages of a run have several addresses")
+        append(
+            StoredMessage(
+                Claim(Place(place), queue, size + length + tags + total),
+                time_ns,
+                DeliveryKey(key),
+                LinkKey(incoming),
+                heap[at : at + tags],
+                address,
+                priority,
+                guarantee,
+                protocol,
+                message_format,
+                delivery_count,
+                None,
+                heap[begin : at + held],
+            )
+        )
+    return MessagesRead(route, messages)
+
+
+def row_numbers(positions: Sequence[int], block_offset: int) -> list[int]:
+    """Returns which rows of a block stand at octets of its segment."""
+    start, size = block_offset + HEADER.size, ROW.size
+    return [(each - start) // size for each in positions]
+
+
+def _address(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise RecordError("an address is not UTF-8") from error

@@ -1,0 +1,148 @@
+"""Runs: what is read together is what would be read one by one."""
+
+import random
+
+import attrs
+import pytest
+
+from router.journal.block import BlockFlag, open_block
+from router.journal.record import RecordError
+from router.journal.store.asks import AnswerReader, AskWriter
+from router.journal.store.queues import Bounds
+from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import LEAST, MessagesRead, StoredRun
+from tests.support.journal import FakeDisk
+from tests.support.stored import ROUTE, Custodian, claims, numbers, queue
+
+SECOND_NS = 1_000_000_000
+
+
+def custodian(count: int = 40, **fields: object) -> Custodian:
+    """Gives a store with messages, written in one block."""
+    made = Custodian(FakeDisk(), segment_octets=1 << 20)
+    made.open()
+    for number in range(count):
+        made.put(number, **fields)  # type: ignore[arg-type]
+    assert made.commit()
+    return made
+
+
+def run_of(made: Custodian, count: int = 1000, **of: object) -> StoredRun | None:
+    """Takes a run."""
+    return made.store.read_run(queue(**of), count, made.now_ns)  # type: ignore[arg-type]
+
+
+def sent(run: StoredRun | None) -> list[StoredMessage]:
+    """Gives the messages of a run as they are after their way over the socket."""
+    assert run is not None
+    writer = AskWriter(BlockFlag.OWN)
+    writer.answer(run)
+    (answer,) = AnswerReader().answers_of(open_block(memoryview(writer.take_octets())))
+    assert isinstance(answer, MessagesRead)
+    assert answer.route == ROUTE
+    return answer.messages
+
+
+def test_a_run_has_the_messages_that_are_read_one_by_one() -> None:
+    assert sent(run_of(custodian())) == custodian().read()
+
+
+def test_a_run_goes_on_where_the_one_before_it_ended() -> None:
+    made = custodian()
+    assert numbers(sent(run_of(made, 10))) == list(range(10))
+    assert numbers(sent(run_of(made, 10))) == list(range(10, 20))
+    assert numbers(made.read()) == list(range(20, 40))
+
+
+def test_a_run_has_messages_of_one_queue_among_those_of_others() -> None:
+    made = custodian(0)
+    draw = random.Random(3)
+    expected: dict[tuple[str, int], list[int]] = {}
+    for number in range(200):
+        address, priority = draw.choice("ab"), draw.choice([4, 9])
+        made.put(number, address=address, priority=priority, octets=draw.randint(8, 90))
+        expected.setdefault((address, priority), []).append(number)
+    assert made.commit()
+    for (address, priority), wanted in expected.items():
+        messages = sent(run_of(made, address=address, priority=priority))
+        assert numbers(messages) == wanted
+        assert {(each.address, each.priority) for each in messages} == {(address, priority)}
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [{"ttl_milliseconds": 5000}, {"octets": (1 << 20) + 1}],
+    ids=["time to live", "in parts"],
+)
+def test_what_is_unusual_goes_in_no_run_and_is_read_all_the_same(unusual: dict[str, int]) -> None:
+    made = custodian(10)
+    made.put(10, **unusual)  # type: ignore[arg-type]
+    assert made.commit()
+    found: list[int] = []
+    while len(found) < 11:
+        run = run_of(made, 11 - len(found))
+        found += numbers(made.read(1) if run is None else sent(run))
+    assert found == list(range(11))
+
+
+def test_what_is_too_old_or_dropped_goes_in_no_run() -> None:
+    made = custodian()
+    made.bound(Bounds(age_ns=SECOND_NS))
+    made.now_ns += 2 * SECOND_NS
+    assert run_of(made) is None
+    assert all(each.is_overdue for each in made.read())
+    made = custodian()
+    made.store.drop(next(made.store.entries(ROUTE, made.read(1)[0].claim.place))[0])
+    assert run_of(made) is None
+
+
+def test_what_was_given_back_is_read_before_what_would_be_the_next_run() -> None:
+    made = custodian()
+    messages = sent(run_of(made, 10))
+    made.store.give_back(messages[3].claim)
+    assert run_of(made) is None
+    assert numbers(made.read(1)) == [3]
+    assert numbers(sent(run_of(made, 10))) == list(range(10, 20))
+
+
+def test_what_a_person_has_dropped_ahead_is_in_no_run() -> None:
+    made = custodian()
+    assert numbers(sent(run_of(made, 4))) == [0, 1, 2, 3]
+    made.forward([list(made.store.claims(ROUTE))[20]])
+    assert made.commit()
+    found: list[int] = []
+    while len(found) < 35:
+        run = run_of(made, 36)
+        found += numbers(made.read(1) if run is None else sent(run))
+    assert found == [each for each in range(4, 40) if each != 20]
+
+
+def test_messages_of_a_run_are_given_back_when_their_reader_is_lost() -> None:
+    made = custodian()
+    messages = sent(run_of(made, 10))
+    made.forward(claims(messages[:5]))
+    assert made.commit()
+    made.store.give_back_all(ROUTE)
+    assert numbers(made.read()) == [*range(5, 10), *range(10, 40)]
+
+
+def test_few_messages_are_no_run() -> None:
+    assert run_of(custodian(LEAST - 1)) is None
+    assert len(sent(run_of(custodian(LEAST)))) == LEAST
+
+
+@pytest.mark.parametrize("at", range(0, 480, 7))
+def test_a_damaged_run_is_an_error_or_other_messages_and_nothing_else(at: int) -> None:
+    run = run_of(custodian(5))
+    assert run is not None
+    writer = AskWriter(BlockFlag.OWN)
+    writer.answer(run)
+    block = open_block(memoryview(writer.take_octets()))
+    rows = bytearray(block.rows)
+    rows[at] ^= 0xFF
+    damaged = attrs.evolve(block, rows=memoryview(bytes(rows)))
+    try:
+        for answer in AnswerReader().answers_of(damaged):
+            assert not isinstance(answer, MessagesRead) or len(answer.messages) == 5
+    except RecordError:
+        pass
