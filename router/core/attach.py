@@ -133,7 +133,7 @@ class Attacher:
     def requested(self, connection: Connection, event: LinkAttached) -> None:
         """Answers a peer's attach."""
         key = self.key_of(connection, event)
-        refusal = self._find_fault(connection, event) or self._find_late(key, event)
+        refusal = self._find_fault(connection, event) or self._find_late(connection, key, event)
         if refusal is None:
             stolen = self._steal(key)
             self._part(key)
@@ -172,18 +172,27 @@ class Attacher:
             return Condition(INVALID_FIELD, "an attaching sender names a target")
         if event.role is Role.SENDER and event.source is None:
             return Condition(INVALID_FIELD, "an attaching receiver names a source")
+        if connection.is_ingress and (fault := self._sites.find_fault(event)) is not None:
+            return fault
         permissions = self._registry.permissions(connection)
         links = len(connection.incoming) + len(connection.outgoing)
         limit = permissions.exceeds("links_per_connection", links)
         return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
 
-    def _find_late(self, key: LinkKey, event: LinkAttached) -> Condition | None:
-        """Returns why an attach that a later one has overtaken is refused."""
+    def _find_late(
+        self, connection: Connection, key: LinkKey, event: LinkAttached
+    ) -> Condition | None:
+        """Returns why an attach that a later one has overtaken is refused.
+
+        One of a chain comes once: who has seen it on its way cannot attach it again.
+        """
         try:
             number = read_number(event.properties)
         except ValueError as error:
             return Condition(INVALID_FIELD, str(error))
-        if not is_late(number, self._numbers.greatest(key)):
+        greatest = self._numbers.greatest(key)
+        is_again = connection.is_ingress and number == greatest
+        if not (is_late(number, greatest) or is_again):
             return None
         self._notices.add("link.late", container=key.container, link=key.name)
         return Condition(STOLEN, "this attach is older than an earlier one of the link")
@@ -363,9 +372,9 @@ class Attacher:
         """Returns the terms on which we keep a terminus.
 
         The end of a guest's link is reported to us, but not that of its connection. The message
-        store comes back, however long that takes.
+        store comes back, however long that takes, and so does the ingress of another site.
         """
-        if is_store(connection):
+        if is_store(connection) or connection.is_ingress:
             return NEVER_EXPIRES
         limit = self._settings.expiry_seconds
         keeping = agree(asked.expiry_policy, asked.expiry_seconds, limit)

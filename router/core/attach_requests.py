@@ -1,8 +1,12 @@
 """What we ask of a container when we attach a link to it: by its route, and by what it can do."""
 
+from collections.abc import Callable
+from typing import Final
+
 import attrs
 
 from router.core.dead_letters import DEAD_LETTERS
+from router.core.mesh.chains import vouch
 from router.core.mesh.names import chain_properties, is_site
 from router.core.node import Direction
 from router.core.reach import introduction, is_sibling, is_sibling_name
@@ -16,7 +20,7 @@ from router.links.link import Connection, OutgoingLink
 from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink
 from router.model.condition import NOT_IMPLEMENTED, Condition
-from router.model.identity import LinkId
+from router.model.identity import LinkId, LinkName
 from router.model.terminus import (
     ADDRESSES,
     ALL_OUTCOMES,
@@ -28,14 +32,23 @@ from router.model.terminus import (
     Source,
     Target,
 )
+from router.routes.mesh.bodies import Notary
 from router.routes.route import Guarantee, Route
 from router.wire.v1_0.types import decode_value
+
+_CHAIN_TERMS: Final = ContainerTerms(
+    retry_seconds=0.1, retry_limit_seconds=2.0, failover_seconds=None
+)
+"""For another site by a chain: routers on the way may learn of a changed path a little later."""
 
 
 class AttachRequests:
     """Knows what may be asked of which container."""
 
-    def __init__(self, state: State, reducer: Reducer) -> None:
+    def __init__(
+        self, state: State, reducer: Reducer, find_notary: Callable[[], Notary | None]
+    ) -> None:
+        self._find_notary = find_notary
         self._reducer = reducer
         self._settings = state.settings
         self._registry = state.registry
@@ -57,6 +70,8 @@ class AttachRequests:
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}
             command = attrs.evolve(command, properties=properties)
+            if uplink.roams and number is not None:
+                command = self._vouched(uplink, command, number)
             return self._with_map(uplink, command, connection.capabilities.frame_octets)
         return command
 
@@ -67,12 +82,26 @@ class AttachRequests:
             return None
         return self._ledger.draw_number(uplink)
 
+    def _vouched(self, uplink: Uplink, command: AttachLink, number: AttachNumber) -> AttachLink:
+        """Signs the attach of a chain to another site.
+
+        On the wire it has a name of its own: the attach before may still be on its way.
+        """
+        chain, notary = uplink.terms.chain, self._find_notary()
+        assert chain is not None
+        signed = vouch(notary, chain, uplink.address_there, number)
+        return attrs.evolve(
+            command,
+            name=LinkName(f"{uplink.name}#{number.n}"),
+            properties={**command.properties, **signed},
+        )
+
     def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
         """Returns whether a link is to outlive its connection, with what is unsettled on it."""
         if connection is None or not uplink.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
         if is_site(connection):
-            return False  # what is unsettled takes another way
+            return uplink.roams  # of others what is unsettled takes another way
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
         return is_asked_for or self.resumes(uplink, connection) is True
 
@@ -99,6 +128,8 @@ class AttachRequests:
         if known is not None:
             return known
         settings = self._settings
+        if uplink.roams:
+            return _CHAIN_TERMS
         return ContainerTerms(
             retry_seconds=settings.retry_seconds,
             retry_limit_seconds=settings.retry_limit_seconds,

@@ -329,6 +329,7 @@ class Core:
             links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
             if not is_sibling(connection) and any(map(is_exact, links)):
                 found.add(connection.id)
+        found.update(guest.id for guest in self._registry.guests.values() if guest.is_ingress)
         return list(found)
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:

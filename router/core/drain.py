@@ -94,6 +94,7 @@ class Drainer:
         self._lanes.stop("drain")
         self._granter.is_draining = True
         self._uplinks.is_draining = True
+        self._passages.drain()
         for connection in self._registry.parties:
             for link in connection.incoming.values():
                 self._granter.withdraw(link)

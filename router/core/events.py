@@ -153,7 +153,8 @@ class Events:
                     continue
                 if self._mesh.handle(known, event):
                     continue
-                if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
+                leads_through = is_sibling(known) or is_site(known)
+                if leads_through and (guest := self._guests.find(known, event)) is not None:
                     if not self._restore_wait.holds(guest, event):
                         self._handle_guest(guest, event)
                     continue
@@ -267,6 +268,7 @@ class Events:
         """Has a connection serve the mesh, unless there is a better one to the same router."""
         reason = self._mesh.opened(opened, is_ours=is_ours)
         if reason is None:
+            self._passages.joined(opened)
             self._uplinks.came(opened)
         else:
             self._state.turn.order_connection(opened, CloseConnection(reason))
@@ -460,7 +462,7 @@ class Events:
     def _output_pending(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, OutputPending)
         self._congested(connection, event.congested)
-        if is_sibling(connection):
+        if is_sibling(connection) or is_site(connection):
             for guest in self._guests.of(connection):
                 self._congested(guest, event.congested)
             if not event.congested:

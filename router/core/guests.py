@@ -1,7 +1,8 @@
-"""Guests: peers of other workers whose links have their home here (``passage``).
+"""Guests: peers whose links lead here through others (``passage``).
 
 A worker that leads a link through attaches it at the home with a property that introduces its peer.
-At home that peer is a guest: a connection of its own, without a socket.
+At home that peer is a guest: a connection of its own, without a socket. So is the router of another
+site whose exactly-once chain ends here, whichever neighbor it comes over (``mesh.chains``).
 """
 
 from typing import Final, cast
@@ -9,11 +10,14 @@ from typing import Final, cast
 import attrs
 
 from router.core.govern import Governor
+from router.core.mesh.names import MESH_USER, is_exact, link_name, read_chain
+from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.link import Connection, Octets
 from router.model.events import Event, LinkAttached
 from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.outcome import Modified
+from router.model.ways import Chain
 
 GUEST: Final = "router:guest"
 """Property of the attach of a far link: whose link it is, see ``Introduction``."""
@@ -81,9 +85,14 @@ class Guests:
         """Returns the guest that an event from a sibling is about; None: it is about none."""
         link = getattr(event, "link", None)
         guest = self._registry.guests.get(link)  # type: ignore[arg-type]  # no link, no guest
-        if guest is None and isinstance(event, LinkAttached) and GUEST in event.properties:
-            guest = self._welcome(joint, event)
-        return guest
+        if guest is not None or not isinstance(event, LinkAttached):
+            return guest
+        if is_sibling(joint):
+            return self._welcome(joint, event) if GUEST in event.properties else None
+        chain = read_chain(event.properties)
+        if chain is None or chain.egress != self._settings.router_id or not is_exact(event):
+            return None
+        return self._welcome_ingress(joint, event, chain)
 
     def of(self, joint: Connection) -> list[Connection]:
         """Returns the guests of a connection to a sibling."""
@@ -94,6 +103,22 @@ class Guests:
         if not guest.incoming and not guest.outgoing:
             self._registry.guests.pop(link, None)
             self._registry.hosted.pop(guest, None)
+
+    def _welcome_ingress(self, joint: Connection, event: LinkAttached, chain: Chain) -> Connection:
+        """Makes a guest of another site's router, whose chain ends here (``mesh.chains``)."""
+        address = getattr(event.target, "address", None)
+        guest = self._registry.guests[event.link] = Connection(
+            id=joint.id,
+            container=ContainerId(chain.ingress),
+            user=MESH_USER,
+            capabilities=attrs.evolve(joint.capabilities, express=False),
+            octets=Octets(self._settings.connection_octets),
+            guest=link_name(chain, str(address)),
+            keeps_maps=True,
+            is_ingress=True,
+        )
+        guest.is_congested = joint.is_congested
+        return guest
 
     def _welcome(self, joint: Connection, event: LinkAttached) -> Connection:
         read = Introduction.read(event.properties[GUEST])

@@ -5,6 +5,7 @@ import attrs
 from router.core.attach_requests import AttachRequests
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.mesh.names import MESH_USER, router_named
 from router.core.node import Direction
 from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
@@ -14,6 +15,7 @@ from router.core.stored import is_store
 from router.core.uplink import Uplink
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.model.events import LinkAttached
+from router.model.identity import ContainerId
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
 from router.routes.pulling import SourceNames
 
@@ -75,6 +77,8 @@ class Joiner:
             link.is_resuming = False
             link.keeps = is_store(connection)
             link.target = event.target
+            if link.chain is not None:
+                self._reach.weigh_way(link)
             self._registry.attach(connection, link)
             link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
             self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
@@ -90,7 +94,7 @@ class Joiner:
     def _sender(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> OutgoingLink:
         node = uplink.node
         link = OutgoingLink(
-            key=LinkKey(connection.user, connection.container, event.name, Role.SENDER),
+            key=_key_of(uplink, connection, event),
             address=uplink.address,
             source=event.source,
             target=event.target,
@@ -158,6 +162,17 @@ class Joiner:
         return self._resumer.reducer.begin(
             link, theirs, is_incomplete=is_incomplete, is_ours=uplink.is_cut
         )
+
+
+def _key_of(uplink: Uplink, connection: Connection, event: LinkAttached) -> LinkKey:
+    """Returns what identifies a link that we send on (§2.6.1).
+
+    One to another site is the same link by whichever neighbor it leads.
+    """
+    if uplink.roams:
+        site = ContainerId(router_named(uplink.container))
+        return LinkKey(MESH_USER, site, uplink.name, Role.SENDER)
+    return LinkKey(connection.user, connection.container, event.name, Role.SENDER)
 
 
 def _is_pulled(uplink: Uplink, connection: Connection) -> bool:

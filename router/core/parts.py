@@ -58,6 +58,7 @@ from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.core.ways import WayFinder
 from router.model.identity import LinkId
+from router.routes.mesh.bodies import Notary
 from router.routes.mesh.nouns import RouterId
 from router.routes.mesh.paths import Paths
 
@@ -261,12 +262,16 @@ class Parts:
     def reach(self) -> Reach:
         """Knows what can be reached through which worker or router."""
         router = RouterId(self.state.settings.router_id)
-        return Reach(self.containers, SiteWays(router, self._find_paths))
+        return Reach(self.containers, SiteWays(router, self._find_paths, self._find_notary))
 
     def _find_paths(self) -> Paths | None:
         """Returns the paths of the mesh; None: this router is in none."""
         mesh = self.mesh.mesh
         return None if mesh is None else mesh.paths
+
+    def _find_notary(self) -> Notary | None:
+        """Returns who signs for this router in the mesh; None: this router is in none."""
+        return self.mesh.notary
 
     @cached_property
     def network(self) -> Network:
@@ -308,7 +313,7 @@ class Parts:
     @cached_property
     def passages(self) -> Passages:
         """Leads links through to the worker that keeps them."""
-        return Passages(self.state, self.attacher, self.link_ids, self.home)
+        return Passages(self.state, self.attacher, self.sites, self.link_ids, home=self.home)
 
     @cached_property
     def mesh(self) -> Control:

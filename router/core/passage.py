@@ -54,6 +54,8 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE, Attacher, Place
 from router.core.guests import GUEST, UNSENT, Introduction
+from router.core.mesh.names import EGRESS, INGRESS, VOUCHED, is_site
+from router.core.mesh.sites import Sites
 from router.core.policy import Operation
 from router.core.reach import is_sibling
 from router.core.state import State
@@ -74,7 +76,7 @@ from router.model.commands import (
     SendDeliveries,
     UpdateDeliveries,
 )
-from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
+from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, NOT_FOUND, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
     AttachConfirmed,
@@ -112,7 +114,11 @@ HOME_WAIT_SECONDS: Final = 20.0
 """Time that an attach waits for an absent home; a restart of the home takes less."""
 
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
+_CUT: Final = Condition(DETACH_FORCED, "the path of the chain is cut")
 _UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not connected")
+
+_CARRIED: Final = (ATTACH, NODE, PRIORITY, INGRESS, EGRESS, VOUCHED)
+"""Properties of an attach that are meant for the other end of a passage."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -169,13 +175,20 @@ class Passages:
     """
 
     def __init__(
-        self, state: State, attacher: Attacher, link_ids: Iterator[LinkId], home: str | None
+        self,
+        state: State,
+        attacher: Attacher,
+        sites: Sites,
+        link_ids: Iterator[LinkId],
+        *,
+        home: str | None,
     ) -> None:
         """Makes it.
 
         Args:
             state: shared by all machines.
             attacher: finds the route of an address.
+            sites: knows where chains of other sites lead.
             link_ids: shared with the engines.
             home: name of the sibling that keeps exactly-once links; None: this worker does.
         """
@@ -183,6 +196,7 @@ class Passages:
         self._turn = state.turn
         self._alarms = state.alarms
         self._attacher = attacher
+        self._sites = sites
         self._link_ids = link_ids
         self._home_name = home
         self._joined: dict[str, Connection] = {}
@@ -191,12 +205,13 @@ class Passages:
         self._far: dict[LinkId, _Passage] = {}
         self._parting: dict[_Passage, LinkDetached] = {}
         self._detached: dict[LinkId, _Passage] = {}
+        self._passing: set[LinkName] = set()
         self._table: RoutingTable | None = None
         self._has_exact = False
 
     def peers(self) -> set[ConnectionId]:
         """Returns the connections of peers whose links lead through to their home."""
-        return {passage.peer.id for passage in self._near.values()}
+        return {passage.peer.id for passage in self._near.values() if not is_site(passage.peer)}
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Forwards an event; returns False if it does not concern a link that leads through."""
@@ -216,6 +231,9 @@ class Passages:
             return True
         if isinstance(event, LinkAttached):
             home = self._home_of(connection, event)
+            if isinstance(home, Condition):
+                self._attacher.refuse(connection, event, home)
+                return True
             if home is not None:
                 self._begin(_Passage(peer=connection, attach=event), home)
                 return True
@@ -239,10 +257,25 @@ class Passages:
             if passage.peer is connection:
                 self._leave(passage, LinkDetached(passage.attach.link, closed=False))
             elif passage.home is connection:
-                self._turn.order_connection(passage.peer, CloseConnection(_AWAY))
-                self._forget(passage)
+                self._home_lost(passage)
         for passage in [each for each in self._parting if each.home is connection]:
             self._forget(passage)
+
+    def _home_lost(self, passage: _Passage) -> None:
+        """Has a peer attach again, where its link leads now: by itself nothing is attached."""
+        near = passage.attach.link
+        lost: Command = CloseConnection(_AWAY)
+        if is_site(passage.peer):
+            is_new = not passage.is_answered
+            lost = RefuseLink(near, _CUT) if is_new else DetachLink(near, False, _CUT)
+        self._turn.order_connection(passage.peer, lost)
+        self._forget(passage)
+
+    def drain(self) -> None:
+        """Ends the chains that pass this router, which is about to stop: they find other ways."""
+        for passage in [each for each in self._near.values() if is_site(each.peer)]:
+            self._part(passage, closed=False, condition=None)
+            self._home_lost(passage)
 
     @property
     def count(self) -> int:
@@ -251,10 +284,14 @@ class Passages:
 
     # Beginning
 
-    def _home_of(self, connection: Connection, event: LinkAttached) -> str | None:
-        """Returns the sibling that is the home of a link; None: this worker is."""
+    def _home_of(self, connection: Connection, event: LinkAttached) -> str | Condition | None:
+        """Returns where a link leads, or why it leads nowhere; None: its home is this worker."""
         if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
             return None
+        if is_site(connection):
+            if event.name in self._passing:
+                return Condition(NOT_FOUND, "the chain has come here before, in a circle")
+            return self._sites.lead(connection, event)
         if self._is_exact(connection, event):
             return self._home_name
         return event.home if event.home in self._joined else None
@@ -289,6 +326,8 @@ class Passages:
             ):
                 self._end(before)
         self._near[passage.attach.link] = passage
+        if is_site(passage.peer):
+            self._passing.add(passage.attach.name)
         home = self._joined.get(name)
         if home is not None and not any(_follows(passage, each) for each in self._parting):
             self._lead(passage, home)
@@ -298,9 +337,31 @@ class Passages:
 
     def _lead(self, passage: _Passage, home: Connection) -> None:
         self._alarms.cancel(passage.alarm)
-        peer, asked = passage.peer, passage.attach
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
+        make = self._carry_on if is_site(home) else self._introduce
+        self._turn.order_connection(home, make(passage, passage.far))
+
+    @staticmethod
+    def _carry_on(passage: _Passage, far: LinkId) -> AttachLink:
+        """Returns the attach by which a chain of another site's goes on to the next hop."""
+        asked = passage.attach
+        return AttachLink(
+            link=far,
+            name=asked.name,
+            role=Role.SENDER,
+            source=asked.source,
+            target=asked.target,
+            sender_settle_mode=asked.sender_settle_mode,
+            receiver_settle_mode=asked.receiver_settle_mode,
+            unsettled=asked.unsettled,
+            incomplete_unsettled=asked.incomplete_unsettled,
+            properties=_carried(asked),
+        )
+
+    def _introduce(self, passage: _Passage, far: LinkId) -> AttachLink:
+        """Returns the attach of a peer's link at its home, with who the peer is."""
+        peer, asked = passage.peer, passage.attach
         permissions = self._registry.permissions_by_id.get(peer.id)
         is_volatile = _is_volatile(passage)
         guest = Introduction(
@@ -318,9 +379,9 @@ class Passages:
             sends_ahead=peer.capabilities.sends_ahead,
         )
         second = ReceiverSettleMode.SECOND if is_volatile else asked.receiver_settle_mode
-        attach = AttachLink(
-            link=passage.far,
-            name=LinkName(f"{peer.container}:{asked.name}:{passage.far}"),
+        return AttachLink(
+            link=far,
+            name=LinkName(f"{peer.container}:{asked.name}:{far}"),
             role=Role.SENDER if asked.role is Role.RECEIVER else Role.RECEIVER,
             source=asked.source,
             target=asked.target,
@@ -333,7 +394,6 @@ class Passages:
             max_message_octets=asked.max_message_octets,
             properties={**_carried(asked), GUEST: guest.property()},
         )
-        self._turn.order_connection(home, attach)
 
     def _give_up(self, passage: _Passage) -> None:
         self._turn.order_connection(passage.peer, RefuseLink(passage.attach.link, _UNREACHED))
@@ -344,13 +404,15 @@ class Passages:
         home = passage.home
         if home is not None and passage.far is not None:
             self._turn.order_connection(home, DetachLink(passage.far, closed, condition))
-            self.parted.add(home.configured or "")
+            if is_sibling(home):
+                self.parted.add(home.configured or "")
 
     def _forget(self, passage: _Passage) -> None:
         self._alarms.cancel(passage.alarm)
         self._near.pop(passage.attach.link, None)
         self._parting.pop(passage, None)
         self._detached.pop(passage.attach.link, None)
+        self._passing.discard(passage.attach.name)
         if passage.far is not None:
             self._far.pop(passage.far, None)
 
@@ -376,7 +438,7 @@ class Passages:
         asked = passage.attach
         terminus = asked.target if asked.role is Role.RECEIVER else asked.source
         is_new = passage.is_answered and asked.link not in self._detached and not passage.is_amid
-        is_over = not event.is_numbered or bool(passage.surplus)
+        is_over = not event.is_numbered or bool(passage.surplus) or is_site(passage.peer)
         if is_over or not is_new or not isinstance(terminus, Source | Target):
             self._leave(passage, event)
             return
@@ -416,6 +478,8 @@ class Passages:
             self._left(passage, event)
         elif isinstance(event, PartsTaken):
             passage.takes_parts = True
+        elif isinstance(event, AttachConfirmed) and is_site(passage.peer):
+            pass  # that its map is not late, its number says
         elif not passage.is_answered:
             passage.waiting.append(event)
         else:
@@ -663,9 +727,7 @@ def _watch_parts(passage: _Passage, event: Event) -> None:
 
 def _carried(event: LinkAttached) -> dict[object, object]:
     """Returns the properties of an attach that are meant for the other end of a passage."""
-    return {
-        key: event.properties[key] for key in (ATTACH, NODE, PRIORITY) if key in event.properties
-    }
+    return {key: event.properties[key] for key in _CARRIED if key in event.properties}
 
 
 def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import attrs
 
-from router.core.mesh.names import is_site
+from router.core.mesh.names import comes_by_mesh, is_site
 from router.core.mesh.ways import SiteWays
 from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
@@ -150,7 +150,7 @@ def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_f
         incoming: that the deliveries came on.
         is_far: ``stays_here`` of them.
     """
-    if is_site(link.connection) and is_site(incoming.connection):
+    if is_site(link.connection) and comes_by_mesh(incoming):
         return node.key.chain is None or link.connection is incoming.connection
     if not is_sibling(link.connection):
         return False

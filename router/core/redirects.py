@@ -69,8 +69,8 @@ class Redirects:
         """Moves a link to where its end leads; returns whether its end is a redirect to follow."""
         if condition is None or condition.name != LINK_REDIRECT:
             return False
-        if is_sibling_name(uplink.container):
-            return False  # the worker that is attached to the container follows it
+        if is_sibling_name(uplink.container) or uplink.roams:
+            return False  # who is attached to the container follows it
         try:
             spot = self._read(uplink, condition)
             trail = Trail(uplink.trail or (uplink.where,)).onward("/".join(spot))

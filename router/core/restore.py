@@ -35,6 +35,7 @@ from router.core.attach import Attacher, Place
 from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
 from router.core.link_ledgers import Entry
+from router.core.mesh.names import MESH_USER
 from router.core.node import Feed, Node, NodeKey, feed_of
 from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
@@ -73,6 +74,7 @@ from router.model.outcome import (
     may_go_on,
 )
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.model.ways import Chain
 from router.routes.distribution import merge_outcomes
 from router.routes.vhost import outside, vhost_of
 
@@ -233,6 +235,8 @@ class Restorer:
             number=terms.number,
         )
         link.carries_tags = link.is_recorded = True
+        if link.key.user == MESH_USER:
+            link.chain = Chain(self._settings.router_id, link.key.container)
         if terms.node is not None:
             link.group = self._node(terms.node, terms.dead_letters_of)
         self._links[description.key] = link

@@ -93,6 +93,8 @@ class Uplink:
         names: gives each delivery its address at the container; None: that of the link.
         is_fallback: it leads to the route's fallback, or to the worker that dials its container.
         is_subscribed: the container has bound that queue.
+        roams: it leads to another site's router, the container, by whichever neighbor is the next
+            hop on the way there (``mesh.chains``).
         terms: what its attach asks for beside the address.
         connection: name of the connection for its next attach: the container, unless it has
             redirected the link (``redirects``).
@@ -123,6 +125,7 @@ class Uplink:
     names: Names | None = None
     terms: LinkTerms = PLAIN
     is_fallback: bool = False
+    roams: bool = False
     connection: str = attrs.field(init=False)
     address_there: str = attrs.field(init=False)
     trail: tuple[str, ...] = attrs.field(default=(), init=False)

@@ -12,7 +12,7 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.joining import Joiner
 from router.core.lanes import Lanes
-from router.core.mesh.names import is_site, is_site_name
+from router.core.mesh.names import comes_by_mesh, is_site_name, link_name
 from router.core.node import Direction, Node, NodeKey
 from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_name
 from router.core.reach import Reach, is_sibling, is_sibling_name
@@ -67,7 +67,8 @@ class Uplinks:
         self._detacher = detacher
         self._lanes = lanes
         self._reach = reach
-        self._attach_requests = AttachRequests(state, resumer.reducer)
+        notary = _no_notary if reach.sites is None else reach.sites.find_notary
+        self._attach_requests = AttachRequests(state, resumer.reducer, notary)
         self._joiner = Joiner(
             state, granter, detacher, reach=reach, resumer=resumer, offers=self._attach_requests
         )
@@ -102,7 +103,7 @@ class Uplinks:
         """Records an attach to a node."""
         for uplink in self._uplinks_of(node):
             is_far = is_sibling_name(uplink.container) or is_site_name(uplink.container)
-            if self._is_needed(uplink) or not is_far:
+            if self._is_needed(uplink) or self._is_bound(uplink) or not is_far:
                 self._want(uplink)
 
     def reconsider(self, node: Node | None) -> None:
@@ -159,9 +160,38 @@ class Uplinks:
         node.has_uplinks = bool(kept)
         for uplink in kept:
             self._review_fallback(uplink)
+            self._review_way(uplink)
             uplink.is_eager = self._is_eager(node, uplink.container)
-            if self._is_needed(uplink):
+            if self._is_needed(uplink) or self._is_bound(uplink):
                 self._want(uplink)
+
+    def _review_way(self, uplink: Uplink) -> None:
+        """Attaches a link to another site by another neighbor, if that is the next hop now.
+
+        As long as no way is known, it stays where it is: a chain may outlast the news of its path.
+        """
+        hop = self._find_hop(uplink) if uplink.roams else None
+        if hop is None or hop == uplink.connection:
+            return
+        link = uplink.link
+        if link is not None:
+            self._detacher.detach(link, None, closed=False, keeping=NEVER_EXPIRES)
+            uplink.kept = link if self._registry.suspended.get(link.key) is link else None
+        elif uplink.id is not None:
+            self._order(uplink, DetachLink(uplink.id, False))
+        self._alarms.cancel(uplink.retry)
+        self._forget_id(uplink)
+        self._step(uplink, Input.LEFT)
+        uplink.connection, uplink.failures = hop, 0
+        if hop in self._containers:
+            self._step(uplink, Input.CAME)
+        self._expect(uplink)
+        self._attach(uplink)
+
+    def _find_hop(self, uplink: Uplink) -> str | None:
+        """Returns the neighbor by which a link to another site leads; None: no way is known."""
+        chain, sites = uplink.terms.chain, self._reach.sites
+        return None if chain is None or sites is None else sites.hop_to(chain.egress)
 
     def _use_again(self, node: Node, link: Link | None) -> None:
         """Sends on a link again that was to end when its last outcome had come."""
@@ -336,6 +366,7 @@ class Uplinks:
     def restored(self, node: Node, link: Link) -> None:
         """Records that a link of ours was suspended when the last life of this worker ended."""
         role = link.key.role
+        self.refit(node)  # it may be what binds the node to another site
         for uplink in self._uplinks_of(node):
             if uplink.name == link.key.name and uplink.role is role and uplink.kept is None:
                 uplink.kept = link
@@ -376,7 +407,7 @@ class Uplinks:
         if node.key.reader is not None:
             name = f"{name}#{node.key.reader}"
         if chain is not None:
-            name = f"{chain.ingress}>{chain.egress}:{address}"
+            name = link_name(chain, address)
         uplink = Uplink(
             node=node,
             container=endpoint.container,
@@ -389,10 +420,13 @@ class Uplinks:
             is_fallback=is_fallback,
             subscription=self._subscription(node, role) if is_exchange(address) else None,
             terms=endpoint.terms,
+            roams=chain is not None and node.key.chain is None and node.is_exact,
         )
+        if uplink.roams:
+            uplink.connection = self._find_hop(uplink) or uplink.connection
         if is_spread(node, endpoint, role) and not is_to_sibling:
             uplink.names = TargetNames(node.route, endpoint)
-        if endpoint.container in self._containers:
+        if uplink.connection in self._containers:
             uplink.step = Step.IDLE
         return uplink
 
@@ -410,9 +444,15 @@ class Uplinks:
             if is_sibling_name(uplink.container):  # a sibling's deliveries go to no other sibling
                 return any(not is_sibling(incoming.connection) for incoming in feeds)
             if is_site_name(uplink.container) and node.key.chain is None:
-                return any(not is_site(incoming.connection) for incoming in feeds)
+                return not all(map(comes_by_mesh, feeds))
             return bool(node.feeds or node.rotation)
         return bool(node.outgoing) or node.is_sought
+
+    @staticmethod
+    def _is_bound(uplink: Uplink) -> bool:
+        """Returns whether deliveries wait for another site, which has them or may have."""
+        link = uplink.link or uplink.kept
+        return uplink.roams and link is not None and bool(link.unsettled or link.adrift)
 
     def _want(self, uplink: Uplink) -> None:
         if not uplink.is_wanted:
@@ -425,7 +465,8 @@ class Uplinks:
         if not uplink.is_wanted or self._is_needed(uplink):
             return
         link = uplink.link
-        if link is not None and (link.unsettled or link.adrift):
+        is_open = link is not None and bool(link.unsettled or link.adrift)
+        if is_open or self._is_bound(uplink):
             if uplink.node.key.reader is None:
                 self.unused(uplink.node)  # checked again later
             else:
@@ -492,12 +533,13 @@ class Uplinks:
             self._expect(uplink)
             if not uplink.is_elsewhere:
                 self.redirects.leave(uplink)
+            self._review_way(uplink)
         self.place_lost(name)
 
     def place_lost(self, name: str) -> None:
         """Has the links return that were redirected to a place where nothing is connected."""
         for uplink in self._all(name):
-            if uplink.is_elsewhere and uplink.step is Step.AWAY:
+            if uplink.is_elsewhere and not uplink.roams and uplink.step is Step.AWAY:
                 self._step(uplink, Input.ENDED)
                 self._pause(uplink)
 
@@ -553,6 +595,8 @@ class Uplinks:
             return
         if self._ledger.is_restoring and uplink.node.is_exact:
             return  # ``attach_waiting`` does; the link may have unsettled deliveries
+        if uplink.roams and not self._ledger.is_on:
+            return  # nothing is promised without a journal
         if not self._step(uplink, Input.WANTED):
             return
         self._end_detached(uplink, connection)
@@ -684,7 +728,8 @@ class Uplinks:
             condition=None if uplink.error is None else str(uplink.error),
             seconds=round(pause, 3),
         )
-        self.redirects.leave(uplink)
+        if not uplink.roams:
+            self.redirects.leave(uplink)
         self._expect(uplink)
         at = self._turn.now + pause
         uplink.retry = self._alarms.set(at, partial(self._try_again, uplink))
@@ -767,6 +812,10 @@ class Uplinks:
         self._wait_not_for(uplink)
 
 
+def _no_notary() -> None:
+    """Stands for the notary of a router that knows of no mesh."""
+
+
 def _is_same(old: Uplink, fresh: Uplink) -> bool:
     """Returns whether an uplink is what its node's route asks for."""
     return (
@@ -774,6 +823,7 @@ def _is_same(old: Uplink, fresh: Uplink) -> bool:
         and old.scatters == fresh.scatters
         and (old.names is None) is (fresh.names is None)
         and old.subscription == fresh.subscription
+        and old.roams == fresh.roams
         and (old.container, old.role, old.address) == (fresh.container, fresh.role, fresh.address)
         and old.terms == fresh.terms
     )

@@ -110,6 +110,8 @@ class Connection:
             then that of the connection to the sibling. None: it is connected to this worker.
         is_volatile: a guest whose engine keeps unsettled state, and loses it with its worker.
         keeps_maps: a guest whose engine keeps the maps of its links, so that no map is outdated.
+        is_ingress: a guest that is another site's router, whose chain of an exactly-once route ends
+            here: ``id`` is that of the connection to the neighbor by which it comes at present.
         pace: how fast it may send; None: unlimited.
     """
 
@@ -124,6 +126,7 @@ class Connection:
     guest: LinkName | None = None
     is_volatile: bool = False
     keeps_maps: bool = False
+    is_ingress: bool = False
     pace: Pace | None = None
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)

@@ -25,12 +25,13 @@ from tests.support.play import Peer, Play
 
 @attrs.define(eq=False)
 class Joint:
-    """One end of a connection between two workers."""
+    """One end of a connection between two workers, or two routers."""
 
     play: Play
     id: ConnectionId
     engine: Engine
     commands: list[Command] = attrs.field(factory=list)
+    is_lost: bool = False
 
     def execute(self, command: Command) -> None:
         """Carries out what the core orders."""
@@ -40,6 +41,11 @@ class Joint:
     def take(self, octets: bytes) -> None:
         """Takes octets of the other end."""
         self.happens(self.engine.receive_data(octets, self.play.now))
+
+    def lose(self) -> None:
+        """The connection is gone, and the core hears of it."""
+        self.is_lost = True
+        self.play.carry_out(self.play.core.connection_lost(self.id, self.play.now))
 
     def happens(self, events: list[Event]) -> None:
         """Hands events to the core."""

@@ -74,6 +74,7 @@ class Sites:
         self._advertise = advertise or {}
         self._routes = {name: (own_routes or {}).get(name, routes) for name in self.costs}
         self.wires: list[Wire] = []
+        self.joints: list[Joint] = []
         self.plays = {name: self._make(name, 1) for name in self.costs}
         for one, other, _ in lines:
             self.dial(one, other)
@@ -83,7 +84,16 @@ class Sites:
         return self.plays[router]
 
     def _make(self, name: str, epoch: int) -> Play:
-        play = Play(*self._routes[name], settings=CoreSettings(router_id=name))
+        play = self.make_play(name, *self._routes[name])
+        self.join(name, play, epoch)
+        return play
+
+    def make_play(self, name: str, *routes: Route | str) -> Play:
+        """Makes a router that is in no mesh yet."""
+        return Play(*routes, settings=CoreSettings(router_id=name))
+
+    def join(self, name: str, play: Play, epoch: int) -> None:
+        """Has a router join the mesh."""
         settings = Settings(
             router=RouterId(name),
             epoch=epoch,
@@ -93,7 +103,6 @@ class Sites:
         )
         notary = notary_for(RouterId(name))
         play.carry_out(play.core.join_mesh(Plan(settings=settings, notary=notary), play.now))
-        return play
 
     # Connections
 
@@ -117,6 +126,7 @@ class Sites:
         )
         joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
         play.peers[joint.id] = cast("Peer", joint)
+        self.joints.append(joint)
         if dialed is not None:
             play.core.dialed(joint.id, site_name(dialed))
         return joint
@@ -131,7 +141,7 @@ class Sites:
         wire = self.wire(one, other)
         self.wires.remove(wire)
         for joint in wire.joints:
-            joint.play.carry_out(joint.play.core.connection_lost(joint.id, joint.play.now))
+            joint.lose()
         self.settle()
 
     def silence(self, one: str, other: str) -> None:

@@ -108,6 +108,7 @@ class Control:
 
     Attributes:
         mesh: the machine; None: this router is in no mesh.
+        notary: signs for this router, and verifies what others have signed; None: likewise.
         on_paths: called when the answers of ``mesh.paths`` may have changed.
     """
 
@@ -122,6 +123,7 @@ class Control:
         self._joints: dict[RouterId, _Joint] = {}
         self._alarm: Alarm | None = None
         self.mesh: Mesh | None = None
+        self.notary: Notary | None = None
         self.on_paths: Callable[[], None] = _ignore
 
     def begin(self, plan: Plan) -> None:
@@ -130,6 +132,7 @@ class Control:
         own = with_dynamic(settings.router, settings.advertise)
         settings = attrs.evolve(settings, advertise=own)
         self.mesh = Mesh(settings, plan.notary, self._turn.now)
+        self.notary = plan.notary
         self._wake()
 
     # Connections

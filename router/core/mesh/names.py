@@ -7,7 +7,10 @@ name contains.
 from collections.abc import Mapping
 from typing import Final
 
-from router.links.link import Connection
+from router.links.attaches import ATTACH
+from router.links.link import Connection, IncomingLink
+from router.model.events import LinkAttached
+from router.model.identity import LinkName
 from router.model.ways import Chain
 from router.routes.match import canonical, parse_pattern
 from router.routes.mesh.nouns import RouterId
@@ -18,6 +21,12 @@ CONTROL: Final = "$mesh"
 INGRESS: Final = "router:ingress"
 EGRESS: Final = "router:egress"
 """Properties of the attach of a link between sites: the ends of its chain."""
+
+VOUCHED: Final = "router:vouched"
+"""Property of the attach of an exactly-once chain: the ingress has signed it (``chains``)."""
+
+MESH_USER: Final = "\0mesh"
+"""Identity of the far end of an exactly-once chain; no mechanism gives it to a client."""
 
 DYNAMIC: Final = "temp"
 """Stands after the router's id in the addresses of dynamic nodes (``core.bounds``)."""
@@ -39,8 +48,15 @@ def is_site_name(container: str | None) -> bool:
 
 
 def is_site(connection: Connection | None) -> bool:
-    """Returns whether a connection leads to a neighbor of the mesh."""
-    return connection is not None and is_site_name(connection.configured)
+    """Returns whether a connection leads to a neighbor of the mesh, or is an ingress there."""
+    if connection is None:
+        return False
+    return connection.is_ingress or is_site_name(connection.configured)
+
+
+def comes_by_mesh(incoming: IncomingLink) -> bool:
+    """Returns whether deliveries of a link have passed the mesh, whether or not it is attached."""
+    return incoming.key.user == MESH_USER or is_site(incoming.connection)
 
 
 def router_named(container: str) -> RouterId:
@@ -67,6 +83,16 @@ def maker_named(address: str) -> str | None:
 def as_dots(text: str) -> str:
     """Returns an address, or the id in it, with dots alone between its tokens."""
     return text.replace("/", ".")
+
+
+def link_name(chain: Chain, address: str) -> LinkName:
+    """Returns the name of the links of a chain for an address."""
+    return LinkName(f"{chain.ingress}>{chain.egress}:{address}")
+
+
+def is_exact(event: LinkAttached) -> bool:
+    """Returns whether an attach between sites is that of an exactly-once chain: it is numbered."""
+    return ATTACH in event.properties
 
 
 def chain_properties(chain: Chain | None) -> dict[object, object]:

@@ -17,15 +17,16 @@ from functools import partial
 from typing import Final
 
 from router.core.alarms import Alarm
+from router.core.mesh.chains import find_fault
 from router.core.mesh.control import SLICE_SECONDS, Control
-from router.core.mesh.names import is_site, maker_named, read_chain
+from router.core.mesh.names import is_exact, is_site, maker_named, read_chain
 from router.core.mesh.ways import is_direct, is_sharable, is_shared
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import Reach, is_sibling
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import Connection, OutgoingLink
-from router.model.condition import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, Condition
+from router.model.condition import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, Condition
 from router.model.events import LinkAttached
 from router.model.terminus import Role, SenderSettleMode
 from router.routes.mesh.events import AddressAttached, AddressDetached
@@ -36,6 +37,8 @@ PATIENCE_SECONDS: Final = 0.5
 
 NODES_IN_SLICE: Final = 100
 """Nodes that ask again at a time: some 2 ms."""
+
+_UNFIT: Final = Condition(NOT_ALLOWED, "between sites, links are attached by who sends")
 
 
 class Sites:
@@ -65,7 +68,7 @@ class Sites:
         """
         address = getattr(event.target, "address", None)
         if event.role is not Role.RECEIVER or not isinstance(address, str):
-            return Condition(NOT_ALLOWED, "between sites, links are attached by who sends")
+            return _UNFIT
         chain = read_chain(event.properties)
         if chain is None:
             return Condition(INVALID_FIELD, "a link between sites names its ingress and egress")
@@ -73,20 +76,52 @@ class Sites:
         if chain.ingress == own:
             return Condition(NOT_ALLOWED, f"the chain has come back to its ingress {own}")
         if chain.egress == own:
-            return self._enter_here(address)
+            return self._enter_here(address, is_exactly_once=is_exact(event))
         is_lossy = event.sender_settle_mode is SenderSettleMode.SETTLED
         guarantee = Guarantee.AT_MOST_ONCE if is_lossy else Guarantee.AT_LEAST_ONCE
         key = NodeKey(address, Direction.TRANSIT, chain=chain)
         return key, Route(address=address, guarantee=guarantee)
 
-    def _enter_here(self, address: str) -> str | Condition:
+    def _enter_here(self, address: str, *, is_exactly_once: bool) -> str | Condition:
         match = self._registry.table.lookup(address)
         if not is_sharable(address) or (match is not None and not is_direct(match.route)):
             return Condition(NOT_FOUND, f"'{address}' is not shared with other sites")
-        if match is not None and match.route.guarantee is Guarantee.EXACTLY_ONCE:
-            reason = f"'{address}' is exactly-once here ({match.route.name}), which is not served"
-            return Condition(NOT_IMPLEMENTED, f"{reason} between sites")
+        here = Guarantee.AT_LEAST_ONCE if match is None else match.route.guarantee
+        if is_exactly_once is not (here is Guarantee.EXACTLY_ONCE):
+            there = "" if is_exactly_once else "not "
+            reason = f"'{address}' is {here.value} here, and {there}exactly-once at the ingress"
+            return Condition(NOT_ALLOWED, f"{reason}: the routes of both sites are to agree")
         return address
+
+    def find_fault(self, event: LinkAttached) -> Condition | None:
+        """Returns why an exactly-once chain may not end here; None: it may."""
+        address = getattr(event.target, "address", None)
+        if event.role is not Role.RECEIVER or not isinstance(address, str):
+            return _UNFIT
+        chain = read_chain(event.properties)
+        assert chain is not None
+        assert self._reach.sites is not None
+        return find_fault(self._reach.sites.find_notary(), chain, address, event)
+
+    def lead(self, connection: Connection, event: LinkAttached) -> str | Condition | None:
+        """Returns where an attach of a neighbor leads, if this router is transit of its chain.
+
+        Returns:
+            The name of the next hop; why there is none; None: it is no exactly-once chain, or ends
+            here.
+        """
+        chain = read_chain(event.properties)
+        own = self._settings.router_id
+        if chain is None or not is_exact(event) or chain.egress == own:
+            return None
+        if chain.ingress == own:
+            return Condition(NOT_ALLOWED, f"the chain has come back to its ingress {own}")
+        if event.role is not Role.RECEIVER:
+            return _UNFIT
+        hop = None if self._reach.sites is None else self._reach.sites.hop_to(chain.egress)
+        if hop is None or hop == connection.configured or not self._control.is_served(hop):
+            return Condition(NOT_FOUND, f"{own} knows no way on to {chain.egress} at present")
+        return hop
 
     # Receivers here
 
@@ -161,7 +196,9 @@ class Sites:
 
 def _has_receivers(node: Node) -> bool:
     """Returns whether a node has receivers at this site, attached or suspended."""
-    suspended = (each for each in node.returning if isinstance(each, OutgoingLink))
+    suspended = (
+        each for each in node.returning if isinstance(each, OutgoingLink) and each.chain is None
+    )
     return any(_is_own(link.connection) for link in node.outgoing) or any(suspended)
 
 

@@ -12,6 +12,8 @@ credit. ``closest`` compares the cost of the ways; ``balanced`` adds it to the l
 deliveries. At a transit the chain names the egress, and only the next hop is chosen there.
 
 What came over the mesh to its egress stays at this site (``reach.is_out_of_reach``).
+
+An exactly-once route has one link to each egress, and transits have no node of it (``chains``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +23,9 @@ import attrs
 
 from router.core.mesh.names import as_dots, maker_named, site_name
 from router.core.node import Direction, Node
+from router.links.link import OutgoingLink
 from router.model.ways import Chain
+from router.routes.mesh.bodies import Notary
 from router.routes.mesh.nouns import RouterId
 from router.routes.mesh.paths import (
     Multicast,
@@ -49,17 +53,21 @@ class SiteWays:
     Attributes:
         router: this router's id.
         find_paths: returns the paths of the mesh; None: there is no mesh.
+        find_notary: returns who signs for this router; None: there is no mesh.
     """
 
     router: RouterId
     find_paths: Callable[[], Paths | None]
+    find_notary: Callable[[], Notary | None]
 
     def ends(self, node: Node) -> Iterator[Endpoint]:
         """Yields the first hop of each way that a node's deliveries may take to another site."""
         paths = self.find_paths()
-        if paths is None:
+        if node.is_exact and is_shared(node):
+            yield from self._exact_ends(paths, node)
+        elif paths is None:
             return
-        if node.key.chain is not None:
+        elif node.key.chain is not None:
             way = paths.hop_to(RouterId(node.key.chain.egress))
             if way is not None and site_name(way.hop) not in _sources(node):
                 yield _end(way.hop, node.key.chain)
@@ -69,6 +77,30 @@ class SiteWays:
             for egress, hop in _egresses(paths, node, self.router):
                 if not is_made or as_dots(egress) == maker:
                     yield _end(hop, Chain(self.router, egress))
+
+    def _exact_ends(self, paths: Paths | None, node: Node) -> Iterator[Endpoint]:
+        """Yields the sites themselves: those that serve a node's address, and where it is bound.
+
+        A link to each is one link, whichever its next hop is at present (``hop_to``).
+        """
+        egresses: dict[str, None] = {}
+        if paths is not None:
+            egresses.update((egress, None) for egress, _ in _egresses(paths, node, self.router))
+        links = (
+            *node.outgoing,
+            *(each for each in node.returning if isinstance(each, OutgoingLink)),
+        )
+        for link in links:
+            if link.chain is not None and (link.unsettled or link.adrift):
+                egresses[link.chain.egress] = None
+        for egress in egresses:
+            yield _end(egress, Chain(self.router, egress))
+
+    def hop_to(self, egress: str) -> str | None:
+        """Returns the name of the neighbor by which a site is reached; None: there is none."""
+        paths = self.find_paths()
+        way = None if paths is None else paths.hop_to(RouterId(egress))
+        return None if way is None else site_name(way.hop)
 
     def serves(self, address: str) -> bool:
         """Returns whether some site, this one included, has advertised an address."""
@@ -135,7 +167,6 @@ def is_shared(node: Node) -> bool:
         node.key.direction is Direction.MEETING
         and is_sharable(node.key.address)
         and is_direct(node.route)
-        and not node.is_exact
     )
 
 

@@ -32,12 +32,13 @@ def mesh_problems(file: ConfigFile) -> Iterator[Problem]:
 
 
 def mesh_notes(file: ConfigFile) -> Iterator[Problem]:
-    """Yields which routes do not reach over the mesh, though they might be expected to."""
+    """Yields how routes reach over the mesh, where something else might be expected."""
     for entry in file.routes if file.mesh is not None else ():
         is_direct = entry.from_ is None and not entry.to
         if is_direct and entry.guarantee is Guarantee.EXACTLY_ONCE:
-            note = f"route {entry.address} is exactly-once, which does not pass between sites yet"
-            yield Problem(entry.where.of("address"), f"{note}: its messages stay at this router")
+            note = f"route {entry.address} is exactly-once over the mesh, too: where the route is"
+            end = "what a site has that is cut off waits for that site, in doubt"
+            yield Problem(entry.where.of("address"), f"{note} exactly-once at both sites; {end}")
         elif not is_direct and _is_advertised(entry.address, file.mesh):
             note = f"route {entry.address} has a container, and mesh.advertise covers it"
             end = "other sites get no credit for its addresses here"

@@ -374,7 +374,7 @@ def test_an_advertised_address_without_a_route_is_reached_and_received_from() ->
     assert unknown.refused is not None
 
 
-def test_an_exactly_once_route_never_leaves_its_router() -> None:
+def test_sites_whose_routes_promise_different_things_refuse_each_others_links() -> None:
     exact, weak = Route(address="orders.#", guarantee=Guarantee.EXACTLY_ONCE), "orders.#"
     ingress = Sites(LINE, weak, advertise=SERVED, own_routes={"dc1": [exact]})
     ingress.receiver("dc5", "orders.eu")

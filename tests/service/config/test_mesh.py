@@ -145,12 +145,12 @@ def test_the_policy_of_the_file_says_what_routers_may_advertise() -> None:
     assert anybody == {"dc2": None, "dc3": None}
 
 
-def test_an_exactly_once_route_that_stays_at_this_site_is_named() -> None:
+def test_what_exactly_once_means_between_sites_is_said() -> None:
     routes = "routes:\n  - {address: a.#, guarantee: exactly-once}\n  - {address: b.#}\n"
     (note,) = config(FILE + routes).notes
     assert str(note) == (
-        "router.yaml:8:15: route a.# is exactly-once, which does not pass between sites yet: its"
-        " messages stay at this router"
+        "router.yaml:8:15: route a.# is exactly-once over the mesh, too: where the route is"
+        " exactly-once at both sites; what a site has that is cut off waits for that site, in doubt"
     )
 
 
