@@ -1,0 +1,36 @@
+"""Five sites: paths are cut, sites parted, routers killed and stopped: once means once.
+
+``ROUTER_MESH_FAULTS`` and ``ROUTER_MESH_DELIVERIES`` make the run longer (the slow one has 1,000
+faults and a million deliveries), and ``ROUTER_MESH_SEED`` different.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.mesh_run import MeshRun
+
+FAULTS = int(os.environ.get("ROUTER_MESH_FAULTS", "12"))
+DELIVERIES = int(os.environ.get("ROUTER_MESH_DELIVERIES", "0"))
+SEED = int(os.environ.get("ROUTER_MESH_SEED", "1"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers(
+    tmp_path: Path,
+) -> None:
+    run = MeshRun(folder=tmp_path, seed=SEED, faults=FAULTS, deliveries=DELIVERIES, tell=print)
+    await run.run()
+    print(run.told())
+    run.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(8 * 3600)
+async def test_a_million_deliveries_through_a_thousand_faults(tmp_path: Path) -> None:
+    run = MeshRun(folder=tmp_path, seed=SEED, faults=1_000, deliveries=1_000_000, tell=print)
+    await run.run()
+    print(run.told())
+    run.check()
