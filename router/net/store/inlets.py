@@ -386,18 +386,29 @@ class Inlets:
         """Handles that somebody has dropped messages, some of which may be here."""
         for inlet in self._chosen(sentence.route, sentence.address):
             inlet.sentence = sentence
-            if inlet.name.is_dead and not sentence.forgets:
-                continue
-            for message in inlet.take_until(sentence.place):
-                self._drop(inlet, message, sentence)
+            self._drop_waiting(inlet, sentence)
             self._close_idle(inlet)
 
-    def _drop(self, inlet: Inlet, message: StoredMessage, sentence: Sentence) -> None:
+    def _drop_waiting(self, inlet: Inlet, sentence: Sentence) -> None:
+        for message in inlet.take_until(sentence.place):
+            stays = self._drop(inlet, message, sentence)
+            if stays is not None:
+                inlet.put_back(stays)
+
+    def _drop(
+        self, inlet: Inlet, message: StoredMessage, sentence: Sentence
+    ) -> StoredMessage | None:
+        """Forgets a message, or makes a dead letter of it, for good; returns it if it was one."""
         self._attempts.pop(message.claim.place, None)
-        if not sentence.forgets:
-            self._bury(self._inlet(inlet.name._replace(is_dead=True)), message)
-        elif inlet.name.is_dead:
-            self._unbury(message, inlet.name.route)
+        if sentence.forgets:
+            if inlet.name.is_dead:
+                self._unbury(message, inlet.name.route)
+            return None
+        dropped = message._replace(is_overdue=True)
+        if inlet.name.is_dead:
+            return dropped
+        self._bury(self._inlet(inlet.name.twin), dropped)
+        return None
 
     def replay(self, route: RouteKey | None, address: bytes | None) -> tuple[int, int]:
         """Tries at once what rests, and sends dead letters to their target again.
@@ -476,6 +487,10 @@ class Inlets:
             following = self._inlet(inlet.name)
             following.waiting, following.announced = messages, inlet.announced
             following.is_expected, following.depth = inlet.is_expected, inlet.depth
+            following.sentence = inlet.sentence
+            if inlet.sentence is not None:
+                self._drop_waiting(following, inlet.sentence)
+                self._close_idle(following)
 
     def granted(self, command: GrantCredit) -> None:
         """Handles credit from the core, or that it wants it back."""
@@ -797,9 +812,11 @@ class Inlets:
             self._attempts.pop(place, None)
             return self._gone(inlet, message)
         sentence = inlet.sentence
-        if sentence is not None and place <= sentence.place and (sentence.forgets or not is_dead):
-            self._drop(inlet, message, sentence)
-            return None
+        if sentence is not None and place <= sentence.place:
+            stays = self._drop(inlet, message, sentence)
+            if stays is None:
+                return None
+            message = stays
         if isinstance(state, Modified) and state.delivery_failed:
             self._attempts[place] = self._attempts.get(place, 0) + 1
         fails = isinstance(state, Rejected) or (

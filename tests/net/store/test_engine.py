@@ -304,6 +304,47 @@ def test_what_somebody_drops_while_its_target_returns_it_is_a_dead_letter() -> N
     assert shelved.messages == 0
 
 
+def test_what_somebody_has_dropped_is_not_replayed() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 5)
+    link = shelved.answer(3)
+    shelved.outcome(link, RELEASED, 1)  # waits here
+    shelved.outcome(link, Rejected(), 3)  # is a dead letter already
+    drop(shelved, 3)
+    shelved.outcome(link, RELEASED, 2)  # was at the target meanwhile
+    assert shelved.engine.inlets.delays()[KEY].dead == 3
+    assert shelved.engine.inlets.replay(None, None)[1] == 0
+    shelved.order(GrantCredit(link, 10))
+    assert shelved.sent(link) == [1, 2, 3, 4, 5]
+    assert sorted(shelved.sent(shelved.answer(10, is_dead=True))) == [1, 2, 3]
+
+
+def test_a_dead_letter_that_is_dropped_on_its_way_and_comes_back_is_not_replayed() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 2)
+    link = shelved.answer(2)
+    shelved.outcome(link, Rejected(), 1)
+    dead = shelved.answer(10, is_dead=True)
+    drop(shelved, 1)
+    shelved.outcome(dead, RELEASED, 1)
+    assert shelved.engine.inlets.replay(None, None)[1] == 0
+    assert shelved.sent(link) == [1, 2]
+
+
+def test_what_is_dropped_while_its_target_has_it_is_dropped_if_its_link_ends_as_well() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 4)
+    link = shelved.answer(3)
+    drop(shelved, 2)
+    shelved.order(DetachLink(link, True))
+    shelved.wait(REFUSED_SECONDS)
+    assert sorted(shelved.sent(shelved.answer(10, is_dead=True))) == [1, 2]
+    assert shelved.sent(shelved.answer(10)) == [3, 4]
+
+
 def test_what_is_accepted_after_all_is_no_dead_letter() -> None:
     shelved = Shelved()
     shelved.attach()
