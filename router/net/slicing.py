@@ -7,9 +7,11 @@ one account for all connections (``allowance``): while the account is empty, con
 talked long wait in a queue of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So
 floods delay others by a millisecond or two and take little of their throughput.
 
-Shares are of real time, because others wait for their end. What counts as talk is processor time:
-on a machine that gives its core to other processes now and then, real time would make a talker of
-any connection that was being served just then.
+Shares are of real time, because others wait for their end. What counts as talk, and how long the
+next slice is, goes by processor time: on a machine that gives its core to other processes now and
+then, real time would make a talker of any connection that was being served just then, and cut its
+payload into small runs. Each slice is a turn of the core: what moves payload gets slices as long as
+``SLICE_SECONDS`` allow, because a delivery costs least in a long run.
 """
 
 import time
@@ -31,6 +33,9 @@ LARGEST_SLICE_OCTETS: Final = 64 * 1024
 SHARE_SECONDS: Final = 0.004
 """What one connection may take of a turn: payload seldom takes so long, floods of control frames
 do, and others are served between two shares."""
+
+SLICE_SECONDS: Final = SHARE_SECONDS / 2
+"""What a slice of payload may take; the next one is cut to that."""
 
 TALK_SECONDS: Final = 0.001
 """What the talkers together may take of a turn."""
@@ -59,6 +64,7 @@ class Slicer:
     busy_clock: Callable[[], float] = attrs.field(default=time.thread_time, init=False)
     _backlog: dict[Connection, bytes] = attrs.field(factory=dict, init=False)
     _talkers: dict[Connection, memoryview] = attrs.field(factory=dict, init=False)
+    _busy_seconds: float = attrs.field(default=0.0, init=False)
 
     def is_talker(self, connection: Connection) -> bool:
         """Whether a connection waits for its share."""
@@ -91,14 +97,11 @@ class Slicer:
                 self.switchboard.touch(connection)
                 return
             part = octets[begin : begin + slice_octets]
-            before, now = now, self.read(connection, part, now)
+            now = self.read(connection, part, now)
             if connection.failure is not None or connection.engine.finished:
                 return
             begin += len(part)
-            if now - before < SHARE_SECONDS / 4:
-                slice_octets *= 2  # payload is cheapest in long runs
-            else:
-                slice_octets = SLICE_OCTETS
+            slice_octets = _next_slice(slice_octets, self._busy_seconds)
         is_payload = connection.has_moved and slice_octets > SLICE_OCTETS
         largest = LARGEST_SLICE_OCTETS if is_payload else SLICE_OCTETS
         connection.slice_octets = min(slice_octets, largest)
@@ -108,7 +111,7 @@ class Slicer:
         length = len(octets)
         began = self.busy_clock()
         moved = self.switchboard.receive(connection, octets, now)
-        busy_seconds = self.busy_clock() - began
+        busy_seconds = self._busy_seconds = self.busy_clock() - began
         later = self.clock()
         connection.has_moved |= moved > 0
         talk = busy_seconds - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
@@ -165,3 +168,12 @@ class Slicer:
         """Drops received octets that will not be read any more."""
         self._backlog.pop(connection, None)
         self._talkers.pop(connection, None)
+
+
+def _next_slice(octets: int, seconds: float) -> int:
+    """Returns how many octets to handle next, after some have taken so long."""
+    if seconds < SLICE_SECONDS / 2:
+        return octets * 2  # payload is cheapest in long runs
+    if seconds < SLICE_SECONDS:
+        return octets
+    return max(SLICE_OCTETS, int(octets * SLICE_SECONDS / seconds))

@@ -6,10 +6,16 @@ import attrs
 import pytest
 
 from router.net.allowance import Allowance, Talk
-from router.net.slicing import LARGEST_SLICE_OCTETS, SHARE_SECONDS, SLICE_OCTETS, Slicer
+from router.net.slicing import (
+    LARGEST_SLICE_OCTETS,
+    SHARE_SECONDS,
+    SLICE_OCTETS,
+    SLICE_SECONDS,
+    Slicer,
+)
 
 DELIVERY_OCTETS = 10 * 1024
-SLICE_SECONDS = 40e-6
+EACH_SECONDS = 40e-6
 """For any slice, whatever it holds; what an octet takes beside is not the point here."""
 
 
@@ -31,7 +37,7 @@ class Fake:
 
 @attrs.define(eq=False)
 class Worker:
-    """Takes time for each slice; deliveries are complete after ``DELIVERY_OCTETS`` each.
+    """Takes time for each slice; deliveries are complete after ``delivery_octets`` each.
 
     Attributes:
         away: seconds of ``now`` in which others had the core; ``pause``: of each slice.
@@ -40,8 +46,9 @@ class Worker:
     now: float = 0.0
     away: float = 0.0
     pause: float = 0.0
-    seconds: float = SLICE_SECONDS
+    seconds: float = EACH_SECONDS
     moves: bool = True
+    delivery_octets: int = DELIVERY_OCTETS
     slices: list[int] = attrs.field(factory=list)
 
     def clock(self) -> float:
@@ -56,7 +63,8 @@ class Worker:
         self.now += self.seconds + self.pause
         self.away += self.pause
         after = before + len(octets)
-        return (after // DELIVERY_OCTETS - before // DELIVERY_OCTETS) if self.moves else 0
+        each = self.delivery_octets
+        return (after // each - before // each) if self.moves else 0
 
     def touch(self, connection: object) -> None: ...
 
@@ -96,15 +104,37 @@ def test_slices_of_a_connection_that_moves_payload_begin_as_large_as_they_last_w
     assert connection.slice_octets == LARGEST_SLICE_OCTETS
 
 
-@pytest.mark.parametrize("seconds", [SHARE_SECONDS / 2, SHARE_SECONDS * 2])
-def test_slices_begin_small_again_after_one_that_took_long(seconds: float) -> None:
+def test_the_next_slice_is_cut_to_what_its_time_allows() -> None:
+    worker, connection = Worker(delivery_octets=100), Fake()
+    sliced: Any = slicer(worker)
+    for _ in range(5):
+        sliced.receive(connection, bytes(1 << 20))
+    assert connection.slice_octets == LARGEST_SLICE_OCTETS
+    worker.seconds = 2 * SLICE_SECONDS
+    sliced.receive(connection, bytes(LARGEST_SLICE_OCTETS))
+    assert connection.slice_octets == LARGEST_SLICE_OCTETS // 2
+    worker.seconds = 0.75 * SLICE_SECONDS
+    sliced.receive(connection, bytes(LARGEST_SLICE_OCTETS // 2))
+    assert connection.slice_octets == LARGEST_SLICE_OCTETS // 2
+
+
+@pytest.mark.parametrize("seconds", [SHARE_SECONDS * 2, SHARE_SECONDS * 100])
+def test_slices_begin_small_again_after_one_that_took_more_than_a_share(seconds: float) -> None:
     worker, connection = Worker(), Fake()
     sliced: Any = slicer(worker)
     for _ in range(10):
         sliced.receive(connection, bytes(DELIVERY_OCTETS))
     worker.seconds = seconds
-    sliced.receive(connection, bytes(DELIVERY_OCTETS * 2))
+    sliced.receive(connection, bytes(DELIVERY_OCTETS * 20))
     assert connection.slice_octets == SLICE_OCTETS
+
+
+def test_slices_stay_long_while_others_have_the_core() -> None:
+    worker, connection = Worker(pause=SHARE_SECONDS / 3), Fake()
+    sliced: Any = slicer(worker)
+    for _ in range(10):
+        sliced.receive(connection, bytes(DELIVERY_OCTETS))
+    assert worker.slices[-3:] == [DELIVERY_OCTETS] * 3
 
 
 def test_slices_of_a_connection_that_moves_nothing_always_begin_small() -> None:
