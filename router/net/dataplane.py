@@ -106,7 +106,6 @@ class DataPlane:
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _nap: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _buffer: memoryview = attrs.field(
         factory=lambda: memoryview(bytearray(RECEIVE_OCTETS)), init=False
     )
@@ -204,7 +203,7 @@ class DataPlane:
         if stream is not None:  # what arrived with the handshake is not reported by the poller
             self._receive(connection, now)
             if self.slicer.is_behind(connection):
-                self._nap.cancel()  # no socket may be ready before the rest is read
+                self.poller.interrupt()  # no socket may be ready before the rest is read
         self.flush(now)
         return connection
 
@@ -235,8 +234,10 @@ class DataPlane:
         """Waits until a socket is ready, or talkers may go on."""
         allowance = self.allowance
         allowance.rest(self.clock())
-        seconds = allowance.wait_seconds if self.slicer.has_talkers else math.inf
-        with trio.move_on_after(seconds) as self._nap:
+        if self.slicer.has_talkers:
+            with trio.move_on_after(allowance.wait_seconds):
+                await self.poller.wait()
+        else:
             await self.poller.wait()
         now = self.clock()
         allowance.work(now)
@@ -266,11 +267,11 @@ class DataPlane:
         return was_ready or was_behind
 
     async def _end_turn(self) -> None:
+        """Sends what is due; lets other tasks run if it is time and no rest follows anyway."""
         now = self.clock()
-        if now > self._yield_at:
-            await self._yield(now)
-        else:
-            self.flush(now)
+        self.flush(now)
+        if now > self._yield_at and (self.slicer.is_busy or self.poller.has_ready()):
+            await self._let_others_run()
 
     def _take(self, descriptor: int, readiness: int, octets: bytes | None) -> None:
         """Does what a socket is ready for; ``octets`` have been received from it already."""
@@ -305,6 +306,9 @@ class DataPlane:
     async def _yield(self, now: float) -> float:
         """Sends due output, lets other tasks run, and returns the time after that."""
         self.flush(now)
+        return await self._let_others_run()
+
+    async def _let_others_run(self) -> float:
         await trio.lowlevel.checkpoint()
         now = self.clock()
         self._yield_at = now + WORK_SECONDS

@@ -42,8 +42,14 @@ class Poller(Interface):
     def poll(self) -> list[tuple[int, int]]:
         """Returns (descriptor, readiness) of the sockets that are ready, without waiting."""
 
+    def has_ready(self) -> bool:
+        """Returns whether ``poll`` would name a socket."""
+
     async def wait(self) -> None:
-        """Returns when ``poll`` is worth another call."""
+        """Returns when ``poll`` is worth another call, or ``interrupt`` was called meanwhile."""
+
+    def interrupt(self) -> None:
+        """Has the task that waits go on."""
 
     @property
     def descriptor(self) -> int | None:
@@ -75,14 +81,25 @@ class EpollPoller:
         """Asks the kernel, once."""
         return self._epoll.poll(0)
 
+    def has_ready(self) -> bool:
+        """Asks the kernel for one."""
+        return bool(self._epoll.poll(0, 1))
+
     @property
     def descriptor(self) -> int:
         """The epoll descriptor."""
         return self._epoll.fileno()
 
     async def wait(self) -> None:
-        """Waits until the epoll descriptor itself turns readable."""
-        await trio.lowlevel.wait_readable(self._epoll.fileno())
+        """Waits until the epoll descriptor itself turns readable; a scope would cost as much."""
+        try:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+        except trio.ClosedResourceError:
+            return  # interrupted
+
+    def interrupt(self) -> None:
+        """Ends the wait as if the descriptor were about to be closed."""
+        trio.lowlevel.notify_closing(self._epoll.fileno())
 
     def close(self) -> None:
         """Closes the epoll descriptor."""
@@ -144,6 +161,14 @@ class TaskPoller:
         taken, self._taken = self._taken, trio.Event()
         taken.set()
         return ready
+
+    def has_ready(self) -> bool:
+        """Returns whether a task has recorded readiness."""
+        return any(self._ready.values())
+
+    def interrupt(self) -> None:
+        """Ends the wait as if a task had recorded something."""
+        self._something.set()
 
     @property
     def descriptor(self) -> None:
