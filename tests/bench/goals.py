@@ -107,6 +107,8 @@ GOALS = (
     Goal("100 links, window 10, of the relay", _share("links 100, window 10"), 0.6),
     Goal("fan-in 100 to 1, messages/s", _rate("fan-in 100 to 1"), 2.5e6),
     Goal("0-9-1 to 1.0, own ids, messages/s", _rate("0-9-1 to 1.0, own ids"), 1e5),
+    Goal("stored, messages/s", lambda r: r.other("stored", "stored_per_second"), 1e5),
+    Goal("drained, of the route without", lambda r: r.other("stored", "drained_part"), 0.5),
     Goal("1,000 links, of 10 links", lambda r: r.ratio("links 1000", "links 10"), 0.5),
     Goal("100,000 routes, of 10", lambda r: r.ratio_of_shares("100,000 routes", "links 10"), 0.95),
     Goal("1 KiB, of the relay", _share("1 KiB"), 0.5),

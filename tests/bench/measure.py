@@ -26,6 +26,9 @@ LOAD_SECONDS = 60.0
 START_SECONDS = 3.0
 """Until a case's subjects are ready, usually."""
 
+RECEIVING_SECONDS = 0.5
+"""Until receivers have attached."""
+
 RUN_SECONDS = 0.3
 """Of a run of the load program, beside the time that is measured: attaching, and ending."""
 
@@ -139,6 +142,17 @@ def run_load(
     if subject.process:
         figures["cpu_ns_per_message"] = figures["watched_cpu"] / figures[of] * 1e9
     return figures
+
+
+@contextlib.contextmanager
+def receiving(options: dict[str, object], conditions: Conditions) -> Iterator[None]:
+    """Receivers that take whatever there is, until the end of the block."""
+    with subprocess.Popen(_command(options, conditions), stdout=subprocess.DEVNULL) as process:
+        try:
+            time.sleep(RECEIVING_SECONDS)
+            yield
+        finally:
+            process.kill()
 
 
 def runs_within(seconds: float, conditions: Conditions) -> int:

@@ -6,24 +6,33 @@ import time
 from functools import partial
 from pathlib import Path
 
+import attrs
+
 from tests.bench import subjects
 from tests.bench.cases import Case
-from tests.bench.measure import Conditions, Figures, run_load
+from tests.bench.measure import Conditions, Figures, receiving, run_load
 from tests.support.ports import free_port
 
 CASE = Case(name="stored")
 ADDRESSES: dict[str, object] = {"addresses": 10, "address": "stored.%d"}
+PACE = 10_000
+_BACKLOG = 4
+"""So many times as long is stored as is forwarded after that: it must not end before."""
+
 FLUSHES = 200
 BLOCK_OCTETS = 64 << 10
 """Octets of one flush: some hundreds of messages of 100 octets with their records."""
 
 
 def measure_stored(conditions: Conditions) -> Figures:
-    """Measures how many messages of 100 octets a second are stored, and forwarded after that.
+    """Measures storing and forwarding of 100 octets by 10 senders, beside a route without a store.
 
     Returns:
-        ``stored_per_second``: accepted, which is durable; ``drained_per_second``: received behind
-        the target, while nobody sends; ``flush_p99_us``: of fdatasync on the same disk.
+        ``stored_per_second``: accepted, which is durable; ``accepted_p50_us``, ``accepted_p99_us``:
+        from the transfer to that, at ``PACE`` messages a second; ``flush_p99_us``: of fdatasync on
+        the same disk. ``drained_per_second``: received behind the target, while nobody sends;
+        ``forwarded_per_second``: the same way by the route that stores nothing;
+        ``drained_part``: the one by the other. ``_cpu_ns``: of the worker, for a message.
     """
     core, far = conditions.subject_core, free_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -32,23 +41,39 @@ def measure_stored(conditions: Conditions) -> Figures:
         (directory / "near").mkdir()
         (directory / "far").mkdir()
         adapt = partial(_storing, far=far)
+        longer = attrs.evolve(conditions, seconds=_BACKLOG * conditions.seconds)
         with subjects.router(CASE, core, directory / "near", adapt=adapt) as near:
             near.options.update(receivers=0, **ADDRESSES)
-            found["stored_per_second"] = run_load(near, conditions, of="settled_per_second")[
-                "settled_per_second"
-            ]
+            paced = attrs.evolve(near, options=near.options | {"rate": PACE, "address": "slow.%d"})
+            accepted = run_load(paced, conditions, of="settled_per_second")
+            for name in ("p50_us", "p99_us"):
+                found[f"accepted_{name}"] = accepted[f"round_trip_{name}"]
+            _note(found, "stored", run_load(near, longer, of="settled_per_second"))
             with subjects.router(CASE, core, directory / "far", port=far) as target:
-                target.options.update(senders=0, **ADDRESSES)
-                found["drained_per_second"] = run_load(target, conditions)["messages_per_second"]
+                behind = {"senders": 0, **ADDRESSES}
+                load = attrs.evolve(target, process=near.process, options=CASE.load | behind)
+                _note(found, "drained", run_load(load, conditions), of="messages_per_second")
+                near.options["address"] = behind["address"] = "plain.%d"
+                receivers = CASE.load | behind | {"port": far, "seconds": 3600}
+                with receiving(receivers, conditions):
+                    of = "settled_per_second"
+                    _note(found, "forwarded", run_load(near, conditions, of=of))
+    found["drained_part"] = found["drained_per_second"] / found["forwarded_per_second"]
     return found
 
 
+def _note(found: Figures, name: str, figures: Figures, of: str = "settled_per_second") -> None:
+    found[f"{name}_per_second"] = figures[of]
+    found[f"{name}_cpu_ns"] = figures["cpu_ns_per_message"]
+
+
 def _storing(text: str, far: int) -> str:
-    """Has the first route of a file store everything."""
+    """Has a file store everything, except for one route."""
     cloud = f'{{url: "amqp://127.0.0.1:{far}", retry_limit_seconds: 1s}}'
     store = "    to: cloud\n    store: {always: true}\n    dead_letter: cloud/dead\n"
+    plain = "  - address: plain.#\n    to: cloud\n"
     head, _, _ = text.partition("routes:\n")
-    return f'{head}containers: {{cloud: {cloud}}}\nroutes:\n  - address: "#"\n{store}'
+    return f'{head}containers: {{cloud: {cloud}}}\nroutes:\n  - address: "#"\n{store}{plain}'
 
 
 def flush_p99_us(directory: Path) -> float:
