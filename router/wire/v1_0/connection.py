@@ -56,7 +56,8 @@ LARGEST_FRAME_SENT_OCTETS: Final = 65536
 RABBITMQ: Final = "RabbitMQ"
 """A product whose limits show in no capability: it ends the session of a peer that attaches with
 receiver-settle-mode second, and before version 4 its queues may crash the session of a peer that
-drains (its issue 7119)."""
+drains (its issue 7119), and what it sends on a link that is being detached stays with the session,
+for nobody, until that ends or the delivery is settled."""
 
 
 class ConnectionPhase(enum.Enum):
@@ -158,6 +159,7 @@ class Connection:
         phase: its state (§2.4.6).
         remote: the peer's open; None before it has arrived.
         drains: the peer can be asked to drain.
+        forgets_late: the peer takes back by itself what it has sent on a link that is detached.
         settles_second: the peer supports receiver-settle-mode second, in both directions.
     """
 
@@ -166,6 +168,7 @@ class Connection:
     phase: ConnectionPhase = attrs.field(init=False, default=ConnectionPhase.START)
     remote: Open | None = attrs.field(init=False, default=None)
     drains: bool = attrs.field(init=False, default=True)
+    forgets_late: bool = attrs.field(init=False, default=True)
     settles_second: bool = attrs.field(init=False, default=True)
     _started_at: float | None = attrs.field(init=False, default=None)
     _look_at: float = attrs.field(init=False, default=math.inf)
@@ -234,7 +237,7 @@ class Connection:
         properties = remote.properties or {}
         if properties.get("product") == RABBITMQ:
             self.settles_second = False
-            self.drains = not str(properties.get("version")).startswith("3.")
+            self.drains = self.forgets_late = not str(properties.get("version")).startswith("3.")
         self.state.max_frame_octets = min(remote.max_frame_size, LARGEST_FRAME_SENT_OCTETS)
         if idle:
             self._look_seconds = idle / 4000

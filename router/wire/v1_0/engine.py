@@ -402,6 +402,7 @@ class Engine10:
         traces = is_router or offers_trace
         self._receiving.reads_annotations = self._flowing.reads_ways = traces
         self._receiving.believes_keys = is_router
+        self._receiving.releases_late = not self._connection.forgets_late
         self._outgoing.is_router = traces
         self._runs.add(
             ConnectionOpened(
@@ -494,6 +495,8 @@ class Engine10:
             for session in receiving.touched:
                 if session.state.is_open:
                     self._flowing.renew(session)
+                    if not session.settling_received.is_empty:
+                        self._endpoints.due[session] = None
             receiving.touched.clear()
 
     def _execute_detach(self, command: DetachLink) -> None:

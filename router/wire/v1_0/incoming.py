@@ -33,7 +33,7 @@ from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.events import AttachConfirmed, CreditReturned, DeliveryAborted, DeliveryContinued
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState, Received, TransactionalState
+from router.model.outcome import RELEASED, DeliveryState, Received, TransactionalState
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.runs import Runs
 from router.wire.v1_0 import bulk
@@ -127,6 +127,7 @@ class Receiving:
         touched: sessions whose window has been used.
         reads_annotations: the peer is a router, so the stops of its deliveries are read.
         believes_keys: the peer is a trusted router, so its ledger keys are accepted.
+        releases_late: what comes on a link that we have detached is released, not only discarded.
     """
 
     __slots__ = (
@@ -137,6 +138,7 @@ class Receiving:
         "gathering",
         "overtaken",
         "reads_annotations",
+        "releases_late",
         "touched",
     )
 
@@ -149,6 +151,7 @@ class Receiving:
         self.touched: dict[Session, None] = {}
         self.reads_annotations = False
         self.believes_keys = False
+        self.releases_late = False
 
     # --- runs of usual transfers ------------------------------------------------------------------
 
@@ -326,11 +329,23 @@ class Receiving:
         if link_state.lane is not None:
             self._keep_lane_away(link)
         if not link.is_live:
-            _pass_over(state, transfer)
+            self._pass_over(session, transfer)
         elif link.partial is None:
             self._begin(session, link, transfer, payload)
         else:
             self._continue(link, link.partial, transfer, payload)
+
+    def _pass_over(self, session: Session, transfer: Transfer) -> None:
+        """Counts the delivery-ids on a link that we have detached, and discards the transfers."""
+        state, delivery_id = session.state, transfer.delivery_id
+        if delivery_id is None or state.next_incoming_delivery not in (None, delivery_id):
+            return
+        state.next_incoming_delivery = serial.add(delivery_id, 1)
+        if self.releases_late and not transfer.settled:
+            settling = session.settling_received
+            if settling.must_send_before(RELEASED, settled=True):
+                settling.send(session)
+            settling.add([delivery_id], RELEASED, settled=True)
 
     def _begin(
         self, session: Session, link: IncomingLink, transfer: Transfer, payload: bytes
@@ -516,13 +531,6 @@ def _take_id(session: SessionState, transfer: Transfer) -> DeliveryNumber:
         raise Fault(Rule.DELIVERY_ID, f"{delivery_id} where {expected} was due")
     session.next_incoming_delivery = serial.add(delivery_id, 1)
     return DeliveryNumber(delivery_id)
-
-
-def _pass_over(session: SessionState, transfer: Transfer) -> None:
-    """Counts the delivery-ids on a link that we have detached, and discards the transfers."""
-    delivery_id = transfer.delivery_id
-    if delivery_id is not None and session.next_incoming_delivery in (None, delivery_id):
-        session.next_incoming_delivery = serial.add(delivery_id, 1)
 
 
 def _settles_second(link: IncomingLink, transfer: Transfer) -> bool:

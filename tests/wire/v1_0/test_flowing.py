@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from router.model.commands import (
     AbortDelivery,
+    DetachLink,
     GrantCredit,
     HoldWindow,
     ReturnCredit,
@@ -16,8 +17,10 @@ from router.model.events import (
     CreditGranted,
     CreditReturned,
     DeliveriesReceived,
+    LinkDetached,
 )
 from router.model.identity import DeliveryNumber, LinkId
+from router.model.outcome import RELEASED
 from router.model.terminus import Role
 from router.wire.v1_0 import windows
 from router.wire.v1_0.performatives import Detach, Disposition, Flow, Transfer
@@ -192,6 +195,28 @@ def test_a_broker_that_would_break_is_not_asked_to_drain(version: str | None, dr
     assert peer.take_events() == ([] if drains else [CreditReturned(link, 0)])
     peer.transfer(0)  # was on its way
     assert len(peer.take_events()) == 1
+
+
+@pytest.mark.parametrize(("version", "is_released"), [("3.10.8", True), ("4.0.1", False)])
+def test_what_comes_behind_a_detach_is_released_where_it_would_stay_with_the_session(
+    version: str, is_released: bool
+) -> None:
+    peer = Peer()
+    peer.greet(properties={"product": "RabbitMQ", "version": version})
+    peer.begin()
+    peer.attach()
+    link = peer.answer(10)
+    peer.transfer(0)
+    peer.take_events()
+    peer.engine.execute(DetachLink(link, closed=True))
+    peer.collect()
+    for number in range(1, 4):  # were on their way
+        peer.transfer(number, settled=number == 3)
+    assert [type(each) for each in peer.take_events()] == [LinkDetached]
+    found = [each.performative for each in peer.take_frames()]
+    sent = [each for each in found if isinstance(each, Disposition)]
+    released = [(each.first, each.last, each.state, each.settled) for each in sent]
+    assert released == ([(1, 2, RELEASED, True)] if is_released else [])
 
 
 def test_a_senders_count_that_lags_takes_nothing_back() -> None:
