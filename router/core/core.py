@@ -78,6 +78,7 @@ class Core:
         terms: Mapping[str, ContainerTerms] = MappingProxyType({}),
         random: Callable[[], float] = random_numbers.random,
         make_token: Callable[[], str] = _make_token,
+        now: float = 0.0,
     ) -> None:
         """Makes a core.
 
@@ -93,6 +94,7 @@ class Core:
             terms: of configured containers, by name; those of the others are in ``settings``.
             random: numbers from 0 up to 1, for jitter.
             make_token: returns unguessable names for dynamic nodes.
+            now: the time of the clock that all later calls use.
         """
         state = State(
             settings=settings, registry=Registry(settings, table), orphans=Orphans(make_token)
@@ -116,6 +118,7 @@ class Core:
         self.mesh: Control = parts.mesh
         self._tracers: list[Tracer] = []
         self._restored_orders: list[Order] = []
+        state.turn.begin(now)
         parts.dial_ins.govern(terms)
         # What each turn needs is at hand; ``parts`` has the rest, and any order is as good.
         self._turn = state.turn

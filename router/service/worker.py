@@ -147,6 +147,7 @@ class Worker:
                 memory=self.shared.memory,
                 policy=assembly.policy,
                 terms=assembly.terms,
+                now=trio.current_time(),
             )
             self.plane = DataPlane(
                 Switchboard(self.core, self.shared.express), default_poller(nursery)
