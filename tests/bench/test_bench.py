@@ -61,6 +61,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "idle": {"octets_each": 1.0},
             "storm": {"seconds": 1.0, "longest_gap_us": 1.0},
             "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
+            "stored": {"stored_per_second": 1.0, "drained_part": 1.0},
             "workers": {"of_one": 1.0},
         },
     )
