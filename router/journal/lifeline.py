@@ -1,16 +1,16 @@
 """The pipe by which a process of the journal knows that its supervisor lives.
 
 The supervisor holds the writing end. When it ends for any reason, the pipe reads as closed. A
-supervisor that may be replaced by a standby also *beats*: it writes an octet twice a second. One
-that is stopped or hangs does not, and its journal's process lets the lease run out: whoever cannot
-serve is not to lead.
+supervisor that may be replaced by a standby also *beats*: it writes an octet four times a second.
+One that is stopped or hangs does not, and its journal's process lets the lease run out: whoever
+cannot serve is not to lead.
 """
 
 import os
 from typing import Final
 
-BEAT_SECONDS: Final = 0.5
-BEATEN_SECONDS: Final = 1.25
+BEAT_SECONDS: Final = 0.25
+BEATEN_SECONDS: Final = 0.75
 """After so long without a beat the lease is renewed no more; it holds for two seconds from then."""
 
 _OCTETS: Final = 4096

@@ -83,15 +83,19 @@ def _run_postgres(options: argparse.Namespace) -> int:
     from router.journal.postgres.running import (  # noqa: PLC0415
         FENCED,
         FencedError,
+        Readers,
         log_of,
         open_log,
         server_of,
     )
 
     try:
-        log = log_of(options)
+        log, readers = log_of(options), Readers(options.router)
         return _run(
-            options, log, partial(server_of, options, log=log), partial(open_log, options, log)
+            options,
+            log,
+            partial(server_of, options, log=log, readers=readers),
+            partial(open_log, options, log, readers),
         )
     except FencedError as error:
         _log.error("journal.fenced", reason=str(error))

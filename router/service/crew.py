@@ -33,6 +33,9 @@ class Crew(Interface):
     def lives(self) -> Sequence[WorkerLives]:
         """What became of the workers' processes; none: the only worker is this process."""
 
+    def warm(self, nursery: trio.Nursery) -> None:
+        """Begins to prepare what ``start`` needs; nothing is served yet."""
+
     async def start(self, nursery: trio.Nursery) -> None:
         """Starts the workers; returns when every worker is up.
 
@@ -101,6 +104,9 @@ class Soloist:
     def lives(self) -> Sequence[WorkerLives]:
         """As ``Crew`` says."""
         return ()
+
+    def warm(self, nursery: trio.Nursery) -> None:
+        """Does nothing: the worker was made when this process started."""
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Begins to work, as ``Crew`` says."""

@@ -60,6 +60,9 @@ class WorkerReport:
 REPORT: Final = "fare"
 """The report whose body is a ``WorkerReport``; its name on the channel is historical."""
 
+GET_READY: Final = Question[None]("get_ready", (Duty,), type(None))
+"""Prepare what ``BEGIN`` with the same duty needs. Refused if the configuration is unusable."""
+
 BEGIN: Final = Question[str]("begin", (Duty,), str)
 """Start to work; returns the kind of express lane. Refused if the configuration is unusable."""
 

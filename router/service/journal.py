@@ -222,6 +222,8 @@ class JournalKeeper:
         trouble: why the store cannot be opened; None: it is open, or being opened.
         leader: of a journal on PostgreSQL: who leads, as far as that is known.
         leads: set when this router has taken the lease.
+        seconds: how long it then had watched the lease unchanged (``waited``), and how long its
+            process took to open the journal (``opened``).
         fenced: set when another router has taken the lease, if this one then is its standby.
     """
 
@@ -233,6 +235,7 @@ class JournalKeeper:
     trouble: str | None = attrs.field(default=None, init=False)
     leader: Leader | None = attrs.field(default=None, init=False)
     leads: trio.Event = attrs.field(factory=trio.Event, init=False)
+    seconds: Mapping[str, float] = attrs.field(factory=dict, init=False)
     fenced: trio.Event = attrs.field(factory=trio.Event, init=False)
     _lock: int = attrs.field(default=-1, init=False)
     _holder: str = attrs.field(default="", init=False)
@@ -451,6 +454,7 @@ class JournalKeeper:
         if trouble is not None:
             self._note_trouble(trouble)
         if told["leads"]:
+            self.seconds = told["seconds"]
             self.leads.set()
 
     def _environment(self) -> dict[str, str] | None:

@@ -5,6 +5,9 @@ Theory of operation. A member has any number of *lives*, one process after the o
     STARTING ── it serves ──▶ UP ── its process ends ──▶ DOWN ── a pause ──▶ STARTING
         └────── its process ends, or it cannot serve ────▶ DOWN
 
+A process that is STARTING first prepares its configuration, and serves when it *may begin*: the
+processes of a standby wait for that until their router leads.
+
 A member that is UP becomes *open* to sockets once it knows the addresses that its siblings know;
 before that its clients could not reach addresses that only siblings know.
 
@@ -94,6 +97,7 @@ class Member:
         channel: to the current or last process.
         is_open: sockets may be given to it.
         is_retired: its process is not started again.
+        may_begin: set when its processes are to serve.
     """
 
     number: int
@@ -108,6 +112,7 @@ class Member:
     channel: Channel = attrs.field(init=False)
     is_open: bool = attrs.field(default=False, init=False)
     is_retired: bool = attrs.field(default=False, init=False)
+    may_begin: trio.Event = attrs.field(factory=trio.Event, init=False)
     _doors: socket.socket = attrs.field(init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
     _parcels: deque[Parcel] = attrs.field(factory=deque, init=False)
@@ -223,6 +228,9 @@ class Member:
     async def _begin(self) -> None:
         self.error = None
         try:
+            with trio.fail_after(BEGIN_SECONDS):
+                await self.channel.ask(errands.GET_READY, self.duty())
+            await self.may_begin.wait()
             with trio.fail_after(BEGIN_SECONDS):
                 self.express = await self.channel.ask(errands.BEGIN, self.duty())
         except trio.TooSlowError:

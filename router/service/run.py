@@ -65,7 +65,7 @@ from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord, rehearse
 from router.service.setup import prepare_process
-from router.service.standby import addresses, standby_of, turn_peers_away
+from router.service.standby import Patience, addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
 from router.service.tracing import TracingHealth
 from router.service.worker import make_worker
@@ -183,6 +183,7 @@ class _Steering:
     _nursery: trio.Nursery = attrs.field(init=False)
     _is_starting: bool = attrs.field(default=False, init=False)
     _is_standby: bool = attrs.field(default=False, init=False)
+    _patience: Patience | None = attrs.field(default=None, init=False)
     _is_serving: bool = attrs.field(default=False, init=False)
     _has_followers: bool = attrs.field(default=False, init=False)
     _yields: bool = attrs.field(default=False, init=False)
@@ -240,7 +241,13 @@ class _Steering:
         self.crew.admit(sock, listener)
 
     async def _wait_for_capacity(self) -> None:
+        while self._holds_connections():
+            await trio.sleep(_LOOK_SECONDS / 5)
         await self.crew.wait_for_capacity()
+
+    def _holds_connections(self) -> bool:
+        """Whether peers wait: nobody leads, but this router may soon, or is about to begin."""
+        return self._patience is not None and self._patience.holds(trio.current_time())
 
     def _controls(self) -> Sequence[Control]:
         return self.crew.controls()
@@ -342,6 +349,8 @@ class _Steering:
         serving, journal = self.crew, JournalKeeper(config, yields=self.inherited.yields)
         self.crew = standby = standby_of(config, lambda: journal.leader)
         turning_away = await self._nursery.start(turn_peers_away, standby)
+        serving.warm(self._nursery)
+        self._patience = Patience(journal)
         self._listeners.serve(_binds(config), opened)
         self._listeners.drop_inherited()
         journal.address = addresses(config, self._port_of)
@@ -355,14 +364,20 @@ class _Steering:
         began = trio.current_time()
         self._is_standby = False
         await self._start_crew(config, serving)
-        self.crew = serving
-        self._log.info("standby.ended", seconds=round(trio.current_time() - began, 3))
+        self.crew, self._patience = serving, None
+        parts = {**journal.seconds, "started": trio.current_time() - began}
+        self._log.info(
+            "standby.ended",
+            seconds=round(sum(parts.values()), 3),
+            **{f"{name}_seconds": round(seconds, 3) for name, seconds in parts.items()},
+        )
         await standby.drain()
         turning_away.cancel()
 
     def _be_standby(self) -> None:
         """Reports that this router waits, which is all that a service manager can wait for."""
         self._is_standby = True
+        garbage.settle()  # what it takes then is not taken when peers wait
         self._handover.begin()
         self.notifier.ready()
         self._log.info("standby.began", id=self.id, listeners=self._listeners.addresses)

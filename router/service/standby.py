@@ -13,9 +13,13 @@ router are started, and get the sockets that are accepted from then on (``run``)
 A peer of AMQP 1.0 is redirected (§2.8.16) to the listener of the leader that stands at the same
 place in its file, if the leader has told where that is reached, and does lead. Else, and in other
 protocols, its connection is closed as one that a router in order closes: it may dial again.
+
+When the leader has stopped to renew its lease, connections are not accepted for a while: they wait
+in the kernel's queue, and are served at once by whoever leads then (``Patience``).
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import trio
@@ -28,8 +32,15 @@ from router.routes.table import RoutingTable
 from router.service.assembly import named_listeners
 from router.service.config import RouterConfig
 from router.service.crew import Soloist
+from router.service.journal import JournalKeeper
 from router.service.worker import make_worker
 from router.wire.alternatives import as_map
+
+SILENT_SECONDS: Final = 0.75
+"""A leader that has not renewed its lease for so long may be gone; it renews it twice a second."""
+
+HOLD_SECONDS: Final = 6.0
+"""Peers wait no longer: they may have other places to dial."""
 
 _ANY = frozenset({"", "0.0.0.0", "::"})
 
@@ -73,6 +84,30 @@ def why_not(leader: Leader | None, listener: int | None) -> Condition:
         return Condition(CONNECTION_FORCED, text)
     host, _, port = place.rpartition(":")
     return Condition(CONNECTION_REDIRECT, text, as_map(Alternative(host=host, port=int(port))))
+
+
+@attrs.define(eq=False)
+class Patience:
+    """Decides whether peers wait until one leads.
+
+    Attributes:
+        journal: knows who leads.
+    """
+
+    journal: JournalKeeper
+    _since: float | None = attrs.field(default=None, init=False)
+
+    def holds(self, now: float) -> bool:
+        """Returns whether connections are left in the kernel's queue."""
+        if self.journal.leads.is_set():
+            return True
+        leader = self.journal.leader
+        if leader is not None and leader.age_seconds < SILENT_SECONDS and not self.journal.trouble:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now
+        return now - self._since < HOLD_SECONDS
 
 
 def addresses(config: RouterConfig, bound: Callable[[str], int | None]) -> tuple[str | None, ...]:

@@ -83,6 +83,7 @@ class Supervisor:
     _prepared: tuple[RouterConfig, Draft] | None = attrs.field(default=None, init=False)
     _draft: Draft = attrs.field(init=False)
     _unplaced: list[Parcel] = attrs.field(factory=list, init=False)
+    _is_warm: bool = attrs.field(default=False, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -122,13 +123,22 @@ class Supervisor:
         """As ``Crew`` says."""
         return tuple(member.lives for member in self._members)
 
-    async def start(self, nursery: trio.Nursery) -> None:
-        """Starts the workers, as ``Crew`` says."""
+    def warm(self, nursery: trio.Nursery) -> None:
+        """Starts the workers' processes, which prepare the configuration and wait."""
+        if self._is_warm:
+            return
+        self._is_warm = True
         self._nursery = nursery
         numbers = [member.number for member in self._members]
         self._containers = share_out(self.config.containers, self.config.routes, numbers, {})
         for member in self._members:
             nursery.start_soon(member.run)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Starts the workers, as ``Crew`` says."""
+        self.warm(nursery)
+        for member in self._members:
+            member.may_begin.set()
         while not self._is_whole:
             for member in self._members:
                 if member.stage is Stage.DOWN and member.error is not None:

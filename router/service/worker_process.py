@@ -2,7 +2,8 @@
 
 Theory of operation. The process inherits two Unix sockets: the *channel*, over which it receives
 its configuration and is asked for its state, and the *doors*, over which it receives accepted
-sockets. It has no listening socket. It serves from ``BEGIN`` on, and ends as soon as the channel
+sockets. It has no listening socket. It serves from ``BEGIN`` on, which may be long after
+``GET_READY``, and ends as soon as the channel
 does: without its supervisor it would receive nothing more, and a new supervisor starts new workers.
 Signals for the router as a whole are ignored from the first moment (``member``): the supervisor
 handles them and instructs the workers.
@@ -23,7 +24,7 @@ from router.service.assembly import Assembly
 from router.service.channel import Channel, RefusedError, receive_socket
 from router.service.control import LocalControl
 from router.service.errands import Duty, WorkerReport
-from router.service.log import configure_logging, report_floods, set_log_level
+from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.proxy import Traces, answers
 from router.service.setup import prepare_process
 from router.service.transfer import Draft, unpack
@@ -54,6 +55,8 @@ class WorkerProcess:
     _channel: Channel = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _worker: Worker = attrs.field(init=False)
+    _gate: FloodGate = attrs.field(init=False)
+    _duty: Duty | None = attrs.field(default=None, init=False)
     _prepared: Assembly | None = attrs.field(default=None, init=False)
     _taken: int = attrs.field(default=0, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -64,6 +67,7 @@ class WorkerProcess:
         self._channel = Channel(stream=stream)
         self._channel.serve(
             {
+                errands.GET_READY: self._get_ready,
                 errands.BEGIN: self._begin,
                 errands.PREPARE: self._prepare,
                 errands.APPLY: self._apply,
@@ -77,13 +81,22 @@ class WorkerProcess:
             await self._channel.run()
             nursery.cancel_scope.cancel()
 
-    async def _begin(self, duty: Duty) -> str:
-        gate = configure_logging(is_json=duty.is_json, level=duty.log_level, worker=duty.number)
-        self._worker = worker = make_worker(
+    async def _get_ready(self, duty: Duty) -> None:
+        self._gate = configure_logging(
+            is_json=duty.is_json, level=duty.log_level, worker=duty.number
+        )
+        self._worker = make_worker(
             await unpack(duty.draft),
             number=duty.number,
             containers=frozenset(duty.containers),
         )
+        self._duty = duty
+        garbage.settle()
+
+    async def _begin(self, duty: Duty) -> str:
+        if duty != self._duty:
+            await self._get_ready(duty)
+        worker = self._worker
         nursery = self._nursery
         await nursery.start(worker.run)
         control = LocalControl(worker, duty.number)
@@ -91,7 +104,7 @@ class WorkerProcess:
         for route in duty.paused:
             await control.pause(route)
         self._channel.serve(answers(control, Traces(control, nursery)))
-        nursery.start_soon(report_floods, gate)
+        nursery.start_soon(report_floods, self._gate)
         nursery.start_soon(self._receive_sockets)
         nursery.start_soon(self._report)
         garbage.settle()

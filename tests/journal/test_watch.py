@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -12,7 +13,7 @@ from router.journal.postgres.lease import Leader, LeaseFile, boot_ns
 from router.journal.postgres.schema import LEASE_SECONDS
 from tests.support.journal import START_NS
 from tests.support.postgres import needs_postgres
-from tests.support.storages import ROUTER, Postgres, store_under_test
+from tests.support.storages import ROUTER, Postgres, commit, store_under_test
 
 SECOND_NS = 1_000_000_000
 LEADER = Leader(
@@ -41,43 +42,91 @@ def test_whoever_has_the_lease_file_of_an_earlier_life_never_holds_a_lease_again
     assert [*held, earlier.is_held] == [False, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("leader", "yields", "is_free"),
-    [
-        (LEADER, False, False),
-        (attrs.evolve(LEADER, age_seconds=2.9), False, False),
-        (attrs.evolve(LEADER, age_seconds=3.1), False, True),
-        (attrs.evolve(LEADER, age_seconds=1e9), False, True),
-        (attrs.evolve(LEADER, holder="own"), False, True),
-        (attrs.evolve(LEADER, holder="own", age_seconds=1e9), True, False),
-        (attrs.evolve(LEADER, age_seconds=3.1), True, True),
-    ],
-    ids=["renewed", "late", "expired", "released", "own", "handed-over", "expired-after"],
-)
-def test_a_lease_is_taken_when_nobody_else_may_act_on_it(
-    leader: Leader, yields: bool, is_free: bool
-) -> None:
-    needs_postgres()
-    from router.journal.postgres.watch import YIELD_SECONDS, Watch
+RENEWED = attrs.evolve(LEADER, renewed=5_000_000)
+RELEASED = attrs.evolve(LEADER, age_seconds=1e9, renewed=0)
 
-    now_ns = 100 * SECOND_NS
-    lifeline = Lifeline(-1, now_ns)
+
+@attrs.define(eq=False)
+class Clock:
+    """CLOCK_BOOTTIME of a test, at which the supervisor beats."""
+
+    lifeline: Lifeline
+    now_ns: int = 100 * SECOND_NS
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def advance(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND_NS)
+        self.lifeline.beaten_ns = self.now_ns
+
+
+def watching(*, yields: bool = False) -> tuple[Any, Clock]:
+    """Gives a watch that is connected to nothing, and its clock."""
+    needs_postgres()
+    from router.journal.postgres.watch import Watch
+
+    clock = Clock(Lifeline(-1, 100 * SECOND_NS))
     watch = Watch(
         "postgresql://db/router",
         ROUTER,
         "own",
         report=lambda leader, trouble: None,
-        lifeline=lifeline,
+        lifeline=clock.lifeline,
         yields=yields,
-        clock=lambda: now_ns,
+        clock=clock,
     )
+    return watch, clock
+
+
+@pytest.mark.parametrize(
+    ("leader", "yields", "is_free"),
+    [
+        (RENEWED, False, False),
+        (attrs.evolve(RENEWED, age_seconds=1e6), False, False),
+        (RELEASED, False, True),
+        (attrs.evolve(RENEWED, holder="own"), False, True),
+        (attrs.evolve(RELEASED, holder="own"), True, False),
+        (RELEASED, True, True),
+    ],
+    ids=["renewed", "the-database-clock-jumped", "released", "own", "handed-over", "not-own"],
+)
+def test_a_lease_that_is_seen_for_the_first_time_is_taken_if_nobody_acts_on_it(
+    leader: Leader, yields: bool, is_free: bool
+) -> None:
+    from router.journal.postgres.watch import YIELD_SECONDS
+
+    watch, clock = watching(yields=yields)
+    watch._see(leader)
     assert watch.is_free(leader) is is_free
-    now_ns += int(BEATEN_SECONDS * SECOND_NS)
+    clock.now_ns += int(BEATEN_SECONDS * SECOND_NS)
     assert not watch.is_free(leader), "its own router does not work"
-    now_ns += int(YIELD_SECONDS * SECOND_NS)
-    lifeline.beaten_ns = now_ns
-    own = leader.holder == "own"
-    assert watch.is_free(leader) is (is_free or own), "none has taken what it has released"
+    clock.advance(YIELD_SECONDS)
+    assert watch.is_free(leader), "none has renewed it, or taken what was released"
+
+
+@pytest.mark.parametrize("jump_seconds", [0.0, 3600.0, -3600.0])
+def test_a_lease_expires_by_the_clock_of_whoever_watches_it(jump_seconds: float) -> None:
+    """The clock of the database may jump: it only says whether a renewal is another one."""
+    watch, clock = watching()
+    for renewal in range(5):
+        leader = attrs.evolve(LEADER, renewed=RENEWED.renewed + renewal)
+        watch._see(leader)
+        clock.advance(LEASE_SECONDS - 0.1)
+        aged = attrs.evolve(leader, age_seconds=LEASE_SECONDS - 0.1 + jump_seconds)
+        watch._see(aged)
+        assert not watch.is_free(aged)
+    clock.advance(0.1)
+    assert watch.is_free(aged)
+
+
+def test_a_watch_looks_again_just_when_the_lease_ends() -> None:
+    watch, clock = watching()
+    watch._see(RENEWED)
+    clock.advance(LEASE_SECONDS - 0.02)
+    watch._be_due_in(0.1)
+    watch._see(RENEWED)
+    assert watch._due_ns - clock.now_ns == pytest.approx(0.02 * SECOND_NS, abs=1000)
 
 
 @pytest.fixture
@@ -102,7 +151,9 @@ def test_a_watch_reports_who_leads_and_ends_when_the_lease_is_released(store: Po
         if len(seen) == 1:
             log.close(START_NS)
 
-    assert Watch(store.url, ROUTER, "own", report=report).run()
+    watch = Watch(store.url, ROUTER, "own", report=report)
+    assert watch.run() == seen[-1]
+    watch.close()
     assert seen[0].holder == seen[-1].holder == "holder 1"
     assert seen[-1].age_seconds > LEASE_SECONDS
 
@@ -119,5 +170,30 @@ def test_a_watch_ends_with_its_supervisor(store: Postgres) -> None:
         os.close(writing)
 
     lifeline = Lifeline(reading, boot_ns())
-    assert not Watch(store.url, ROUTER, "own", report=report, lifeline=lifeline).run()
+    watch = Watch(store.url, ROUTER, "own", report=report, lifeline=lifeline)
+    assert watch.run() is None
+    watch.close()
     os.close(reading)
+
+
+@pytest.mark.processes
+def test_a_lease_is_taken_as_it_was_seen_and_not_if_it_was_renewed_meanwhile(
+    store: Postgres,
+) -> None:
+    from router.journal.postgres.storage import connect
+
+    log: Any = store.new_log(holder="here")
+    log.open(START_NS)
+    commit(log)
+    seen = store.leader()
+    assert seen.renewed
+    assert log.renew_now()
+    other: Any = store.new_log(incarnation=START_NS + 1, holder="there")
+    with pytest.raises(BlockingIOError, match="leads since"):
+        other.open(START_NS + 1, seen)
+    with connect(store.url) as connection:  # as if the clock had jumped back by an hour
+        connection.execute("UPDATE router_journal.lease SET renewed = renewed + interval '1 hour'")
+    log.abandon()
+    other.open(START_NS + 2, store.leader())
+    assert other.epoch > log.epoch
+    assert other.close(START_NS + 2)

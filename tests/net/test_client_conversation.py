@@ -108,6 +108,22 @@ async def test_a_conversation_ends_when_the_machine_is_done(
     assert far.engine.finished, "the connection was closed in good order"
 
 
+async def test_all_places_are_dialed_before_a_pause(autojump_clock: MockClock) -> None:
+    dialed: list[float] = []
+
+    async def dial() -> trio.abc.Stream:
+        dialed.append(trio.current_time())
+        raise OSError(111, "Connection refused")
+
+    dialing = Dialing(dial=dial, make_engine=client_engine, places=3, patience_seconds=2)
+    with pytest.raises(UnreachableError):
+        await Conversation(dialing, sending(1)).run()
+    rounds = [dialed[first : first + 3] for first in range(0, len(dialed) - 3, 3)]
+    assert len(rounds) > 3
+    assert all(first == second == third for first, second, third in rounds)
+    assert len({first for first, _, _ in rounds}) == len(rounds)
+
+
 async def test_a_lost_connection_is_dialed_again_and_the_link_resumed(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

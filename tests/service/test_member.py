@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+from typing import Any
 
 import attrs
 import pytest
@@ -9,7 +10,7 @@ import trio
 import trio.testing
 
 from router.core.passage import HOME_WAIT_SECONDS
-from router.service.channel import Channel
+from router.service.channel import Channel, Question
 from router.service.errands import Duty, WorkerReport
 from router.service.member import PAUSE_LIMIT_SECONDS, Member, Parcel, Stage
 
@@ -109,6 +110,41 @@ def test_a_claim_to_containers_ends_with_the_first_failure_until_it_serves_again
     member.is_retired = True
     claims.append(member.has_claim)
     assert claims == [True, False, True, False]
+
+
+@attrs.define(eq=False)
+class Asked:
+    """A channel that answers everything."""
+
+    names: list[str] = attrs.field(factory=list)
+
+    async def ask(self, question: Question[Any], *arguments: object) -> Any:
+        self.names.append(question.name)
+        return "off"
+
+
+async def test_a_process_prepares_itself_and_serves_when_it_may_begin() -> None:
+    came_up: list[Member] = []
+    member = Member(
+        number=1,
+        duty=lambda: None,  # type: ignore[arg-type,return-value]
+        came_up=came_up.append,
+        fared=lambda _: None,
+        went_down=lambda *_: None,
+    )
+    asked = Asked()
+    member.channel = asked  # type: ignore[assignment]
+    member.stage = Stage.STARTING
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(member._begin)
+        await trio.testing.wait_all_tasks_blocked()
+        assert asked.names == ["get_ready"]
+        assert not came_up
+        member._process = await trio.lowlevel.open_process(["true"])
+        member.may_begin.set()
+    assert asked.names == ["get_ready", "begin"]
+    assert came_up == [member]
+    assert member.is_up
 
 
 @pytest.mark.parametrize("was_up", [True, False])

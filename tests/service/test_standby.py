@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -14,7 +15,7 @@ from router.service.assembly import named_listeners
 from router.service.config import ConfigError, RouterConfig, load
 from router.service.control import ContainerRecord
 from router.service.crew import Soloist
-from router.service.standby import addresses, standby_of, why_not
+from router.service.standby import Patience, addresses, standby_of, why_not
 from router.service.worker import make_worker
 from router.wire.alternatives import read_alternative
 from tests.support import peers
@@ -113,6 +114,31 @@ def test_a_file_that_no_standby_could_serve_is_refused(
     with pytest.raises(ConfigError) as error:
         config_of(f"router: {router}\n", tmp_path)
     assert problem in str(error.value)
+
+
+@attrs.define(eq=False)
+class Knows:
+    """What a standby's journal knows of the leader."""
+
+    leader: Leader | None
+    trouble: str | None = None
+    leads: trio.Event = attrs.field(factory=trio.Event)
+
+
+def test_peers_of_a_leader_that_goes_silent_wait_a_while_for_the_next_one() -> None:
+    """They are redirected while it leads, and turned away when none has led for long."""
+    knows = Knows(leader(age_seconds=0.3))
+    patience = Patience(knows)  # type: ignore[arg-type]
+    held = [patience.holds(0.0)]
+    knows.leader = leader(age_seconds=1.0)
+    held += [patience.holds(now) for now in (1.0, 5.0, 8.0)]
+    knows.leader = leader(age_seconds=0.1)
+    held.append(patience.holds(9.0))
+    knows.trouble = "the database does not answer"
+    held += [patience.holds(now) for now in (10.0, 17.0)]
+    knows.leads.set()
+    held.append(patience.holds(18.0))
+    assert held == [False, True, True, False, False, True, False, True]
 
 
 async def answer(

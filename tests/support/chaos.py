@@ -79,16 +79,22 @@ class Client:
     """One of our own clients, on its link for as long as it takes.
 
     Attributes:
+        port: where it dials.
+        others: where it dials in turn as well.
         stolen: how often its link was, by an attach of its own that came late; it attaches again.
     """
 
     machine: SendingLink | ReceivingLink
     port: int
+    others: tuple[int, ...] = ()
     stolen: int = attrs.field(default=0, init=False)
     losses: list[str] = attrs.field(factory=list, init=False)
     conversation: Conversation = attrs.field(init=False)
 
+    _ports: Iterator[int] = attrs.field(init=False)
+
     def __attrs_post_init__(self) -> None:
+        self._ports = itertools.cycle((self.port, *self.others))
         self._begin()
 
     def _begin(self) -> None:
@@ -96,6 +102,7 @@ class Client:
             Dialing(
                 dial=self._dial,
                 make_engine=self._make_engine,
+                places=1 + len(self.others),
                 patience_seconds=PATIENCE_SECONDS,
                 on_lost=self.losses.append,
             ),
@@ -114,7 +121,8 @@ class Client:
             raise AssertionError(f"{self.machine.name}: {self.machine.failure}")
 
     async def _dial(self) -> trio.abc.Stream:
-        return await trio.open_tcp_stream("127.0.0.1", self.port)
+        port = next(self._ports)
+        return await trio.open_tcp_stream("127.0.0.1", port)
 
     def _make_engine(self, link_ids: Iterator[object]) -> Engine10:
         return Engine10(
@@ -136,6 +144,7 @@ def sending(
     *,
     window: int = 500,
     draw_number: DrawNumber = no_number,
+    others: tuple[int, ...] = (),
 ) -> Client:
     """Makes a client that sends exactly once."""
     machine = SendingLink(
@@ -146,7 +155,7 @@ def sending(
         window=window,
         draw_number=draw_number,
     )
-    return Client(machine, port)
+    return Client(machine, port, others)
 
 
 def receiving(
@@ -157,6 +166,7 @@ def receiving(
     *,
     window: int = 200,
     draw_number: DrawNumber = no_number,
+    others: tuple[int, ...] = (),
 ) -> Client:
     """Makes a client that receives exactly once, without end."""
     machine = ReceivingLink(
@@ -167,7 +177,7 @@ def receiving(
         window=window,
         draw_number=draw_number,
     )
-    return Client(machine, port)
+    return Client(machine, port, others)
 
 
 async def watch(progress: Callable[[], int], seconds: float) -> None:

@@ -13,6 +13,7 @@ import attrs
 from router.journal.disk import Disk
 from router.journal.files import FileStorage
 from router.journal.log import Log
+from router.journal.postgres.lease import Leader
 from router.journal.storage import BlockLog, Storage
 from tests.support.journal import START_NS
 from tests.support.postgres import needs_postgres, shared_server
@@ -85,6 +86,15 @@ class Postgres:
         from router.journal.postgres.storage import PostgresStorage
 
         return PostgresStorage(self.url, ROUTER)
+
+    def leader(self) -> Leader:
+        from router.journal.postgres.storage import PostgresStorage
+
+        storage = PostgresStorage(self.url, ROUTER)
+        try:
+            return storage.leader()
+        finally:
+            storage.close()
 
     def kill(self, log: BlockLog) -> None:
         from router.journal.postgres.log import PostgresLog

@@ -53,6 +53,7 @@ class Leader:
         place: its machine and process, for people.
         since: when it took the lease, in seconds since 1970, by the database's clock.
         age_seconds: since the lease was renewed, by that clock; very large: it was released.
+        renewed: when, in microseconds since 1970 by that clock; 0: it was released.
         address: where peers reach the leader, one entry for each listener of the file, in its
             order: host:port, or None if that is not known.
     """
@@ -62,6 +63,7 @@ class Leader:
     place: str
     since: float
     age_seconds: float
+    renewed: int = 0
     address: tuple[str | None, ...] = ()
 
     @classmethod
@@ -74,6 +76,7 @@ class Leader:
             place=found["place"],
             since=float(found["since"]),
             age_seconds=float(found["age"]),
+            renewed=int(found["renewed"]),
             address=tuple(found["address"]),
         )
 
@@ -87,6 +90,7 @@ class Leader:
                 "place": self.place,
                 "since": self.since,
                 "age": self.age_seconds,
+                "renewed": self.renewed,
                 "address": self.address,
             }
         )

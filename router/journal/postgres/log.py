@@ -42,6 +42,7 @@ from router.journal.block import Block, BlockFlag, Origin
 from router.journal.facts import LatestFacts
 from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
+from router.journal.postgres.ahead import Tail
 from router.journal.postgres.lease import HELD_SECONDS, Leader, LeaseFile, boot_ns
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
 from router.journal.postgres.schema import (
@@ -50,12 +51,10 @@ from router.journal.postgres.schema import (
     RELEASE,
     RENEW,
     SCHEMA,
-    TAKE,
 )
 from router.journal.postgres.storage import (
     PostgresStorage,
     StoreError,
-    check_version,
     connect,
     conninfo,
     told,
@@ -64,11 +63,9 @@ from router.journal.protocol import Health
 from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import (
     ForeignFileError,
-    SegmentScan,
     numbered,
     segment_head,
     segment_name,
-    snapshot_name,
 )
 from router.journal.storage import Opened
 
@@ -133,7 +130,11 @@ class _Partition:
 
 
 class PostgresLog:
-    """The journal of one router in PostgreSQL: a ``storage.BlockLog``."""
+    """The journal of one router in PostgreSQL: a ``storage.BlockLog``.
+
+    Attributes:
+        first: number of the first segment of this lease.
+    """
 
     def __init__(
         self,
@@ -172,6 +173,7 @@ class PostgresLog:
         self.written_octets = 0
         self.sealed = 0
         self.number = 0
+        self.first = 0
         self.epoch = 0
         self.leader: Leader | None = None
         self.lifeline: Lifeline | None = None
@@ -187,6 +189,8 @@ class PostgresLog:
         self._clock = clock
         self._facts = LatestFacts()
         self._storage = PostgresStorage(url, router)
+        self._tail = Tail(self._storage)
+        self._written_by: str | None = None
         self._pipes: list[Pipe] = []
         self._control: Pipe | None = None
         self._retry_at_ns: dict[int, int] = {}
@@ -207,8 +211,28 @@ class PostgresLog:
 
     # Opening
 
-    def open(self, now_ns: int) -> Opened:
+    def prepare(self) -> None:
+        """Reads ahead, so that ``open`` need not; a standby does that now and then.
+
+        Raises:
+            OSError: the database cannot be used.
+        """
+        for piece in self._tail.advance():
+            if piece.begins_anew or piece.number != self._begun:
+                self._facts = LatestFacts()  # the head of each segment repeats them
+                self._begun = piece.number
+            if piece.scan.is_foreign:
+                raise ForeignFileError(Path(segment_name(piece.number)))
+            for _, block in piece.scan.blocks():
+                self._facts.learn(block)
+                self._written_by = _router_of(block) or self._written_by
+
+    def open(self, now_ns: int, seen: Leader | None = None) -> Opened:
         """Takes the lease, reads the last segment and begins a new one.
+
+        Args:
+            now_ns: the epoch is no less.
+            seen: see ``take``.
 
         Raises:
             BlockingIOError: another router leads.
@@ -217,7 +241,7 @@ class PostgresLog:
             ForeignFileError: the last segment was written by a later version.
         """
         try:
-            self.take(now_ns)
+            self.take(now_ns, seen)
             opened = self._read_last()
             self._storage.begin_segment(self.number)
             self._storage.begin_segment(self.number + 1)
@@ -231,11 +255,12 @@ class PostgresLog:
         self._control = Pipe(info)
         return opened
 
-    def take(self, now_ns: int) -> None:
+    def take(self, now_ns: int, seen: Leader | None = None) -> None:
         """Takes the lease.
 
         Args:
             now_ns: the epoch is no less.
+            seen: whose lease has been watched for long enough; None: the database's clock decides.
 
         Raises:
             BlockingIOError: another router leads.
@@ -243,46 +268,36 @@ class PostgresLog:
             StoreError: the database cannot be used.
         """
         asked_ns, last = self._clock(), self._lease.epoch
-        with connect(self._url) as connection, told():
-            check_version(connection)
-            leader = self._storage.leader()
-            if last and leader.epoch != last:
-                self._lease.let_go()
-                raise FencedError
-            facts = {
-                "now_ns": now_ns,
-                "holder": self._holder,
-                "place": f"{platform.node()}, process {os.getppid()}",
-                "router": self.router,
-                "address": self._address,
-            }
-            row = connection.execute(TAKE, facts).fetchone()
-        if row is None:
+        leader = self._storage.leader() if seen is None else seen
+        if last and leader.epoch != last:
+            self._lease.let_go()
+            raise FencedError
+        facts = {
+            "now_ns": now_ns,
+            "holder": self._holder,
+            "place": f"{platform.node()}, process {os.getppid()}",
+            "router": self.router,
+            "address": self._address,
+            "seen": None if seen is None else seen.epoch,
+            "seen_renewed": None if seen is None else seen.renewed,
+        }
+        self.leader = self._storage.take(facts)
+        if self.leader is None:
             raise BlockingIOError(errno.EAGAIN, str(leader))
-        self.leader = Leader.of(row[0])
         self.epoch = self.leader.epoch
         self._hold(asked_ns)
 
     def _read_last(self) -> Opened:
         """Learns what the head of the next segment must repeat."""
+        self.prepare()
         names, storage = self._storage.names(), self._storage
         segments, snapshots = numbered(names, "segment"), numbered(names, "snapshot")
         self._newest = storage.newest()
         found = [*segments, *snapshots]
         self._begun = max([0, *found])
         self.number = max([self._newest, *found, *storage.partitions()], default=0) + 1
-        router: str | None = None
-        name = segment_name(segments[-1]) if segments else None
-        if name is None and snapshots:
-            name = snapshot_name(snapshots[-1])
-        if name is not None:
-            scan = SegmentScan(storage.read(name))
-            if scan.is_foreign:
-                raise ForeignFileError(Path(name))
-            for _, block in scan.blocks():
-                self._facts.learn(block)
-                router = _router_of(block) or router
-        return Opened(segments=len(segments), cut_octets=0, damage=(), router=router)
+        self.first = self.number
+        return Opened(segments=len(segments), cut_octets=0, damage=(), router=self._written_by)
 
     # The interface
 

@@ -1,22 +1,29 @@
 """What the journal's process runs if its store is on PostgreSQL; see ``router.journal.process``."""
 
 import argparse
+import contextlib
 import json
 import os
 import socket
 import time
+from functools import partial
+from typing import Final
 
 from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.postgres.lease import FENCED, URL_VARIABLE, Leader, LeaseFile, boot_ns
 from router.journal.postgres.log import FencedError, PostgresLog
+from router.journal.postgres.readers import Readers
 from router.journal.postgres.reclaim import PostgresReclaimer
 from router.journal.postgres.server import PostgresServer
 from router.journal.postgres.storage import StoreError
 from router.journal.postgres.watch import Watch
 from router.journal.storage import Opened
 
-__all__ = ["FENCED", "FencedError", "log_of", "open_log", "server_of"]
+AHEAD_SECONDS: Final = 1.0
+"""Between two looks at what the leader has written."""
+
+__all__ = ["FENCED", "FencedError", "Readers", "log_of", "open_log", "server_of"]
 
 
 def log_of(options: argparse.Namespace) -> PostgresLog:
@@ -34,7 +41,7 @@ def log_of(options: argparse.Namespace) -> PostgresLog:
     )
 
 
-def open_log(options: argparse.Namespace, log: PostgresLog) -> Opened | None:
+def open_log(options: argparse.Namespace, log: PostgresLog, readers: Readers) -> Opened | None:
     """Opens the log; a standby waits until it may, and reports who leads meanwhile.
 
     A process of a router that led a moment ago does not wait: either it has the lease, or another
@@ -47,41 +54,83 @@ def open_log(options: argparse.Namespace, log: PostgresLog) -> Opened | None:
         FencedError: another router led since this one's last lease.
         OSError, ForeignFileError: it cannot be opened, and this is no standby.
     """
+    if options.standby and not LeaseFile(options.lease).epoch:
+        return _open_when_free(options, log, readers)
+    opened = log.open(time.time_ns())
+    _report(options, log.leader, None, leads=True)
+    return opened
 
-    def report(leader: Leader | None, trouble: str | None, *, leads: bool = False) -> None:
-        if options.reason_fd is not None:
-            text = None if leader is None else leader.text
-            told = {"leader": text, "trouble": trouble, "leads": leads}
-            os.write(options.reason_fd, f"{json.dumps(told)}\n".encode())
+
+def _open_when_free(
+    options: argparse.Namespace, log: PostgresLog, readers: Readers
+) -> Opened | None:
+    """Opens the log when the lease is free; until then prepares what can be prepared."""
+    report = partial(_report, options)
+    ahead_at = 0.0
+
+    def look(leader: Leader | None, trouble: str | None) -> None:
+        nonlocal ahead_at
+        report(leader, trouble)
+        is_led = leader is not None and leader.age_seconds < AHEAD_SECONDS
+        if is_led and time.monotonic() > ahead_at:
+            with contextlib.suppress(OSError):  # the log connects later, and says what is wrong
+                log.prepare()
+            ahead_at = time.monotonic() + AHEAD_SECONDS
 
     watch = Watch(
         os.environ[URL_VARIABLE],
         options.router,
         options.holder,
-        report=report,
+        report=look,
         lifeline=None if options.lifeline_fd is None else Lifeline(options.lifeline_fd, boot_ns()),
         yields=options.yields,
     )
-    waits = options.standby and not LeaseFile(options.lease).epoch
-    while True:
-        if waits and not watch.run():
-            return None
-        try:
-            opened = log.open(time.time_ns())
-        except (BlockingIOError, StoreError) as error:
-            if not waits:
-                raise
-            if not isinstance(error, BlockingIOError):
-                report(None, error.strerror)
-            if watch.rest():
-                return None
-        else:
-            report(log.leader, None, leads=True)
-            return opened
+    with contextlib.suppress(OSError):  # it is started when it is needed
+        readers.prepare()
+    try:
+        while (leader := watch.run()) is not None:
+            waited_seconds, began = watch.unchanged_seconds(leader), time.monotonic()
+            try:
+                opened = log.open(time.time_ns(), leader)
+            except (BlockingIOError, StoreError) as error:
+                if not isinstance(error, BlockingIOError):
+                    report(None, error.strerror)
+                if watch.rest():
+                    break
+            else:
+                opened_seconds = time.monotonic() - began
+                report(log.leader, None, leads=True, waited=waited_seconds, opened=opened_seconds)
+                return opened
+    finally:
+        watch.close()
+    return None
+
+
+def _report(
+    options: argparse.Namespace,
+    leader: Leader | None,
+    trouble: str | None,
+    *,
+    leads: bool = False,
+    **seconds: float,
+) -> None:
+    """Tells the supervisor who leads, or why that cannot be seen.
+
+    Args:
+        options: of the command line.
+        leader: who leads, if that is known.
+        trouble: why it is not.
+        leads: this router does.
+        seconds: which part of the takeover has lasted how long.
+    """
+    if options.reason_fd is not None:
+        text = None if leader is None else leader.text
+        told = {"leader": text, "trouble": trouble, "leads": leads, "seconds": seconds}
+        os.write(options.reason_fd, f"{json.dumps(told)}\n".encode())
 
 
 def server_of(
-    options: argparse.Namespace, listener: socket.socket, log: PostgresLog
+    options: argparse.Namespace, listener: socket.socket, log: PostgresLog, readers: Readers
 ) -> PostgresServer:
     """Makes the server of an open log."""
     reclaimer = None
@@ -94,6 +143,7 @@ def server_of(
     return PostgresServer(
         listener,
         log,
+        readers=readers,
         lifeline=options.lifeline_fd,
         reclaimer=reclaimer,
         beats=options.standby,

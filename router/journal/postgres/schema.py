@@ -137,9 +137,10 @@ UPDATE {SCHEMA}.lease SET renewed = clock_timestamp(), newest = greatest(newest,
 WHERE router = $1::text AND epoch = $2::bigint RETURNING 1
 """
 
-_LEADER: Final = """json_build_object('epoch', epoch, 'holder', holder, 'place', place,
+_RENEWED: Final = "(extract(epoch FROM renewed) * 1000000)::bigint"
+_LEADER: Final = f"""json_build_object('epoch', epoch, 'holder', holder, 'place', place,
     'since', extract(epoch FROM since), 'age', extract(epoch FROM clock_timestamp() - renewed),
-    'address', address::json)::text"""
+    'renewed', {_RENEWED}, 'address', address::json)::text"""
 """One value; ``lease.Leader.of`` reads it."""
 
 TAKE: Final = f"""
@@ -147,9 +148,13 @@ UPDATE {SCHEMA}.lease SET epoch = greatest(epoch + 1, %(now_ns)s::bigint), holde
     place = %(place)s, address = %(address)s, since = clock_timestamp(),
     renewed = clock_timestamp()
 WHERE router = %(router)s AND (holder = %(holder)s
-    OR renewed < clock_timestamp() - make_interval(secs => {LEASE_SECONDS}))
+    OR epoch = %(seen)s::bigint AND {_RENEWED} = %(seen_renewed)s::bigint
+    OR %(seen)s::bigint IS NULL
+        AND renewed < clock_timestamp() - make_interval(secs => {LEASE_SECONDS}))
 RETURNING {_LEADER}
 """
+"""A router that has watched the lease takes what it has seen unchanged for long by its own clock,
+whatever the database's clock does; one that has not goes by that clock."""
 
 WHO_LEADS: Final = f"SELECT {_LEADER} FROM {SCHEMA}.lease WHERE router = %s"
 WHO_LEADS_NOW: Final = f"SELECT {_LEADER} FROM {SCHEMA}.lease WHERE router = $1::text"

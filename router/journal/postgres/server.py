@@ -2,20 +2,17 @@
 
 A worker never connects to the database. To restore what its earlier life left, it connects to the
 journal's socket once more and says that it wants to read (``remote``); that connection is handed to
-a process of its own (``reader``), so neither reading nor a slow database holds up the records of
+a process of its own (``readers``), so neither reading nor a slow database holds up the records of
 others.
 """
 
 import os
 import socket
-import subprocess
-import sys
-
-import structlog
 
 from router.journal.lifeline import Lifeline
 from router.journal.postgres.lease import boot_ns
 from router.journal.postgres.log import PostgresLog
+from router.journal.postgres.readers import Readers
 from router.journal.postgres.remote import is_question
 from router.journal.protocol import Refusal
 from router.journal.reclaimer import Reclaimer
@@ -28,8 +25,6 @@ from router.journal.server import (
     next_block,
 )
 
-_log = structlog.get_logger("router.journal")
-
 
 class PostgresServer(JournalServer):
     """Serves workers until the lifeline closes, SIGTERM, or the end of the lease."""
@@ -39,6 +34,7 @@ class PostgresServer(JournalServer):
         listener: socket.socket,
         log: PostgresLog,
         *,
+        readers: Readers,
         lifeline: int | None = None,
         reclaimer: Reclaimer | None = None,
         beats: bool = False,
@@ -46,7 +42,8 @@ class PostgresServer(JournalServer):
     ) -> None:
         """Makes a server of an open log; see ``JournalServer``.
 
-        With ``beats`` the supervisor writes to the lifeline while it works.
+        With ``beats`` the supervisor writes to the lifeline while it works. ``readers`` serve
+        workers that read.
         """
         super().__init__(
             listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds
@@ -55,7 +52,7 @@ class PostgresServer(JournalServer):
         self._life = None if lifeline is None else Lifeline(lifeline, boot_ns())
         if beats:
             log.lifeline = self._life
-        self._readers: list[subprocess.Popen[bytes]] = []
+        self._readers = readers
 
     def _read_lifeline(self) -> bool:
         assert self._life is not None
@@ -69,7 +66,7 @@ class PostgresServer(JournalServer):
     def _commit(self) -> None:
         self._is_log_ready = True  # a turn is rare, and a lease is renewed by time
         super()._commit()
-        self._readers = [each for each in self._readers if each.poll() is None]
+        self._readers.reap()
 
     def _receive(self, connection: Connection, octets: bytes) -> None:
         if connection.stage is Stage.OPENING:
@@ -85,17 +82,6 @@ class PostgresServer(JournalServer):
         descriptor = os.dup(connection.socket.fileno())
         self._close(connection)
         try:
-            os.set_blocking(descriptor, True)
-            command = [sys.executable, "-m", "router.journal.postgres.reader"]
-            command += ["--router", self._journal.router, "--epoch", str(self._postgres.epoch)]
-            reader = subprocess.Popen(
-                [*command, "--socket", str(descriptor)],
-                pass_fds=(descriptor,),
-                stdin=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            _log.error("reader.failed", error=error)
-        else:
-            self._readers.append(reader)
+            self._readers.hand_over(descriptor, self._postgres.epoch, self._postgres.first)
         finally:
             os.close(descriptor)

@@ -14,7 +14,7 @@ import errno
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from router.journal.postgres.schema import (
     GRANTS,
     NUMBER_OF_ROUTER,
     SCHEMA,
+    TAKE,
     VERSION,
     WHO_LEADS,
 )
@@ -203,7 +204,11 @@ def init(url: str, router: str, role: str | None) -> None:
 
 
 class PostgresStorage:
-    """The segments and snapshots of one router."""
+    """The segments and snapshots of one router.
+
+    Attributes:
+        connections: how often it has connected; what another server had may be missing here.
+    """
 
     def __init__(self, url: str, router: str) -> None:
         """Connects when it is first asked.
@@ -212,6 +217,7 @@ class PostgresStorage:
             url: of the database.
             router: id of the router.
         """
+        self.connections = 0
         self._url = url
         self._router = router
         self._connection: Any = None
@@ -286,24 +292,13 @@ class PostgresStorage:
                 f"SELECT octets FROM {SCHEMA}.snapshots WHERE router = %s AND segment = %s"
                 " ORDER BY part",
                 (self._router, number),
+                binary=True,
             ).fetchall()
         return b"".join(octets for (octets,) in rows)
 
     def _read_segment(self, name: str) -> bytes:
         number = numbered([name], "segment")[0]
-        with self._use() as connection, connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            rows = connection.execute(
-                f"SELECT commit, octets FROM {SCHEMA}.blocks WHERE router = %s AND segment = %s"
-                " ORDER BY commit",
-                (self._router, number),
-                binary=True,
-            ).fetchall()
-            newest = connection.execute(
-                f"SELECT max(segment) FROM {SCHEMA}.blocks WHERE router = %s AND commit = 0",
-                (self._router,),
-            ).fetchone()[0]
-        groups = [octets for place, (commit, octets) in enumerate(rows) if commit == place]
+        groups, newest = self.groups(number)
         if not groups:
             return b""
         if number < newest:
@@ -311,6 +306,28 @@ class PostgresStorage:
             groups.append(own_block(RecordKind.SEGMENT_END, now_ns, now_ns))
         salt = secrets.randbits(32)
         return segment_header(salt) + salted(b"".join(groups), salt)
+
+    def groups(self, number: int, first: int = 0) -> tuple[list[bytes], int]:
+        """Returns rows of a segment, and the number of the newest segment that has a head.
+
+        Args:
+            number: of the segment.
+            first: number of the first row.
+        """
+        with self._use() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            rows = connection.execute(
+                f"SELECT commit, octets FROM {SCHEMA}.blocks WHERE router = %s AND segment = %s"
+                " AND commit >= %s ORDER BY commit",
+                (self._router, number, first),
+                binary=True,
+            ).fetchall()
+            newest = connection.execute(
+                f"SELECT max(segment) FROM {SCHEMA}.blocks WHERE router = %s AND commit = 0",
+                (self._router,),
+            ).fetchone()[0]
+        found = enumerate(rows, first)
+        return [octets for place, (commit, octets) in found if commit == place], newest
 
     def newest(self) -> int:
         """Returns the number of the newest segment with something durable, as the lease has it."""
@@ -333,6 +350,29 @@ class PostgresStorage:
             row = connection.execute(WHO_LEADS, (self._router,)).fetchone()
         assert row is not None, "_use has checked that the lease has a row"
         return Leader.of(row[0])
+
+    def follow(self, epoch: int) -> None:
+        """Makes sure that what is read is of the server on which a lease was taken.
+
+        Raises:
+            StoreError: the server that is reached has another lease.
+        """
+        for _ in range(2):
+            found = self.leader().epoch
+            if found == epoch:
+                return
+            self.close()  # it may be one whose place another has taken
+        raise StoreError(errno.ESTALE, f"PostgreSQL: its lease has epoch {found}, and not {epoch}")
+
+    def take(self, facts: Mapping[str, object]) -> Leader | None:
+        """Takes the lease; returns its row, or None: another router leads.
+
+        Args:
+            facts: what ``schema.TAKE`` names.
+        """
+        with self._use() as connection:
+            row = connection.execute(TAKE, facts).fetchone()
+        return None if row is None else Leader.of(row[0])
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -414,6 +454,7 @@ class PostgresStorage:
         with told():
             if self._connection is None or self._connection.closed:
                 self._connection = connect(self._url)
+                self.connections += 1
                 check_version(self._connection)
                 row = self._connection.execute(NUMBER_OF_ROUTER, (self._router,)).fetchone()
                 if row is None:

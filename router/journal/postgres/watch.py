@@ -1,14 +1,17 @@
 """How a standby waits for the lease: it looks who leads, and ends when the lease may be taken.
 
-The journal's process of a standby does nothing else. It looks four times a second over one
+The journal's process of a standby does little else. It looks ten times a second over one
 connection, so it notices a lease that was released at once, and one that was not renewed for
 ``schema.LEASE_SECONDS`` a moment later. To look takes no lock, and costs the leader nothing.
 
-    may be taken    the supervisor of this process works, and the lease was not renewed for three
-                    seconds, or was released; or this router had it last (its journal's process
+    may be taken    the supervisor of this process works, and the lease was released, or has been
+                    the same for three seconds; or this router had it last (its journal's process
                     has started anew)
     yields          a router that was drained for its standby leaves the lease that it has released
                     to that: it takes it back when nobody has taken it for ``YIELD_SECONDS``
+
+Three seconds are those of this machine's CLOCK_BOOTTIME since a renewal was first seen, and what is
+then taken is the lease as it was seen (``schema.TAKE``). The database's clock may jump meanwhile.
 """
 
 import selectors
@@ -21,7 +24,7 @@ from router.journal.postgres.pipe import Pipe, PipeState
 from router.journal.postgres.schema import LEASE_SECONDS, WHO_LEADS_NOW
 from router.journal.postgres.storage import conninfo
 
-LOOK_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 0.1
 SILENT_SECONDS: Final = 3.0
 """A connection on which nothing comes for so long is given up."""
 
@@ -70,22 +73,41 @@ class Watch:
         self._clock = clock
         self._pipe = Pipe(conninfo(url))
         self._due_ns = 0
+        self._seen = 0, 0
+        self._seen_ns = 0
         self.yields_until_ns = clock() + int(YIELD_SECONDS * _NANOSECONDS) if yields else 0
 
-    def run(self) -> bool:
-        """Returns when the lease may be taken; false: the lifeline has closed before."""
-        try:
-            while True:
-                self._go_on()
-                if self._wait():
-                    return False
-                leader = self._look()
-                if leader is not None:
-                    self._report(leader, None)
-                    if self.is_free(leader):
-                        return True
-        finally:
-            self._pipe.close()
+    def run(self) -> Leader | None:
+        """Returns whose lease may be taken; None: the lifeline has closed before."""
+        while True:
+            self._go_on()
+            if self._wait():
+                return None
+            leader = self._look()
+            if leader is not None:
+                self._see(leader)
+                self._report(leader, None)
+                if self.is_free(leader):
+                    return leader
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._pipe.close()
+
+    def _see(self, leader: Leader) -> None:
+        """Records since when the lease is as it is, and looks again when it may be taken."""
+        seen = leader.epoch, leader.renewed
+        if seen != self._seen:
+            self._seen, self._seen_ns = seen, self._clock()
+        left = self.unchanged_seconds(leader) - LEASE_SECONDS
+        if -LOOK_SECONDS < left < 0:
+            self._be_due_in(-left)
+
+    def unchanged_seconds(self, leader: Leader) -> float:
+        """Returns for how long the lease has been seen as it is now."""
+        if (leader.epoch, leader.renewed) != self._seen:
+            return 0.0
+        return (self._clock() - self._seen_ns) / _NANOSECONDS
 
     def is_free(self, leader: Leader) -> bool:
         """Returns whether this router may try to take the lease."""
@@ -93,7 +115,7 @@ class Watch:
             return False
         if leader.holder == self._holder:
             return self._clock() >= self.yields_until_ns
-        return leader.age_seconds > LEASE_SECONDS
+        return not leader.renewed or self.unchanged_seconds(leader) >= LEASE_SECONDS
 
     def rest(self) -> bool:
         """Waits for a moment; returns whether the lifeline has closed meanwhile."""

@@ -87,6 +87,7 @@ class Dialing:
 
     Attributes:
         dial: opens a stream to it; raises ``OSError`` or what streams raise.
+        places: how many ``dial`` tries in turn; it pauses when all of them have had theirs.
         make_engine: makes the client engine of one connection, which takes its link ids from
             what it is given.
         patience_seconds: how long to dial without success before ``UnreachableError``.
@@ -96,6 +97,7 @@ class Dialing:
 
     dial: Callable[[], Awaitable[trio.abc.Stream]]
     make_engine: Callable[[Iterator[LinkId]], Engine]
+    places: int = 1
     patience_seconds: float = 60.0
     open_seconds: float = OPEN_SECONDS
     on_lost: Callable[[str], None] = lambda reason: None
@@ -155,9 +157,12 @@ class Conversation:
                     failing_since = now if served else since
                     failures = 0
                 failures += 1
-                pause = pause_seconds(
-                    failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random
-                )
+                rounds, others = divmod(failures, self.dialing.places)
+                pause = 0.0
+                if not others:
+                    pause = pause_seconds(
+                        rounds, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random
+                    )
                 left = failing_since + self.dialing.patience_seconds - now
                 if left <= 0:
                     raise UnreachableError(reason)
