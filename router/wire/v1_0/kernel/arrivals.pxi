@@ -17,9 +17,9 @@ cdef Py_ssize_t take_frames(
     cdef PyObject *found
     cdef Reader reader
     cdef bint is_taken
-    cdef Shape shape
+    cdef Known known[KNOWN_LINKS]
     cdef Run run
-    forget_shape(&shape)
+    forget_links(known)
     run.data = data
     run.end = end
     run.largest = largest
@@ -28,20 +28,23 @@ cdef Py_ssize_t take_frames(
         size = load32(frame)
         if size > end - position or size < 12 or size > largest:
             break
-        if shape.link != NULL and has_shape(&shape, frame, size):
+        if is_shaped(kernel, connection) and has_shape(connection.shape, frame, size):
             run.position = position
-            if take_run(kernel, &shape, &run) != position:
+            if take_run(kernel, connection.shaped, connection.shape, &run) != position:
                 position = run.position
                 continue
         if frame[4] != 2 or frame[5] != 0 or frame[8] != 0 or frame[9] != 0x53:
             break
         if (frame[6] << 8 | frame[7]) != channel:
             channel = frame[6] << 8 | frame[7]
-            found = PyDict_GetItemWithError(connection.sessions, channel)
-            if found == NULL or not isinstance(<object>found, SessionState):
-                break
-            session = <SessionState>found
-            forget_shape(&shape)
+            session = connection.latest
+            if session is None or connection.latest_channel != channel or not session.is_open:
+                found = PyDict_GetItemWithError(connection.sessions, channel)
+                if found == NULL or not isinstance(<object>found, SessionState):
+                    break
+                session = connection.latest = <SessionState>found
+                connection.latest_channel = <uint16_t>channel
+            forget_links(known)
         if not session.is_open or session.express is not kernel:
             break
         is_taken = True
@@ -62,7 +65,7 @@ cdef Py_ssize_t take_frames(
         reader.end = list_end
         reader.is_bad = False
         if frame[10] == 0x14:
-            is_taken = take_transfer(kernel, session, &shape, &reader, count, frame, size)
+            is_taken = take_transfer(kernel, session, known, &reader, count, frame, size)
         elif list_end != frame + size:
             is_taken = False
         elif frame[10] == 0x15:
@@ -82,7 +85,7 @@ cdef Py_ssize_t take_frames(
 cdef inline bint take_transfer(
     Express kernel,
     SessionState session,
-    Shape *shape,
+    Known *known,
     Reader *reader,
     uint32_t count,
     const uint8_t *frame,
@@ -136,7 +139,7 @@ cdef inline bint take_transfer(
         read_flag(reader)
     if reader.is_bad or reader.at != reader.end:
         return False
-    found = link_by(session, shape, handle)
+    found = link_by(session, known, handle)
     if found == NULL:
         return False
     link = <LinkState>found
@@ -171,7 +174,7 @@ cdef inline bint take_transfer(
         return True
     forward(kernel, lane, link, an_id, tag, tag_octets, payload, <uint32_t>(end - payload), settled)
     if not settled and lane.near.count == 1:
-        learn(shape, link, frame, size)
+        learn(session.connection, link, frame, size)
     return True
 
 

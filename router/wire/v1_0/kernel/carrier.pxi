@@ -72,6 +72,7 @@ cdef class Carrier:
             while self.done < self.ready and now <= until:
                 event = &self.events[self.done]
                 self.done += 1
+                self.fetch_next()
                 self.serve(descriptor_of(event), event.events, now)
                 now = seconds_now() + skew
             if not is_alone or self.has_called or now > until:
@@ -79,6 +80,30 @@ cdef class Carrier:
             self.express.finish()
             if self.express.left:
                 return True
+
+    cdef inline void fetch_next(self) noexcept:
+        """Has the processor fetch what the next sockets need, while the system handles this one.
+
+        With many connections none of it is in the nearest caches any more.
+        """
+        cdef ConnectionState state
+        if self.done + 1 < self.ready:
+            state = self.carried_by(&self.events[self.done + 1])
+            if state is not None:
+                fetch_lines(<void *>state, 256)
+        if self.done < self.ready:
+            state = self.carried_by(&self.events[self.done])
+            if state is not None:
+                fetch_lines(<void *>state.output, 128)
+                fetch_lines(<void *>state.latest, 448)
+                if state.shaped is not None:
+                    fetch_lines(<void *>state.shaped, 448)
+                    fetch_lines(state.shape, 64)
+
+    cdef inline ConnectionState carried_by(self, const epoll_event *event):
+        """Returns the connection that an event is of; None: it is not carried."""
+        cdef int descriptor = descriptor_of(event)
+        return self.carried[descriptor] if descriptor < len(self.carried) else None
 
     cdef int call(self, int descriptor, uint32_t events, octets) except -1:
         """Hands a socket to the data plane."""

@@ -77,7 +77,9 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
     cdef bint can_send
     cdef bint can_send_near = False
     cdef bint can_send_far = False
-    cdef list links = lane.incoming if lane.is_measured else lane.touched
+    cdef list links = lane.touched
+    if lane.is_measured or len(lane.incoming) == 1:
+        links = lane.incoming
     lane.is_measured = False
     for link in lane.outgoing:
         if link.credit:
@@ -110,7 +112,8 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
             write_flow(kernel, session, link)
         elif session.incoming_window * 2 <= session.window_frames and not session.is_held:
             write_flow(kernel, session, None)
-    lane.touched = []
+    if lane.touched:
+        lane.touched = []
     return 0
 
 

@@ -109,6 +109,7 @@ cdef class Express:
         cdef Lane lane
         cdef ConnectionState connection
         cdef list dirty
+        cdef Py_ssize_t each
         while True:
             while self.relieved:
                 relieved = self.relieved
@@ -123,7 +124,8 @@ cdef class Express:
             if not dirty:
                 return 0
             self.dirty = []
-            for connection in dirty:
+            for each, connection in enumerate(dirty):
+                fetch_next_output(dirty, each + 1)
                 connection.is_dirty = False
                 if connection.descriptor < 0 or not self.carrier.send(connection):
                     self.left.append(connection.owner)

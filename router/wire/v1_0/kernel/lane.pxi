@@ -45,6 +45,11 @@ cdef class Lane:
     def add_incoming(self, link, bint is_far=False):
         """Adds a receiving link."""
         cdef LinkState state = self.join(link, False)
+        cdef LinkState only
+        if len(self.incoming) == 1:
+            only = self.incoming[0]
+            if only.is_touched:
+                self.touched.append(only)
         state.is_far = is_far
         self.incoming.append(state)
         self.measure_far()
@@ -350,7 +355,8 @@ cdef class Lane:
     cdef inline int touch(self, LinkState link) except -1:
         if not link.is_touched:
             link.is_touched = True
-            self.touched.append(link)
+            if len(self.incoming) != 1:  # the only one needs no list; see grant_lane
+                self.touched.append(link)
             if not self.is_touched:
                 self.is_touched = True
                 self.express.touched.append(self)

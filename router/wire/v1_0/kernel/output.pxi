@@ -1,5 +1,20 @@
 # A connection's send buffer.
 
+cdef inline void fetch_next_output(list dirty, Py_ssize_t at) noexcept:
+    """Has the processor fetch what is needed to send for the next connections of a list."""
+    cdef ConnectionState state
+    cdef Output output
+    if at + 1 < len(dirty):
+        state = <ConnectionState>dirty[at + 1]
+        fetch_lines(<void *>state, 192)
+        fetch_lines(<void *>state.output, 128)
+    if at < len(dirty):
+        output = (<ConnectionState>dirty[at]).output
+        if output.count:
+            fetch_ahead(&output.segments[output.first])
+            fetch_lines(output.pen, 64)
+
+
 cdef class Output:
     """A connection's send buffer; see ``state.Output`` and ``octets.SendBuffer``."""
 

@@ -88,7 +88,7 @@ cdef int grow_slab(Express kernel) except -1:
     if grown == NULL:
         raise MemoryError
     kernel.segments = grown
-    segment = <Pair *>calloc(SLAB, sizeof(Pair))
+    segment = <Pair *>zeroed_lines(SLAB * sizeof(Pair))  # each pair lies in a line of the cache
     if segment == NULL:
         raise MemoryError
     kernel.segments[kernel.segment_count] = segment

@@ -1,8 +1,8 @@
 # Runs: consecutive transfers of one link, of one shape, that one link is sent.
 #
 # A sender encodes the heads of its transfers alike: they differ in delivery-id and tag. The *shape*
-# of a transfer that was handled in full is kept while the kernel reads on, and a transfer of that
-# shape is recognized by comparing words. What all transfers of a run have in common is looked at
+# of a transfer that was handled in full is kept with its connection, and a transfer of that shape
+# is recognized by comparing words, also in a later turn, as long as its link is attached. What all transfers of a run have in common is looked at
 # once, before it, and what they count is added once, after it. A transfer for which any of this may
 # not hold ends the run, and is handled in full (``take_transfer``), which stays the rule.
 
@@ -15,8 +15,7 @@ cdef struct Known:
     PyObject *link            # borrowed for the call; NULL: none
     uint32_t handle
 
-cdef struct Shape:
-    PyObject *link            # borrowed for the call; NULL: no shape is known
+cdef struct Shape:            # of a transfer of ``ConnectionState.shaped``
     uint64_t first            # octets 4 to 11 of the frame
     uint64_t second           # the 8 octets before the delivery-id
     uint64_t tail             # the octets between tag and payload, of which mask tells the number
@@ -25,20 +24,18 @@ cdef struct Shape:
     uint32_t tag_octets
     uint32_t payload_at
     uint32_t least_octets     # of a frame, so that all words lie in it
-    Known known[KNOWN_LINKS]  # links of the session, by the handle's last bits
 
 
-cdef inline void forget_shape(Shape *shape) noexcept nogil:
-    """Forgets the shape and the links of a session."""
+cdef inline void forget_links(Known *known) noexcept nogil:
+    """Forgets the links of a session, which are known by the handle's last bits."""
     cdef uint32_t each
-    shape.link = NULL
     for each in range(KNOWN_LINKS):
-        shape.known[each].link = NULL
+        known[each].link = NULL
 
 
-cdef inline PyObject *link_by(SessionState session, Shape *shape, uint32_t handle) except? NULL:
+cdef inline PyObject *link_by(SessionState session, Known *links, uint32_t handle) except? NULL:
     """Returns the link of the peer's handle, borrowed; NULL: none of the lane's kind."""
-    cdef Known *known = &shape.known[handle % KNOWN_LINKS]
+    cdef Known *known = &links[handle % KNOWN_LINKS]
     cdef PyObject *found
     if known.link != NULL and known.handle == handle:
         return known.link
@@ -50,15 +47,34 @@ cdef inline PyObject *link_by(SessionState session, Shape *shape, uint32_t handl
     return found
 
 
-cdef inline bint learn(Shape *shape, LinkState link, const uint8_t *frame, Py_ssize_t size) noexcept:
+cdef inline bint is_shaped(Express kernel, ConnectionState connection) noexcept:
+    """Returns whether the shape that a connection keeps is that of a link it still has."""
+    cdef LinkState link = connection.shaped
+    if link is None:
+        return False
+    if link.is_open and link.session.is_open and link.session.express is kernel:
+        return True
+    connection.shaped = None
+    return False
+
+
+cdef inline bint learn(
+    ConnectionState connection, LinkState link, const uint8_t *frame, Py_ssize_t size
+) except -1:
     """Keeps the shape of a complete, unsettled transfer that has just been handled (§2.7.5)."""
+    cdef Shape *shape
     cdef uint32_t at
     cdef uint32_t tail_at
     cdef uint32_t tail_octets
     cdef uint32_t field = 3
-    shape.link = NULL
+    connection.shaped = None
     if size < LEAST_FRAME or frame[11] != 0xC0:
         return False
+    if connection.shape == NULL:
+        connection.shape = <Shape *>malloc(sizeof(Shape))
+        if connection.shape == NULL:
+            raise MemoryError
+    shape = connection.shape
     at = 15 if frame[14] == 0x43 else 16 if frame[14] == 0x52 else 19
     if frame[at] != 0x70 or (at == 19 and frame[14] != 0x70) or frame[at + 5] != 0xA0:
         return False
@@ -80,7 +96,7 @@ cdef inline bint learn(Shape *shape, LinkState link, const uint8_t *frame, Py_ss
     shape.first = load64(frame + 4)
     shape.second = load64(frame + shape.id_at - 8)
     shape.tail = load64(frame + tail_at) & shape.mask
-    shape.link = <PyObject *>link
+    connection.shaped = link
     return True
 
 
@@ -108,9 +124,10 @@ cdef struct Run:
     int64_t octets
 
 
-cdef Py_ssize_t take_run(Express kernel, const Shape *shape, Run *run) except -1:
-    """Sends on transfers of a shape from a position; returns the first that it leaves."""
-    cdef LinkState link = <LinkState>shape.link
+cdef Py_ssize_t take_run(
+    Express kernel, LinkState link, const Shape *shape, Run *run
+) except -1:
+    """Sends on transfers of a link's shape from a position; returns the first that it leaves."""
     cdef Lane lane = link.lane
     cdef LinkState out
     if (

@@ -149,6 +149,10 @@ cdef class ConnectionState:
     cdef readonly int64_t lanes
     cdef readonly int64_t kept_octets
     cdef bint is_dirty
+    cdef uint16_t latest_channel
+    cdef SessionState latest  # that a frame was for; if it is open, the one of that channel
+    cdef LinkState shaped     # whose transfers have the shape; see runs
+    cdef Shape *shape         # NULL: none was learned yet
     # the carrier's own
     cdef readonly int descriptor  # of the socket; -1: not carried
     cdef public bint is_blocked   # the socket accepts no more; watched for writability
@@ -169,6 +173,7 @@ cdef class ConnectionState:
 
     def __dealloc__(self):
         free(self.tail)
+        free(self.shape)
 
     def take_tail(self, octets):
         """Prepends the beginning of a frame that was kept here."""

@@ -20,11 +20,19 @@ cdef extern from *:
         return load64(octets);
     }
     #define fetch_ahead(at) __builtin_prefetch(at, 1)
+    static inline void fetch_lines(const void *at, size_t octets) {
+        size_t each;
+        for (each = 0; each < octets; each += 64) __builtin_prefetch((const char *)at + each, 1);
+    }
     static inline void store32(uint8_t *at, uint32_t value) {
         at[0] = value >> 24; at[1] = value >> 16; at[2] = value >> 8; at[3] = value;
     }
 
     #ifdef __linux__
+    static inline void *zeroed_lines(size_t octets) {
+        void *memory = aligned_alloc(64, octets);
+        return memory == NULL ? NULL : memset(memory, 0, octets);
+    }
     #include <sys/epoll.h>
     #include <sys/socket.h>
     #include <sys/uio.h>
@@ -50,6 +58,7 @@ cdef extern from *:
     }
     #else  /* no epoll: nothing is carried, what is here is never called */
     #define CARRIES 0
+    static inline void *zeroed_lines(size_t octets) { return calloc(1, octets); }
     #define EPOLLIN 1
     #define EPOLLOUT 4
     struct epoll_event { unsigned events; };
@@ -74,6 +83,7 @@ cdef extern from *:
     long receive_octets(int descriptor, void *at, size_t most) noexcept nogil
     long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
     double seconds_now() noexcept nogil
+    void *zeroed_lines(size_t octets) noexcept nogil
     const uint32_t HALF
     const uint32_t LANE_NUMBERS  # a link's delivery numbers of the lane begin here
     const uint32_t NONE          # no pair, no link
@@ -81,6 +91,7 @@ cdef extern from *:
     uint64_t load64(const uint8_t *at) noexcept nogil
     uint64_t first_octets(uint32_t count) noexcept nogil
     void fetch_ahead(const void *at) noexcept nogil
+    void fetch_lines(const void *at, size_t octets) noexcept nogil
     void store32(uint8_t *at, uint32_t value) noexcept nogil
 
 cdef enum:
