@@ -16,6 +16,7 @@ from router.core.alarms import Alarm
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
+from router.model.sparse import SparseSet
 from router.model.ways import Chain, Stop
 from router.routes.route import Distribution, Guarantee, Route
 from router.routes.table import Match
@@ -157,9 +158,9 @@ class Node:
     feeds: dict[IncomingLink, Feed] = attrs.field(factory=dict, init=False)
     rotation: deque[Feed] = attrs.field(default=NOTHING, init=False)
     outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
-    returning: set[object] = attrs.field(factory=set, init=False)
-    pending: set[object] = attrs.field(factory=set, init=False)
-    awaited: set[object] = attrs.field(factory=set, init=False)
+    returning: SparseSet[object] = attrs.field(factory=SparseSet, init=False)
+    pending: SparseSet[object] = attrs.field(factory=SparseSet, init=False)
+    awaited: SparseSet[object] = attrs.field(factory=SparseSet, init=False)
     filters: Mapping[object, object] | None = attrs.field(default=None, init=False)
     is_sought: bool = attrs.field(default=False, init=False)
     width: int = attrs.field(default=0, init=False)

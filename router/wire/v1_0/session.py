@@ -22,6 +22,7 @@ from router.model import serial
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.sparse import SparseSet
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.frames import HEADER_OCTETS, frame
@@ -133,9 +134,9 @@ class Session:
     incoming: dict[int, "IncomingLink"] = attrs.field(init=False, factory=dict)
     outgoing: dict[int, "OutgoingLink"] = attrs.field(init=False, factory=dict)
     numbers: dict[int, DeliveryNumber] = attrs.field(init=False, factory=dict)
-    held: set["IncomingLink"] = attrs.field(init=False, factory=set)
-    errant: set[int] = attrs.field(init=False, factory=set)
-    ended: set["Link"] = attrs.field(init=False, factory=set)
+    held: SparseSet["IncomingLink"] = attrs.field(init=False, factory=SparseSet)
+    errant: SparseSet[int] = attrs.field(init=False, factory=SparseSet)
+    ended: SparseSet["Link"] = attrs.field(init=False, factory=SparseSet)
     read_id: int | None = attrs.field(init=False, default=None)
     flow_due: bool = attrs.field(init=False, default=False)
     links_due: dict["Link", None] = attrs.field(init=False, factory=dict)
