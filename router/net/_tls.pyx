@@ -98,6 +98,7 @@ cdef enum:  # of OpenSSL's headers; the same in 1.1.1 and 3
     SOURCE_SINK = 1024        # BIO_TYPE_SOURCE_SINK
     REASON_BITS = 0xFFF       # of an error; version 3 has more, which libssl's reasons do not use
     FIRST_ALERT = 1000        # SSL_AD_REASON_OFFSET: the reason of an alert that was received
+    SET_TICKET_KEYS = 59      # SSL_CTRL_SET_TLSEXT_TICKET_KEYS
 
 ctypedef void *Handle
 ctypedef int (*ReadBio)(Handle bio, char *at, int most) noexcept
@@ -111,6 +112,7 @@ cdef int (*SSL_get_error)(Handle, int) noexcept
 cdef int (*SSL_shutdown)(Handle) noexcept
 cdef void (*SSL_set_bio)(Handle, Handle, Handle) noexcept
 cdef int (*SSL_CTX_set_ciphersuites)(Handle, const char *) noexcept
+cdef long (*SSL_CTX_ctrl)(Handle, int, long, void *) noexcept
 cdef void *(*SSL_get_ex_data)(Handle, int) noexcept
 cdef Handle (*SSL_get_SSL_CTX)(Handle) noexcept
 cdef void (*ERR_clear_error)() noexcept
@@ -227,7 +229,8 @@ def load():
 cdef int bind(void *library) except -1:
     global SSL_read_ex, SSL_write_ex, SSL_get_error, SSL_shutdown, SSL_set_bio, SSL_get_ex_data
     global SSL_get_SSL_CTX, ERR_clear_error, ERR_peek_last_error, ERR_reason_error_string
-    global SSL_CTX_set_ciphersuites, OpenSSL_version_num, BIO_meth_new, BIO_meth_set_read, BIO_meth_set_write
+    global SSL_CTX_set_ciphersuites, SSL_CTX_ctrl
+    global OpenSSL_version_num, BIO_meth_new, BIO_meth_set_read, BIO_meth_set_write
     global BIO_meth_set_ctrl, BIO_new, BIO_set_data, BIO_get_data, BIO_set_init, BIO_set_flags
     global BIO_clear_flags, BIO_up_ref, BIO_free
     SSL_read_ex = <int (*)(Handle, void *, size_t, size_t *) noexcept>symbol(
@@ -241,6 +244,7 @@ cdef int bind(void *library) except -1:
     SSL_get_SSL_CTX = <Handle (*)(Handle) noexcept>symbol(library, b"SSL_get_SSL_CTX")
     SSL_CTX_set_ciphersuites = <int (*)(Handle, const char *) noexcept>symbol(
         library, b"SSL_CTX_set_ciphersuites")
+    SSL_CTX_ctrl = <long (*)(Handle, int, long, void *) noexcept>symbol(library, b"SSL_CTX_ctrl")
     ERR_clear_error = <void (*)() noexcept>symbol(library, b"ERR_clear_error")
     ERR_peek_last_error = <unsigned long (*)() noexcept>symbol(library, b"ERR_peek_last_error")
     ERR_reason_error_string = <const char *(*)(unsigned long) noexcept>symbol(
@@ -302,14 +306,35 @@ def try_session(tls):
     session_of(tls._sslobj, tls.context)
 
 
-def set_ciphersuites(context, str suites not None):
-    """Sets the suites of TLS 1.3 of an ``ssl.SSLContext``, in order of preference."""
+cdef Handle handle_of(context) except NULL:
+    """Returns the ``SSL_CTX *`` of an ``ssl.SSLContext``."""
     is_server = context.protocol == ssl.PROTOCOL_TLS_SERVER
     tls = context.wrap_bio(
         ssl.MemoryBIO(), ssl.MemoryBIO(), is_server, None if is_server else "localhost")
+    return SSL_get_SSL_CTX(session_of(tls._sslobj, context))
+
+
+def set_ticket_keys(context, derive):
+    """Sets the keys with which a server's context seals what clients resume (RFC 5077 §4).
+
+    Args:
+        context: the ``ssl.SSLContext``.
+        derive: returns so many secret octets.
+    """
+    cdef Handle found = handle_of(context)
+    cdef long size = SSL_CTX_ctrl(found, SET_TICKET_KEYS, 0, NULL)
+    cdef bytes keys = derive(size)
+    cdef bint is_done = len(keys) == size and SSL_CTX_ctrl(
+        found, SET_TICKET_KEYS, size, <void *><const char *>keys) == 1
+    ERR_clear_error()
+    if not is_done:
+        raise Unsupported("ticket keys have another form")
+
+
+def set_ciphersuites(context, str suites not None):
+    """Sets the suites of TLS 1.3 of an ``ssl.SSLContext``, in order of preference."""
     cdef bytes text = suites.encode()
-    cdef Handle found = SSL_get_SSL_CTX(session_of(tls._sslobj, context))
-    cdef int is_done = SSL_CTX_set_ciphersuites(found, text)
+    cdef int is_done = SSL_CTX_set_ciphersuites(handle_of(context), text)
     ERR_clear_error()
     if not is_done:
         raise ValueError(suites)

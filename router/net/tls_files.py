@@ -9,6 +9,7 @@ present contents of the files. Established connections keep their certificate un
 in use.
 """
 
+import hmac
 import os
 import ssl
 import weakref
@@ -21,7 +22,7 @@ import structlog
 import trio
 
 from router.net.tls import TlsError, describe_error
-from router.net.tls_stream import make_ready
+from router.net.tls_stream import make_ready, share_tickets
 
 LOOK_SECONDS: Final = 1.0
 """The files are looked at no more often than this."""
@@ -42,6 +43,8 @@ class TlsFiles:
             not verify checks no name either.
         minimum_version: older ones are not spoken.
         has_websocket: WebSocket may come above TLS, so that HTTP is offered beside AMQP.
+        tickets: secret that all workers have in common; a client resumes its session at any of
+            them, as long as the contents of the files stay the same. Empty: at this one only.
     """
 
     option: str
@@ -52,6 +55,7 @@ class TlsFiles:
     verify: ssl.VerifyMode = ssl.CERT_REQUIRED
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     has_websocket: bool = False
+    tickets: bytes = attrs.field(default=b"", repr=False)
 
     def server_context(self) -> ssl.SSLContext:
         """Makes a context for a listener.
@@ -65,7 +69,22 @@ class TlsFiles:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context, ssl.Purpose.CLIENT_AUTH)
         context.verify_mode = self.verify
+        if self.tickets:
+            share_tickets(context, self._ticket_secret())
         return context
+
+    def _ticket_secret(self) -> bytes:
+        """Returns a secret that is another one when a client would have to prove something else.
+
+        A session that is resumed is not verified again. So none outlives the certificates and
+        authorities with which it began.
+        """
+        digest = hmac.new(self.tickets, digestmod="sha512")
+        for path in (self.certificate, self.key, self.authorities):
+            octets = b"" if path is None else path.read_bytes()
+            digest.update(b"%d:" % len(octets) + octets)
+        digest.update(f"{self.verify}:{self.minimum_version}".encode())
+        return digest.digest()
 
     def client_context(self) -> ssl.SSLContext:
         """Makes a context for a connector.

@@ -24,6 +24,8 @@ without a step of Python. ``MemoryStream`` does the same through the ``ssl`` mod
 
 import contextlib
 import functools
+import hashlib
+import hmac
 import os
 import socket
 import ssl
@@ -305,6 +307,26 @@ def make_ready(context: ssl.SSLContext) -> None:
     """Orders the cipher suites of a new context as this processor has them fast."""
     aes = has_aes()
     choose_order(context, aes=aes, compiled=None if aes else _module())
+
+
+def share_tickets(context: ssl.SSLContext, secret: bytes) -> None:
+    """Has a server's context resume sessions of all contexts with the same secret (RFC 8446 §2.2).
+
+    Without compiled streams each context resumes its own sessions only.
+    """
+    module = _module()
+    if module is not None:
+        module.set_ticket_keys(context, lambda octets: _expand(secret, octets))
+
+
+def _expand(secret: bytes, octets: int) -> bytes:
+    """Derives so many octets from a secret (RFC 5869 §2.3)."""
+    made, block = b"", b""
+    while len(made) < octets:
+        number = len(made) // hashlib.sha512().digest_size + 1
+        block = hmac.digest(secret, block + b"tickets" + bytes((number,)), "sha512")
+        made += block
+    return made[:octets]
 
 
 @functools.cache

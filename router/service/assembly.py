@@ -64,12 +64,14 @@ class Shared:
         management_identity: identity of the management agent; nobody can log in with it.
         link_ids: allocates link ids that are unique in the worker.
         express: the express lane; None: it is off.
+        tickets: secret with which clients resume TLS sessions at any worker; empty: there is none.
         memory: state that engines keep for peers that reconnect.
         life: unique identifier of this run of the worker.
     """
 
     link_ids: Iterator[LinkId]
     express: Express | None
+    tickets: bytes = attrs.field(default=b"", repr=False)
     memory: dict[str, object] = attrs.field(factory=dict, repr=False)
     life: str = attrs.field(factory=lambda: f"{secrets.token_hex(4)}.")
     management_identity: str = attrs.field(
@@ -101,7 +103,7 @@ class Assembly:
     mesh: Plan | None
 
 
-def share(config: RouterConfig) -> Shared:
+def share(config: RouterConfig, tickets: bytes = b"") -> Shared:
     """Makes the objects that a worker's engines and core share.
 
     Raises:
@@ -112,7 +114,7 @@ def share(config: RouterConfig) -> Shared:
     express = make_express(
         octet_budget=limits.process_octets, connection_budget=limits.connection_octets
     )
-    return Shared(map(LinkId, itertools.count(1)), express)
+    return Shared(map(LinkId, itertools.count(1)), express, tickets)
 
 
 def assemble(config: RouterConfig, shared: Shared) -> Assembly:
@@ -131,7 +133,10 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
     rotations = {
         **{
             name: Rotation(
-                context=TlsContext(server_files(each.tls, number), TlsFiles.server_context),
+                context=TlsContext(
+                    attrs.evolve(server_files(each.tls, number), tickets=shared.tickets),
+                    TlsFiles.server_context,
+                ),
                 retire_seconds=each.tls.retire_seconds,
             )
             for number, (name, each) in enumerate(named_listeners(config).items())

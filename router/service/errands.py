@@ -27,6 +27,7 @@ class Duty:
         paused: routes that operators have paused.
         is_json: whether it logs JSON lines.
         log_level: least severity that it logs.
+        tickets: the secret with which TLS sessions are resumed at any worker.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Duty:
     paused: tuple[str, ...]
     is_json: bool
     log_level: str
+    tickets: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -17,6 +17,7 @@ worker refuses is applied by none.
 """
 
 import itertools
+import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -38,6 +39,9 @@ from router.service.member import Member, Parcel, Stage
 from router.service.placement import least_loaded, share_out
 from router.service.proxy import RemoteControl
 from router.service.transfer import Draft, pack
+
+TICKET_OCTETS: Final = 32
+"""Of the secret with which clients resume TLS sessions at any worker; new with each start."""
 
 OPEN_SECONDS: Final = 5.0
 """How long a new worker waits for its siblings' addresses before it is given sockets anyway."""
@@ -79,6 +83,9 @@ class Supervisor:
     _members: list[Member] = attrs.field(init=False)
     _containers: dict[str, int] = attrs.field(factory=dict, init=False)
     _paused: set[str] = attrs.field(factory=set, init=False)
+    _tickets: bytes = attrs.field(
+        factory=lambda: secrets.token_bytes(TICKET_OCTETS), init=False, repr=False
+    )
     _joined_at: dict[tuple[int, int], float] = attrs.field(factory=dict, init=False)
     _prepared: tuple[RouterConfig, Draft] | None = attrs.field(default=None, init=False)
     _draft: Draft = attrs.field(init=False)
@@ -242,6 +249,7 @@ class Supervisor:
             paused=tuple(sorted(self._paused)),
             is_json=self.is_json,
             log_level=self._level,
+            tickets=self._tickets,
         )
 
     def _containers_of(self, number: int) -> tuple[str, ...]:

@@ -406,7 +406,11 @@ class Worker:
 
 
 def make_worker(
-    config: RouterConfig, *, number: int = 0, containers: frozenset[str] | None = None
+    config: RouterConfig,
+    *,
+    number: int = 0,
+    containers: frozenset[str] | None = None,
+    tickets: bytes = b"",
 ) -> Worker:
     """Makes a worker for a configuration.
 
@@ -414,10 +418,11 @@ def make_worker(
         config: the configuration.
         number: the worker's, from 1, if there are several.
         containers: names of the containers that it dials; None: all.
+        tickets: see ``TlsFiles``.
 
     Raises:
         TlsError, MisuseError: the configuration is unusable.
     """
     load_engines()
-    shared = share(config)
+    shared = share(config, tickets)
     return Worker(assemble(config, shared), shared, number, containers)
