@@ -25,7 +25,7 @@ the journal shows (``journal_model``).
 import enum
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
@@ -719,7 +719,26 @@ class Explored:
     rests: int = 0
 
 
-def explore(world: World) -> Explored:
+class Explorable(Protocol):
+    """A world of states, which can be looked up, and of the events that lead from one to others."""
+
+    def begin(self) -> Any:
+        """Gives the state before the first event."""
+
+    def following(self, state: Any) -> Iterator[Any]:
+        """Gives every state that one event leads to."""
+
+    def progress(self, state: Any) -> Iterator[Any]:
+        """Gives those of them that nothing bad leads to."""
+
+    def check(self, state: Any) -> None:
+        """Checks what must hold in every state."""
+
+    def check_rest(self, state: Any) -> bool:
+        """Checks what must hold where nothing goes on by itself; tells whether all has ended."""
+
+
+def explore(world: Explorable) -> Explored:
     """Visits every state that can be reached, breadth first.
 
     Raises:

@@ -52,6 +52,7 @@ router:
   log_format: json
   drain_seconds: 5s
   state: {state}
+{more}
 listeners:
   - bind: 127.0.0.1:{port}
 mesh:
@@ -103,6 +104,7 @@ class MeshRun:
         faults: how many happen; each kind once in any case.
         deliveries: trouble goes on until senders have begun so many.
         pause_seconds: between two faults, at most.
+        more: lines for the section ``router`` of each file, with ``{name}`` for the router's id.
         tell: told of each fault as it begins.
         books: what the clients know.
     """
@@ -112,6 +114,7 @@ class MeshRun:
     faults: int = 12
     deliveries: int = 0
     pause_seconds: float = 1.5
+    more: str = ""
     tell: Callable[[str], None] = lambda line: None
     books: Books = attrs.field(factory=Books, init=False)
     routers: dict[str, MortalRouter] = attrs.field(factory=dict, init=False)
@@ -173,6 +176,7 @@ class MeshRun:
             text = CONFIG.format(
                 name=name,
                 state=self.state(name),
+                more=self.more.format(name=name),
                 port=self._ports[name],
                 mesh=mesh[name],
                 links=", ".join(links[name]),
