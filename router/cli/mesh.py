@@ -66,9 +66,23 @@ def _is_whole(mesh: Any) -> bool:
     return is_reached and all(link["is_up"] for link in mesh["links"])
 
 
+def _state(link: Any) -> str:
+    if not link["is_up"]:
+        return "down"
+    return "up, in use" if link["is_active"] else "up, in reserve"
+
+
 def _lines(mesh: Any) -> Iterator[str]:
+    if mesh["is_edge"]:
+        yield f"router {shown(mesh['router'])}: an edge"
+        for link in mesh["links"]:
+            yield f"  hub {shown(link['router'])}  {_state(link)}"
+        return
     yield f"router {shown(mesh['router'])}: {len(mesh['sites'])} sites"
     for link in mesh["links"]:
+        if link["role"] == "edge":
+            yield f"  edge {shown(link['router'])}  {_state(link)}"
+            continue
         state = "up" if link["is_up"] else "down"
         yield f"  link {shown(link['router'])}  {state}, cost {link['cost']}"
     for site in mesh["sites"]:

@@ -20,7 +20,7 @@ from router.core.credit import Granter
 from router.core.dead_letters import DEAD_LETTERS, find_dead_letters
 from router.core.detach import Detacher
 from router.core.lifetime import Lifetime, actual_properties, read_lifetime
-from router.core.mesh.names import is_site
+from router.core.mesh.names import INGRESS, is_site
 from router.core.mesh.sites import Sites
 from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
 from router.core.policy import Operation, Permissions
@@ -352,8 +352,8 @@ class Attacher:
         self, connection: Connection, asked: Target, event: LinkAttached
     ) -> Place | Condition:
         """Finds the node for an address that a sender names, as a client or as another router."""
-        if is_site(connection):
-            return self._enter_from_site(event)
+        if is_site(connection) or (is_sibling(connection) and INGRESS in event.properties):
+            return self._enter_chain(connection, event)
         if is_store(connection) or (is_sibling(connection) and FORWARDED in event.properties):
             return self._enter_stored(asked.address, is_dead=DEAD_LETTERS in event.properties)
         if is_sibling(connection) and DEAD_LETTERS in event.properties:
@@ -655,9 +655,9 @@ class Attacher:
             return Condition(NOT_FOUND, f"no route for the address '{address}'")
         return self.find(name, Role.RECEIVER if operation is Operation.SEND else Role.SENDER)
 
-    def _enter_from_site(self, event: LinkAttached) -> Place | Condition:
-        """Finds the node for a link of another site; its ingress has asked the policy."""
-        found = self._sites.enter(event)
+    def _enter_chain(self, connection: Connection, event: LinkAttached) -> Place | Condition:
+        """Finds the node for a link between sites; its ingress has asked the policy."""
+        found = self._sites.enter(event, is_own=is_sibling(connection))
         if isinstance(found, Condition):
             return found
         if isinstance(found, str):

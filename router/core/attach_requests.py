@@ -7,7 +7,7 @@ import attrs
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.mesh.chains import vouch
-from router.core.mesh.names import chain_properties, is_site
+from router.core.mesh.names import chain_properties, is_neighbor
 from router.core.node import Direction
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
@@ -100,7 +100,7 @@ class AttachRequests:
         """Returns whether a link is to outlive its connection, with what is unsettled on it."""
         if connection is None or not uplink.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
-        if is_site(connection):
+        if is_neighbor(connection):
             return uplink.roams  # of others what is unsettled takes another way
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
         return is_asked_for or self.resumes(uplink, connection) is True

@@ -163,6 +163,8 @@ class Core:
         """Joins the mesh; call before a connection of it opens."""
         self._turn.begin(now)
         self.mesh.begin(plan)
+        self._parts.path_reporter.begin()
+        self._sites.begin()
         return self._end_turn()
 
     def tell_mesh(self, event: MeshEvent, now: float) -> list[Order]:

@@ -27,7 +27,7 @@ from router.core.guests import UNSENT, Guests
 from router.core.lanes import Lanes
 from router.core.memories import Memories
 from router.core.mesh.control import Control
-from router.core.mesh.names import is_site
+from router.core.mesh.names import is_neighbor, is_site
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Passages
@@ -251,7 +251,7 @@ class Events:
             has_dialed_in=dialed_in is not None,
         )
         self._state.registry.connections[connection] = opened
-        if is_site(opened):
+        if is_neighbor(opened):
             self._site_opened(opened, is_ours=site is None)
         elif opened.has_dialed_in:
             self._dial_ins.came(opened)

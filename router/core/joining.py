@@ -109,10 +109,10 @@ class Joiner:
         link.keeps = is_store(connection)
         link.chain = uplink.terms.chain
         meet(link, connection, event.properties)
-        if is_sibling(connection):
-            self._reach.weigh(link, node.key.address)
-        elif link.chain is not None:
+        if link.chain is not None:
             self._reach.weigh_way(link)
+        elif is_sibling(connection):
+            self._reach.weigh(link, node.key.address)
         self._registry.attach(connection, link)
         if self._begins_reducing(uplink, link, event):
             link.group = node

@@ -89,7 +89,8 @@ class Loads:
     def _look_at(self, node: Node) -> bool:
         """Examines one node; returns whether its load has changed."""
         unsettled = self._lanes.unsettled
-        total = sum(unsettled(link) for link in node.outgoing if not is_sibling(link.connection))
+        here = (each for each in node.outgoing if each.chain is None)
+        total = sum(unsettled(link) for link in here if not is_sibling(link.connection))
         before, now = self._seen[node], dict[str, int]()
         is_news = False
         for link in node.feeds:

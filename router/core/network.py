@@ -34,6 +34,7 @@ An advertisement is one message, an ``amqp-value`` section with a list::
         receivers of ``name``
     kind 6: the address ``name`` is that of a dynamic node that ``maker`` made there and that exists
     kind 7: the link of the digest ``name`` has just been attached there; never sent in full
+    kinds 8 to 10: paths of the mesh, from the worker with its connections (``mesh.reports``)
     kind 3: the identity ``name`` has ``amount`` connections there, and their number is limited
     maker: [mark string or null, is_open boolean], of kind 6
     amount: the cost of the way from the origin to there, 0 if it is the origin itself; of kinds 3
@@ -61,7 +62,7 @@ import attrs
 from router.core.detach import Detacher
 from router.core.joint import AMQP_VALUE, Joint
 from router.core.lanes import Lanes
-from router.core.mesh.names import is_site
+from router.core.mesh.names import is_edge, is_neighbor
 from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
@@ -103,6 +104,11 @@ COUNT: Final = 4
 LOAD: Final = 5
 MADE: Final = 6
 LINK: Final = 7
+SITE: Final = 8
+SERVED: Final = 9
+SERVED_ALONE: Final = 10
+
+_PATHS: Final = frozenset((SITE, SERVED, SERVED_ALONE))
 
 ENTRIES_MOST: Final = 250
 """Most entries in one advertisement; with typical addresses it fits a frame of 16 KiB."""
@@ -275,13 +281,15 @@ class Network:
         self._claims: Counter[Key] = Counter()
         self._links: dict[str, LinkKey] = {}
         self.on_taken: Callable[[str], None] = _ignore
+        self.on_receivers: Callable[[str, str, bool], None] = _ignore
+        self.on_path: Callable[[Entry | None, Key, str], None] = _ignore
 
     # What the core calls
 
     def reviewed(self, connection: Connection) -> None:
         """Records that a connection has opened or ended, perhaps a container's."""
         name = connection.configured
-        is_other = is_sibling(connection) or is_site(connection)
+        is_other = is_sibling(connection) or is_neighbor(connection)
         if name is not None and connection.is_dialed and not is_other:
             self._review_container(name)
 
@@ -316,7 +324,19 @@ class Network:
         """Records that a sibling's connection is gone, with all entries learned over it."""
         joint = self._joints.pop(connection.id, None)
         if joint is not None:
-            self._learn(joint, dict.fromkeys(joint.known))
+            # ways to other sites are those of before until that worker's next life has told them
+            gone = (key for key in joint.known if key[0] not in _PATHS)
+            self._learn(joint, dict.fromkeys(gone))
+
+    def publish(self, key: Key, entry: Entry | None) -> None:
+        """Advertises a path of the mesh, or that it is gone."""
+        if self._reach.owned is not None and self._here.get(key) != entry:
+            self._change(key, entry)
+
+    def receives(self, address: str, is_received: bool) -> None:
+        """Claims an address for an edge of this router, or ends the claim."""
+        change = self.claim if is_received else self.unclaim
+        change((RECEIVERS, address))
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Handles an event of the exchange; returns False for other events."""
@@ -611,6 +631,10 @@ class Network:
             if joint.known.get(key) == entry:
                 continue
             kind, name = key
+            if kind in _PATHS:
+                _keep(joint.known, key, entry)
+                self.on_path(entry, key, joint.name)
+                continue
             reach = self._known_by_kind.get(kind)
             if reach is None:
                 continue  # a kind of a later version
@@ -636,6 +660,8 @@ class Network:
             elif kind == PATTERN:
                 self._reconsider_pattern(name)
             else:
+                if kind == RECEIVERS:
+                    self.on_receivers(name, joint.name, entry is not None)
                 self._registry.heard[name] = None
                 self._reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
@@ -662,7 +688,9 @@ class Network:
         """Updates the number and load of the receivers behind a link to a sibling."""
         node = self._registry.find(address)
         for link in () if node is None else node.outgoing:
-            if link.connection is not None and link.connection.configured == sibling:
+            if link.chain is not None or link.connection is None:
+                continue
+            if link.connection.configured == sibling:
                 self._reach.weigh(link, address)
                 self._lanes.weighed(link)
 
@@ -682,8 +710,15 @@ class Network:
                 self._uplinks.reconsider(node)
 
 
-def _ignore(name: str) -> None:
-    """Stands for nobody who wants to know of containers that have moved."""
+def _ignore(*news: object) -> None:
+    """Stands for nobody who wants to know."""
+
+
+def _keep(known: dict[Key, Entry], key: Key, entry: Entry | None) -> None:
+    if entry is None:
+        del known[key]
+    else:
+        known[key] = entry
 
 
 def _digest_of(key: LinkKey) -> str:
@@ -722,7 +757,9 @@ def _has_receivers(node: Node) -> bool:
 
 def _is_receiver(link: OutgoingLink) -> bool:
     """Returns whether a link is one that siblings are told of."""
-    return not (link.is_fallback or is_sibling(link.connection))
+    connection = link.connection
+    is_mesh = link.chain is not None or is_edge(connection)  # edges' addresses are claimed
+    return not (link.is_fallback or is_mesh or is_sibling(connection))
 
 
 def _from_afar(maker: Maker | None) -> Maker | None:

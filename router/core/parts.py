@@ -29,6 +29,7 @@ from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
 from router.core.mesh.control import Control
+from router.core.mesh.reports import PathReporter, ReportedPaths
 from router.core.mesh.sites import Sites
 from router.core.mesh.ways import SiteWays
 from router.core.network import Network
@@ -262,12 +263,23 @@ class Parts:
     def reach(self) -> Reach:
         """Knows what can be reached through which worker or router."""
         router = RouterId(self.state.settings.router_id)
-        return Reach(self.containers, SiteWays(router, self._find_paths, self._find_notary))
+        sites = SiteWays(
+            router,
+            self._find_paths,
+            self._find_place,
+            find_edge=lambda: self.mesh.edge,
+            find_notary=self._find_notary,
+        )
+        return Reach(self.containers, sites)
 
     def _find_paths(self) -> Paths | None:
         """Returns the paths of the mesh; None: this router is in none."""
         mesh = self.mesh.mesh
-        return None if mesh is None else mesh.paths
+        return self.reported_paths.paths if mesh is None else mesh.paths
+
+    def _find_place(self) -> str | None:
+        """Returns the worker that has the mesh's connections; None: this one."""
+        return None if self.mesh.mesh is not None else self.reported_paths.place
 
     def _find_notary(self) -> Notary | None:
         """Returns who signs for this router in the mesh; None: this router is in none."""
@@ -276,7 +288,7 @@ class Parts:
     @cached_property
     def network(self) -> Network:
         """Exchanges advertisements with the other workers."""
-        return Network(
+        network = Network(
             self.state,
             self.reach,
             self.uplinks,
@@ -284,6 +296,10 @@ class Parts:
             detacher=self.detacher,
             link_ids=self.link_ids,
         )
+        network.on_path = self.reported_paths.take
+        network.on_receivers = self.sites.received_elsewhere
+        self.sites.on_edges = network.receives
+        return network
 
     @cached_property
     def announcer(self) -> Announcer:
@@ -319,6 +335,18 @@ class Parts:
     def mesh(self) -> Control:
         """Talks to the neighbors of the mesh."""
         return Control(self.state, self.uplinks, self.link_ids)
+
+    @cached_property
+    def path_reporter(self) -> PathReporter:
+        """Reports the paths of the mesh to the other workers."""
+        return PathReporter(self.network, self.mesh)
+
+    @cached_property
+    def reported_paths(self) -> ReportedPaths:
+        """Knows the paths of the mesh from the worker with its connections."""
+        paths = ReportedPaths(self.state)
+        paths.on_paths = self.sites.paths_changed
+        return paths
 
     @cached_property
     def sites(self) -> Sites:

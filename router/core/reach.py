@@ -10,7 +10,7 @@ from itertools import groupby
 
 import attrs
 
-from router.core.mesh.names import comes_by_mesh, is_site
+from router.core.mesh.names import comes_by_mesh
 from router.core.mesh.ways import SiteWays
 from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
@@ -138,8 +138,8 @@ def stays_here(node: Node, incoming: IncomingLink) -> bool:
 def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_far: bool) -> bool:
     """Returns whether an incoming link's deliveries must not be sent on a link to another worker.
 
-    Nor on one to another site, if they came over the mesh: this is their egress. Transit sends them
-    on, but not back.
+    Nor on one to another site, if they came over the mesh, as this is their egress, or from another
+    worker, which has links to other sites of its own. Transit sends them on, but not back.
 
     A worker that sent what has turned here has tried its own receivers. (A multicast did not turn
     there, so it goes to them from here.)
@@ -150,11 +150,18 @@ def is_out_of_reach(node: Node, link: OutgoingLink, incoming: IncomingLink, is_f
         incoming: that the deliveries came on.
         is_far: ``stays_here`` of them.
     """
-    if is_site(link.connection) and comes_by_mesh(incoming):
-        return node.key.chain is None or link.connection is incoming.connection
+    if link.chain is not None:
+        if node.key.chain is None:
+            return not enters_here(incoming)
+        return link.connection is incoming.connection
     if not is_sibling(link.connection):
         return False
     return is_far or (link.connection is incoming.connection and not node.is_multicast)
+
+
+def enters_here(incoming: IncomingLink) -> bool:
+    """Returns whether deliveries of a link come from neither another site nor another worker."""
+    return not (comes_by_mesh(incoming) or is_sibling(incoming.connection))
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:

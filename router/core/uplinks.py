@@ -12,10 +12,10 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.joining import Joiner
 from router.core.lanes import Lanes
-from router.core.mesh.names import comes_by_mesh, is_site_name, link_name
+from router.core.mesh.names import is_edge_name, is_neighbor_name, link_name
 from router.core.node import Direction, Node, NodeKey
 from router.core.pull_plan import is_spread, pulls_here, scatters, subscription_name
-from router.core.reach import Reach, is_sibling, is_sibling_name
+from router.core.reach import Reach, enters_here, is_sibling, is_sibling_name, router_of
 from router.core.redirects import Redirects
 from router.core.resume import Resumer
 from router.core.state import State
@@ -29,6 +29,7 @@ from router.model.condition import DETACH_FORCED, NOT_IMPLEMENTED, Condition
 from router.model.events import LinkAttached, LinkDetached, SubscriptionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
+from router.model.ways import Chain
 from router.routes.pulling import TargetNames, is_exchange
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
@@ -102,7 +103,7 @@ class Uplinks:
     def used(self, node: Node) -> None:
         """Records an attach to a node."""
         for uplink in self._uplinks_of(node):
-            is_far = is_sibling_name(uplink.container) or is_site_name(uplink.container)
+            is_far = is_sibling_name(uplink.container) or is_neighbor_name(uplink.container)
             if self._is_needed(uplink) or self._is_bound(uplink) or not is_far:
                 self._want(uplink)
 
@@ -203,7 +204,9 @@ class Uplinks:
 
     def _review_fallback(self, uplink: Uplink) -> None:
         """Finds out whether a link leads to the route's fallback, or to receivers, from now on."""
-        is_fallback = self._is_fallback(uplink.node, uplink.container, uplink.role)
+        if uplink.terms.chain is not None:
+            return
+        is_fallback = self._is_fallback(uplink.node, Endpoint(uplink.container), uplink.role)
         if is_fallback is uplink.is_fallback or uplink.is_finishing:
             return
         node, link = uplink.node, uplink.link
@@ -215,13 +218,16 @@ class Uplinks:
             self._granter.receivers_changed(node)
             self._turn.touch(node)
 
-    def _is_fallback(self, node: Node, container: str, role: Role) -> bool:
+    def _is_fallback(self, node: Node, end: Endpoint, role: Role) -> bool:
         """Returns whether a node's link to a container, or a sibling, is for its fallback."""
+        if end.terms.chain is not None or is_edge_name(end.container):
+            return False
         if node.route.fallback is None or node.key.direction is not Direction.MEETING:
             return False
         if role is Role.RECEIVER:
             return False
-        return not (is_sibling_name(container) and self._reach.is_receiving(node, container))
+        name = end.container
+        return not (is_sibling_name(name) and self._reach.is_receiving(node, name))
 
     def _is_finishing(self, uplink: Uplink) -> bool:
         """Returns whether an unneeded link still waits for outcomes.
@@ -238,6 +244,7 @@ class Uplinks:
             uplink.is_fallback
             or link.keeps
             or link.chain is not None
+            or is_edge_name(uplink.container)
             or uplink.node.taker is not None
         )
         if link is None or not (is_taker or is_sibling(link.connection)):
@@ -382,18 +389,18 @@ class Uplinks:
         return uplinks
 
     def _make(self, node: Node, endpoint: Endpoint, role: Role) -> Uplink:
-        is_to_sibling = is_sibling_name(endpoint.container)
+        is_to_sibling = is_sibling_name(endpoint.container) and endpoint.terms.chain is None
         is_dead_letters = node.key.container is not None
         takes_back = node.key.direction is Direction.FALLBACK
         address = node.key.address
         chain = endpoint.terms.chain
-        if chain is not None:
+        if chain is not None or is_edge_name(endpoint.container):
             address = outside(address)
         elif is_dead_letters or not is_to_sibling:
             assert node.match is not None, "nodes with containers behind them come from the table"
             address = node.match.address if is_to_sibling else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
-        is_fallback = self._is_fallback(node, endpoint.container, role)
+        is_fallback = self._is_fallback(node, endpoint, role)
         if is_dead_letters:
             arrow = "!>"  # dead letters and messages may lead to the same address
         elif node.key.direction is Direction.STORED:
@@ -407,7 +414,7 @@ class Uplinks:
         if node.key.reader is not None:
             name = f"{name}#{node.key.reader}"
         if chain is not None:
-            name = link_name(chain, address)
+            name = link_name(_entrance(node, chain), address)
         uplink = Uplink(
             node=node,
             container=endpoint.container,
@@ -441,10 +448,13 @@ class Uplinks:
             return True
         if uplink.role is Role.SENDER:
             feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
+            if uplink.terms.chain is not None and node.key.chain is None:
+                return any(map(enters_here, feeds))
+            if is_edge_name(uplink.container):  # what an edge or a hub has sent does not go back
+                names = (each.connection and each.connection.configured for each in feeds)
+                return any(name != uplink.container for name in names)
             if is_sibling_name(uplink.container):  # a sibling's deliveries go to no other sibling
                 return any(not is_sibling(incoming.connection) for incoming in feeds)
-            if is_site_name(uplink.container) and node.key.chain is None:
-                return not all(map(comes_by_mesh, feeds))
             return bool(node.feeds or node.rotation)
         return bool(node.outgoing) or node.is_sought
 
@@ -603,7 +613,7 @@ class Uplinks:
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
         is_to_receivers = uplink.role is Role.SENDER and not uplink.is_fallback
-        is_far = is_sibling_name(uplink.container) or is_site_name(uplink.container)
+        is_far = is_sibling_name(uplink.container) or is_neighbor_name(uplink.container)
         if is_far and is_to_receivers:
             uplink.node.pending.add(uplink)
         command = self._attach_requests.attach(uplink, uplink.id, connection)
@@ -788,7 +798,8 @@ class Uplinks:
         node = uplink.node
         if uplink.role is Role.RECEIVER or not uplink.is_wanted or uplink.failover is not None:
             return
-        if is_sibling_name(uplink.container) and uplink.step is not Step.IDLE:
+        is_lent = is_sibling_name(uplink.container) and uplink.terms.chain is None
+        if is_lent and uplink.step is not Step.IDLE:
             return  # a sibling that ends a link or goes away has no receivers any more
         node.returning.add(uplink)
         seconds = self._attach_requests.of(uplink).failover_seconds
@@ -814,6 +825,15 @@ class Uplinks:
 
 def _no_notary() -> None:
     """Stands for the notary of a router that knows of no mesh."""
+
+
+def _entrance(node: Node, chain: Chain) -> Chain:
+    """Returns a chain as the names of its links have it.
+
+    Where other workers' deliveries leave the ingress they have a link beside that of its own.
+    """
+    is_lent = node.key.chain is not None and router_of(node.stop) == chain.ingress
+    return Chain(f"{chain.ingress}/", chain.egress) if is_lent else chain
 
 
 def _is_same(old: Uplink, fresh: Uplink) -> bool:

@@ -158,7 +158,8 @@ def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
     if is_end(link):
         return ()
     ways = _reported_ways(node, link)
-    return ways if is_sibling(link.connection) else _behind(node, ways)
+    is_same_stop = is_sibling(link.connection) and link.chain is None
+    return ways if is_same_stop else _behind(node, ways)
 
 
 def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:

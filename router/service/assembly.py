@@ -15,6 +15,7 @@ import attrs
 
 from router import __version__
 from router.core.mesh.control import Plan
+from router.core.mesh.names import EDGE
 from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
@@ -595,6 +596,7 @@ def _endpoint(
         max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
         sasl_client=_client_mechanisms(container, url),
         is_mesh=container.is_mesh,
+        properties={**settings.properties, **({EDGE: True} if container.is_hub else {})},
         peer_is_trusted_router=container.is_router,
     )
     factory = PROTOCOLS[container.protocol].make

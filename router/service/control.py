@@ -38,6 +38,7 @@ from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
 from router.net.store.keeper import StoredDepth
 from router.net.transport import transport_of
+from router.routes.mesh.edge import Edge
 from router.routes.mesh.mesh import Mesh
 from router.routes.mesh.paths import Nobody, Order, Through, Unreachable, Ways
 from router.service.assembly import Assembly
@@ -183,11 +184,15 @@ class MeshLinkRecord:
         router: the neighbor's id.
         cost: of what this router sends there.
         is_up: both ends have heard each other.
+        role: router, or edge: one of this router's edges.
+        is_active: messages take it; an edge uses one of its uplinks at a time.
     """
 
     router: str
     cost: int
     is_up: bool
+    role: str = "router"
+    is_active: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -233,13 +238,15 @@ class MeshRecord:
     Attributes:
         router: this router's id.
         links: its neighbors.
-        sites: all routers, this one too.
+        sites: all routers, this one too; of an edge none.
+        is_edge: this router is an edge, and the links are its uplinks.
         ways: for the address that was asked for, the best first.
     """
 
     router: str
     links: tuple[MeshLinkRecord, ...]
     sites: tuple[MeshSiteRecord, ...]
+    is_edge: bool = False
     ways: tuple[MeshWayRecord, ...] = ()
 
 
@@ -589,7 +596,7 @@ class LocalControl:
 
     async def mesh(self, address: str | None) -> MeshRecord | None:
         """Returns the mesh, as ``Control`` says."""
-        mesh = self.worker.core.mesh.mesh
+        mesh = self.worker.core.mesh.machine
         return None if mesh is None else mesh_record(mesh, address)
 
     @asynccontextmanager
@@ -602,18 +609,26 @@ class LocalControl:
             self.worker.core.end_trace(tracer)
 
 
-def mesh_record(mesh: Mesh, address: str | None) -> MeshRecord:
+def mesh_record(mesh: Mesh | Edge, address: str | None) -> MeshRecord:
     """Returns what people see of a mesh, and the ways to an address."""
     survey = mesh.survey()
     return MeshRecord(
         router=survey.router,
         links=tuple(MeshLinkRecord(**attrs.asdict(each)) for each in survey.links),
         sites=tuple(MeshSiteRecord(**attrs.asdict(each, recurse=False)) for each in survey.sites),
+        is_edge=survey.is_edge,
         ways=() if address is None else tuple(_ways(mesh, address)),
     )
 
 
-def _ways(mesh: Mesh, address: str) -> Iterator[MeshWayRecord]:
+def _ways(mesh: Mesh | Edge, address: str) -> Iterator[MeshWayRecord]:
+    if isinstance(mesh, Edge):
+        hub = mesh.way()
+        if mesh.serves(address):
+            yield MeshWayRecord(egress=mesh.router, hop="", cost=0)
+        if hub is not None:
+            yield MeshWayRecord(egress=hub.egress, hop=hub.hop, cost=hub.cost)
+        return
     match mesh.paths.find(address, Order.CLOSEST):
         case Ways(ways):
             for way in ways:

@@ -83,6 +83,10 @@ def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
     if old.mesh is not None and new.mesh is None:
         problem = "mesh: a reload does not leave a mesh: start router run again"
         yield Problem(Position(new.file, 1, 1), problem)
+    if old.mesh is not None and new.mesh is not None:
+        if bool(old.mesh.edge) is not bool(new.mesh.edge):
+            problem = "mesh: a reload makes no edge of a site, and no site of an edge"
+            yield Problem(new.mesh.where.section, f"{problem}: start router run again")
     running = old.router.workers
     if running == 1 or new.router.workers != 1:
         return

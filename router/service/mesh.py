@@ -53,6 +53,12 @@ def make_plan(config: RouterConfig) -> Plan | None:
         advertise=now.advertise,
         policy=now.policy,
     )
+    if now.uplinks:  # an edge says nothing to the mesh, and believes its hub
+        return Plan(
+            settings=settings,
+            notary=Notary(Codec10(), Unsigned(), Unsigned()),
+            uplinks=now.uplinks,
+        )
     return Plan(settings=settings, notary=_notary(config.router.id, config.mesh.tls))
 
 
@@ -62,6 +68,7 @@ def reconfigured(config: RouterConfig, mesh: Mesh) -> Reconfigured:
         costs={RouterId(name): link.cost for name, link in mesh.links.items()},
         advertise=mesh.advertise,
         policy=advertise_policy(config.policy.rules),
+        uplinks=tuple(RouterId(str(place)) for place in mesh.edge),
     )
 
 
@@ -105,12 +112,7 @@ def _notary(router: str, tls: MeshTls | None) -> Notary:
 def mesh_file_problems(config: RouterConfig) -> Iterator[Problem]:
     """Yields why the mesh of a valid file cannot be served."""
     mesh = config.mesh
-    if mesh is None:
-        return
-    if config.router.workers > 1:
-        problem = "mesh: this version serves it with one worker: set router.workers to 1"
-        yield Problem(mesh.where.section, problem)
-    if mesh.tls is None:
+    if mesh is None or mesh.tls is None:
         return
     try:
         from router.net.mesh_certificates import MeshKeyError  # noqa: PLC0415

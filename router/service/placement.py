@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from router.core.mesh.names import is_neighbor_name
 from router.routes.route import Guarantee, Route
 from router.service.config.here import LOCAL
 
@@ -19,6 +20,10 @@ So it does for routes with a store, as it is the one that reads and writes the m
 Their unsettled deliveries are in its memory and its share of the journal: when it dies no other
 worker can continue them, but its next life does.
 """
+
+
+MESH_HOME: Final = 1
+"""The worker with the control plane of the mesh and the connections to other sites."""
 
 
 @attrs.frozen
@@ -52,8 +57,8 @@ def share_out(
 
     Containers that are bridged to each other go to the same worker, so that bridged messages do
     not cross between workers. Those of exactly-once routes, and of routes with a store, always
-    belong to the first worker, dead or alive. A container keeps its worker while that is alive:
-    connections are not moved to balance the load.
+    belong to the first worker, dead or alive, and so do the neighbors of the mesh. A container
+    keeps its worker while that is alive: connections are not moved to balance the load.
 
     Args:
         containers: all containers of the configuration.
@@ -61,9 +66,12 @@ def share_out(
         workers: the workers that are alive, at least one.
         before: the assignment until now.
     """
-    shared: dict[str, int] = {}
+    shared = dict.fromkeys(filter(is_neighbor_name, containers), MESH_HOME)
     counts = dict.fromkeys(workers, 0)
-    groups = sorted(_bridged(containers, routes), key=lambda group: (-len(group), group))
+    if MESH_HOME in counts:
+        counts[MESH_HOME] += len(shared)
+    others = [name for name in containers if name not in shared]
+    groups = sorted(_bridged(others, routes), key=lambda group: (-len(group), group))
     unplaced = []
     kept_home = {
         endpoint.container

@@ -30,13 +30,14 @@ import trio
 from router.errors import RouterError
 from router.net.reception import source_of
 from router.service import errands
+from router.service.assembly import named_listeners
 from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
 from router.service.errands import Duty
 from router.service.lives import WorkerLives
 from router.service.member import Member, Parcel, Stage
-from router.service.placement import least_loaded, share_out
+from router.service.placement import MESH_HOME, least_loaded, share_out
 from router.service.proxy import RemoteControl
 from router.service.transfer import Draft, pack
 
@@ -167,8 +168,17 @@ class Supervisor:
         """Returns at once: each worker waits by itself."""
 
     def admit(self, sock: socket.socket, listener: str) -> None:
-        """Hands a socket to the least loaded worker; without a worker the socket is queued."""
-        chosen = least_loaded(member.load for member in self._up if member.is_open)
+        """Hands a socket to the least loaded worker; without a worker the socket is queued.
+
+        Neighbors of the mesh are for the worker that has it.
+        """
+        known = named_listeners(self.config).get(listener)
+        is_mesh = known is not None and known.is_mesh
+        chosen = least_loaded(
+            member.load
+            for member in self._up
+            if member.is_open and (member.number == MESH_HOME or not is_mesh)
+        )
         if chosen is None:
             self._unplaced.append(Parcel({}, sock, listener))
             return

@@ -53,7 +53,7 @@ from router.service.ledger import (
     restore_ledger,
 )
 from router.service.mesh import reconfigured
-from router.service.placement import HOME
+from router.service.placement import HOME, MESH_HOME
 from router.wire.protocols import load_engines
 
 CLOSE_SECONDS: Final = 5.0
@@ -367,9 +367,9 @@ class Worker:
     def _configure_mesh(self, assembly: Assembly) -> None:
         """Joins the mesh, or tells it what the file says now."""
         mesh, now = assembly.config.mesh, self.plane.clock()
-        if assembly.mesh is None or mesh is None:
-            return
-        if self.core.mesh.mesh is None:
+        if assembly.mesh is None or mesh is None or self.number > MESH_HOME:
+            return  # the other workers are told of the mesh (``core.mesh.reports``)
+        if self.core.mesh.machine is None:
             orders = self.core.join_mesh(assembly.mesh, now)
         else:
             orders = self.core.tell_mesh(reconfigured(assembly.config, mesh), now)

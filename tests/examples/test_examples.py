@@ -47,6 +47,7 @@ TOLD = {
         "dc1: sent 1,000, accepted 1,000",
         "dc4: received 1,000, accepted 1,000",
         "it has ended",
+        "app: sent 1,000, accepted 1,000",
         "site dc4  over dc5, cost 60",
     ],
     "sidecar": ["application: sent 10,000, accepted 10,000", "consumer:    received 10,000"],

@@ -50,6 +50,12 @@ def test_containers_of_exactly_once_routes_are_the_first_workers_dead_or_alive()
         assert shared == {"a": 1, "b": 1, "c": 1, "d": 2}
 
 
+def test_neighbors_of_the_mesh_are_the_first_workers_dead_or_alive() -> None:
+    for workers in ([1, 2], [2]):
+        shared = share_out(["mesh:dc2", "mesh:dc3", "a"], [], workers, {"mesh:dc2": 2})
+        assert shared == {"mesh:dc2": 1, "mesh:dc3": 1, "a": 2}
+
+
 NAMES = st.sampled_from("abcdefgh")
 
 

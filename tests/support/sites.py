@@ -1,6 +1,7 @@
 """Routers of a mesh, joined by AMQP 1.0 engines in virtual time, without sockets.
 
-Each router is a ``Play`` of one worker. Connections carry whatever is said at once; time passes
+Each router is a ``Play`` of one worker, or a ``Fleet`` of several, of which the first has the
+connections to other routers. Connections carry whatever is said at once; time passes
 only in ``run``, for all routers together, from one deadline to the next.
 """
 
@@ -10,7 +11,7 @@ from typing import cast
 import attrs
 
 from router.core.mesh.control import Plan
-from router.core.mesh.names import site_name
+from router.core.mesh.names import EDGE, edge_name, site_name
 from router.core.settings import CoreSettings
 from router.model.commands import SendDeliveries
 from router.model.identity import ConnectionId
@@ -21,7 +22,7 @@ from router.routes.route import Route
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from tests.routes.mesh.simulator import notary_for
-from tests.support.fleet import Joint, settle
+from tests.support.fleet import Fleet, Joint, settle
 from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
 
 Line = tuple[str, str, int]
@@ -55,6 +56,8 @@ class Sites:
         advertise: Mapping[str, Sequence[str]] | None = None,
         others: Sequence[str] = ("#",),
         own_routes: Mapping[str, Sequence[Route | str]] | None = None,
+        workers: int = 1,
+        edges: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Makes the routers, has the first of each link dial the second, and lets 3 s pass.
 
@@ -64,15 +67,21 @@ class Sites:
             advertise: of a router, the patterns that its site serves.
             others: what the policy of each lets others advertise.
             own_routes: of a router, instead of ``routes``.
+            workers: how many each router has.
+            edges: routers that are edges, each with its hubs; ``dial`` connects them.
         """
         self.costs: dict[str, dict[RouterId, int]] = {}
         lines = tuple(links)
         for one, other, cost in lines:
             self.costs.setdefault(one, {})[RouterId(other)] = cost
             self.costs.setdefault(other, {})[RouterId(one)] = cost
+        self._edges = edges or {}
+        self.costs.update({name: {} for name in self._edges})
         self._policy = Policy.parse({}, tuple(others))
         self._advertise = advertise or {}
         self._routes = {name: (own_routes or {}).get(name, routes) for name in self.costs}
+        self._workers = workers
+        self.fleets: dict[str, Fleet] = {}
         self.wires: list[Wire] = []
         self.joints: list[Joint] = []
         self.plays = {name: self._make(name, 1) for name in self.costs}
@@ -89,7 +98,10 @@ class Sites:
         return play
 
     def make_play(self, name: str, *routes: Route | str) -> Play:
-        """Makes a router that is in no mesh yet."""
+        """Makes a router that is in no mesh yet; of several workers the first."""
+        if self._workers > 1:
+            self.fleets[name] = Fleet(self._workers, *routes, router_id=name)
+            return self.fleets[name][1]
         return Play(*routes, settings=CoreSettings(router_id=name))
 
     def join(self, name: str, play: Play, epoch: int) -> None:
@@ -102,7 +114,9 @@ class Sites:
             policy=self._policy,
         )
         notary = notary_for(RouterId(name))
-        play.carry_out(play.core.join_mesh(Plan(settings=settings, notary=notary), play.now))
+        uplinks = tuple(map(RouterId, self._edges.get(name, ())))
+        plan = Plan(settings=settings, notary=notary, uplinks=uplinks)
+        play.carry_out(play.core.join_mesh(plan, play.now))
 
     # Connections
 
@@ -123,12 +137,14 @@ class Sites:
             is_router=True,
             is_mesh=True,
             peer_is_trusted_router=True,
+            properties={EDGE: True} if name in self._edges else {},
         )
         joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
         play.peers[joint.id] = cast("Peer", joint)
         self.joints.append(joint)
         if dialed is not None:
-            play.core.dialed(joint.id, site_name(dialed))
+            named = edge_name(dialed) if name in self._edges else site_name(dialed)
+            play.core.dialed(joint.id, named)
         return joint
 
     def wire(self, one: str, other: str) -> Wire:
@@ -152,6 +168,21 @@ class Sites:
         """Has what is said on a connection arrive later, once."""
         self.wire(one, other).heard_at = self[one].now + seconds
 
+    def kill_home(self, name: str) -> None:
+        """Ends the worker that has a router's connections, of two, and starts it again."""
+        for wire in [wire for wire in self.wires if name in wire.ends]:
+            self.cut(*wire.ends)
+        fleet = self.fleets[name]
+        fleet.cut(1, 2)
+        fresh = Fleet(1, *self._routes[name], router_id=name)[1]
+        fresh.now = fleet[2].now
+        self.plays[name] = fleet.plays[1] = fresh
+
+    def revive_home(self, name: str, epoch: int) -> None:
+        """Has the new first worker join its sibling and the mesh; it has dialed nobody yet."""
+        self.join(name, self.plays[name], epoch)
+        self.fleets[name].join(1, 2)
+
     def kill(self, name: str) -> None:
         """Ends a router, and all its connections."""
         for wire in [wire for wire in self.wires if name in wire.ends]:
@@ -168,16 +199,23 @@ class Sites:
         """Carries octets until nobody has anything more to say."""
         now = next(iter(self.plays.values())).now
         heard = (wire for wire in self.wires if not wire.is_silent and wire.heard_at <= now)
-        settle([wire.joints for wire in heard])
+        inside = (pair for fleet in self.fleets.values() for pair in fleet.joints.values())
+        settle([*(wire.joints for wire in heard), *inside])
+
+    @property
+    def _all(self) -> list[Play]:
+        """All workers of all routers."""
+        several = [play for fleet in self.fleets.values() for play in fleet.plays.values()]
+        return several or list(self.plays.values())
 
     def run(self, seconds: float) -> None:
         """Lets time pass for all routers."""
         until = next(iter(self.plays.values())).now + seconds
         while True:
             self.settle()
-            deadlines = [play.core.deadline for play in self.plays.values()]
+            deadlines = [play.core.deadline for play in self._all]
             due = min((each for each in deadlines if each is not None), default=until)
-            for play in self.plays.values():
+            for play in self._all:
                 play.wait(max(0.0, min(due, until) - play.now))
             if due >= until:
                 break
@@ -185,17 +223,20 @@ class Sites:
 
     # Clients
 
-    def receiver(self, router: str, address: str, credit: int = 10) -> ReceiverEnd:
+    def worker(self, router: str, number: int) -> Play:
+        """Gives one worker of a router."""
+        return self[router] if number == 1 else self.fleets[router][number]
+
+    def receiver(self, router: str, address: str, credit: int = 10, worker: int = 1) -> ReceiverEnd:
         """Attaches somebody who receives at a router, and lets the others learn of it."""
-        receiver = (
-            self[router].connect(f"receiver-{router}").attach_receiver(address, credit=credit)
-        )
+        peer = self.worker(router, worker).connect(f"receiver-{router}")
+        receiver = peer.attach_receiver(address, credit=credit)
         self.run(0.5)
         return receiver
 
-    def sender(self, router: str, address: str) -> SenderEnd:
+    def sender(self, router: str, address: str, worker: int = 1) -> SenderEnd:
         """Attaches somebody who sends at a router, and lets credit arrive."""
-        sender = self[router].connect(f"sender-{router}").attach_sender(address)
+        sender = self.worker(router, worker).connect(f"sender-{router}").attach_sender(address)
         self.run(0.5)
         return sender
 

@@ -11,6 +11,9 @@ whichever opened first. Of two in the same direction the older one is stale, and
 A connection of the mesh is authenticated by its certificate: the identity is the router's id, and
 the container-id is the same. Where the file says ``tls: off`` the container-id alone is believed.
 
+An edge has dialed its hubs by their places, and knows their ids when they have opened; to its
+machine a hub is its place. A router is an edge to its hub if its open says so.
+
 A neighbor that is silent for 3 s is dropped by the machine; its connection is closed, and nothing
 is sent on it any more, whether or not the close arrives.
 """
@@ -25,8 +28,10 @@ from router.core.alarms import Alarm
 from router.core.joint import AMQP_VALUE, Joint
 from router.core.mesh.names import (
     CONTROL,
-    is_site,
-    is_site_name,
+    EDGE,
+    edge_name,
+    is_edge_name,
+    is_neighbor,
     router_named,
     site_name,
     with_dynamic,
@@ -49,9 +54,11 @@ from router.model.events import Event as ConnectionEvent
 from router.model.identity import ConnectionId, LinkId
 from router.model.terminus import SenderSettleMode
 from router.routes.mesh.bodies import Notary
+from router.routes.mesh.edge import Edge
 from router.routes.mesh.events import (
     AddressKept,
     CloseConnection,
+    EdgeServes,
     EpochRaised,
     Event,
     LinkChanged,
@@ -67,7 +74,7 @@ from router.routes.mesh.events import (
     TreeReady,
 )
 from router.routes.mesh.mesh import Mesh, Settings
-from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.nouns import Hello, Role, RouterId
 
 SLICE_SECONDS: Final = 0.001
 """Pause between two slices of the machine's work, in which connections have their turns."""
@@ -80,10 +87,12 @@ class Plan:
     Attributes:
         settings: what the configuration says, and the epoch of this life.
         notary: signs for this router, and verifies what others have signed.
+        uplinks: of an edge: its hubs, the preferred one first; empty: it is no edge.
     """
 
     settings: Settings
     notary: Notary
+    uplinks: tuple[RouterId, ...] = ()
 
 
 @attrs.define(eq=False)
@@ -107,9 +116,11 @@ class Control:
     """The control plane of this router.
 
     Attributes:
-        mesh: the machine; None: this router is in no mesh.
-        notary: signs for this router, and verifies what others have signed; None: likewise.
-        on_paths: called when the answers of ``mesh.paths`` may have changed.
+        mesh: the machine; None: this router is in no mesh, or is an edge.
+        edge: that of an edge.
+        notary: signs for this router, and verifies what others have signed; None: there is no mesh.
+        followers: called when the answers of ``mesh.paths`` may have changed, or an edge's uplink.
+        on_edge: called with an edge of this router, an address, and whether it is served there.
     """
 
     def __init__(self, state: State, uplinks: Uplinks, link_ids: Iterator[LinkId]) -> None:
@@ -122,18 +133,29 @@ class Control:
         self._link_ids = link_ids
         self._joints: dict[RouterId, _Joint] = {}
         self._alarm: Alarm | None = None
+        self._active: RouterId | None = None
         self.mesh: Mesh | None = None
         self.notary: Notary | None = None
-        self.on_paths: Callable[[], None] = _ignore
+        self.edge: Edge | None = None
+        self.on_edge: Callable[[str, str, bool], None] = _ignore
+        self.followers: list[Callable[[], None]] = []
 
     def begin(self, plan: Plan) -> None:
         """Joins the mesh."""
         settings = plan.settings
+        if plan.uplinks:
+            self.edge = Edge(settings.router, settings.epoch, plan.uplinks)
+            return
         own = with_dynamic(settings.router, settings.advertise)
         settings = attrs.evolve(settings, advertise=own)
         self.mesh = Mesh(settings, plan.notary, self._turn.now)
         self.notary = plan.notary
         self._wake()
+
+    @property
+    def machine(self) -> Mesh | Edge | None:
+        """Decides for this router; None: it is in no mesh."""
+        return self.mesh or self.edge
 
     # Connections
 
@@ -145,11 +167,14 @@ class Control:
         if not event.capabilities.is_site:
             return None
         wrong = self._find_wrong(event)
-        return site_name(event.container) if wrong is None else wrong
+        if wrong is not None:
+            return wrong
+        is_edge = bool(event.properties.get(EDGE))
+        return edge_name(event.container) if is_edge else site_name(event.container)
 
     def _find_wrong(self, event: ConnectionOpened) -> Condition | None:
         if self.mesh is None:
-            return Condition(NOT_ALLOWED, "this router is in no mesh")
+            return Condition(NOT_ALLOWED, "this router is in no mesh, or an edge")
         if not event.capabilities.is_neighbor:
             return Condition(NOT_ALLOWED, "only routers of the mesh connect here")
         if event.container == self._settings.router_id:
@@ -190,7 +215,9 @@ class Control:
         assert connection.configured is not None
         router = router_named(connection.configured)
         here = str(connection.container)
-        if here != router:
+        if self.edge is not None and here == self._settings.router_id:
+            return Condition(NOT_ALLOWED, f"{router} has this router's own id, {here}")
+        if self.edge is None and here != router:
             return Condition(NOT_ALLOWED, f"{router} was dialed, and {here} is here")
         if not connection.capabilities.is_neighbor:
             return Condition(NOT_ALLOWED, f"{router} is no router of a mesh")
@@ -209,7 +236,8 @@ class Control:
 
     def is_served(self, container: str) -> bool:
         """Returns whether a container is a neighbor that is connected."""
-        return is_site_name(container) and self.is_connected(router_named(container))
+        joint = self._joints.get(router_named(container))
+        return joint is not None and joint.name == container
 
     @property
     def connections(self) -> dict[RouterId, ConnectionId]:
@@ -217,7 +245,7 @@ class Control:
         return {router: joint.connection.id for router, joint in self._joints.items()}
 
     def _joint_of(self, connection: Connection) -> _Joint | None:
-        if not is_site(connection) or connection.configured is None:
+        if not is_neighbor(connection) or connection.configured is None:
             return None
         joint = self._joints.get(router_named(connection.configured))
         return joint if joint is not None and joint.connection is connection else None
@@ -276,9 +304,22 @@ class Control:
             self.tell(MessageBroken(joint.router, "a message is an amqp-value"))
         else:
             found = decode_message(octets[len(AMQP_VALUE) :])
+            if isinstance(found, Hello):
+                found = self._known(joint, found)
             is_broken = isinstance(found, str)
             make = MessageBroken if is_broken else MessageReceived
             self.tell(make(joint.router, found))  # type: ignore[arg-type]
+
+    def _known(self, joint: _Joint, hello: Hello) -> Hello | str:
+        """Returns a hello as the machine knows its sender, or the rule that it breaks."""
+        if self.edge is None:
+            is_edge = hello.role is Role.EDGE
+            is_same = is_edge is is_edge_name(joint.name)
+            return hello if is_same else f"a hello as {hello.role}, unlike its open"
+        here = str(joint.connection.container)
+        if hello.router != here:
+            return f"a hello of {hello.router} on the connection of {here}"
+        return attrs.evolve(hello, router=joint.router)
 
     def _send(self, router: RouterId, octets: bytes) -> None:
         joint = self._joints.get(router)
@@ -298,20 +339,20 @@ class Control:
         if isinstance(event, Reconfigured):
             own = with_dynamic(self._settings.router_id, event.advertise)
             event = attrs.evolve(event, advertise=own)
-        if self.mesh is not None:
-            self._carry_out(self.mesh.handle(event, self._turn.now))
+        if self.machine is not None:
+            self._carry_out(self.machine.handle(event, self._turn.now))
             self._wake()
 
     def _due(self) -> None:
         self._alarm = None
-        if self.mesh is not None:
-            self._carry_out(self.mesh.handle_deadline(self._turn.now))
+        if self.machine is not None:
+            self._carry_out(self.machine.handle_deadline(self._turn.now))
             self._wake()
 
     def _wake(self) -> None:
         """Sets the alarm of the machine's next deadline."""
-        assert self.mesh is not None
-        deadline = self.mesh.deadline
+        assert self.machine is not None
+        deadline = self.machine.deadline
         if deadline is None:
             return
         at = max(deadline, self._turn.now + SLICE_SECONDS)
@@ -328,11 +369,20 @@ class Control:
                     if router in self._joints:
                         self._close(self._joints[router], reason)
                 case PathsChanged():
-                    self.on_paths()
+                    self._follow()
+                case EdgeServes(edge, address, is_served):
+                    self.on_edge(edge_name(edge), address, is_served)
                 case TreeReady():
                     pass  # multicasts are sent to each egress on a link of its own
                 case _:
                     self._report(order)
+        if self.edge is not None and self.edge.active != self._active:
+            self._active = self.edge.active
+            self._follow()
+
+    def _follow(self) -> None:
+        for follow in self.followers:
+            follow()
 
     def _report(self, order: LinkChanged | RouterRefused | AddressKept | EpochRaised) -> None:
         """Has an order logged that is for people."""
@@ -351,5 +401,5 @@ class Control:
                 self._notices.warn("mesh.epoch_raised", count=epoch)
 
 
-def _ignore() -> None:
-    """Stands for nobody who wants to know of changed paths."""
+def _ignore(*news: object) -> None:
+    """Stands for nobody who wants to know."""

@@ -1,7 +1,8 @@
 """Names between routers of a mesh.
 
 A neighbor's connection has a name like a configured container's, with a colon, which no configured
-name contains.
+name contains. The connection of an edge to its hub is named after the edge at the hub, and after
+the place that was dialed at the edge.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from router.model.events import LinkAttached
 from router.model.identity import LinkName
 from router.model.ways import Chain
 from router.routes.match import canonical, parse_pattern
-from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.nouns import DYNAMIC, RouterId, dynamic_prefix
 
 CONTROL: Final = "$mesh"
 """Target of the links that carry the control plane; no route has it, and none but a neighbor."""
@@ -28,13 +29,14 @@ VOUCHED: Final = "router:vouched"
 MESH_USER: Final = "\0mesh"
 """Identity of the far end of an exactly-once chain; no mechanism gives it to a client."""
 
-DYNAMIC: Final = "temp"
-"""Stands after the router's id in the addresses of dynamic nodes (``core.bounds``)."""
+EDGE: Final = "router:edge"
+"""Property of an edge's open."""
 
 _ID_CHARACTERS: Final = 256
 """Most characters of a router's id, as the configuration bounds them."""
 
 _SITE: Final = "mesh:"
+_EDGE: Final = "edge:"
 
 
 def site_name(router: str) -> str:
@@ -59,14 +61,39 @@ def comes_by_mesh(incoming: IncomingLink) -> bool:
     return incoming.key.user == MESH_USER or is_site(incoming.connection)
 
 
+def edge_name(router: str) -> str:
+    """Returns the name of a connection between an edge and its hub."""
+    return f"{_EDGE}{router}"
+
+
+def is_edge_name(container: str | None) -> bool:
+    """Returns whether a name is that of a connection between an edge and its hub."""
+    return container is not None and container.startswith(_EDGE)
+
+
+def is_edge(connection: Connection | None) -> bool:
+    """Returns whether a connection is one between an edge and its hub."""
+    return connection is not None and is_edge_name(connection.configured)
+
+
+def is_neighbor_name(container: str | None) -> bool:
+    """Returns whether a container's name is that of a neighbor, an edge or a hub."""
+    return is_site_name(container) or is_edge_name(container)
+
+
+def is_neighbor(connection: Connection | None) -> bool:
+    """Returns whether a connection leads to a neighbor, an edge or a hub."""
+    return connection is not None and is_neighbor_name(connection.configured)
+
+
 def router_named(container: str) -> RouterId:
     """Returns the id of a neighbor from its name."""
-    return RouterId(container.removeprefix(_SITE))
+    return RouterId(container.removeprefix(_SITE).removeprefix(_EDGE))
 
 
 def with_dynamic(router: str, advertise: tuple[str, ...]) -> tuple[str, ...]:
     """Returns what a site serves: as its file says, and the dynamic nodes made at it."""
-    own = f"{router}.{DYNAMIC}.#"
+    own = dynamic_prefix(router)
     known = {canonical(parse_pattern(text)) for text in advertise}
     return advertise if canonical(parse_pattern(own)) in known else (*advertise, own)
 

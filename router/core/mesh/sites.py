@@ -9,18 +9,19 @@ A transit that knows no way any more returns what it holds, though not at once: 
 cut one after the other, and the ingress is to know another way by then.
 
 Neighbors attach chains (``mesh.ways``): at the egress a link of a chain leads to the node of its
-address, and elsewhere to the chain's own node.
+address, and elsewhere to the chain's own node. So do other workers of this router, for what enters
+the mesh there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from router.core.alarms import Alarm
 from router.core.mesh.chains import find_fault
 from router.core.mesh.control import SLICE_SECONDS, Control
-from router.core.mesh.names import is_exact, is_site, maker_named, read_chain
-from router.core.mesh.ways import is_direct, is_sharable, is_shared
+from router.core.mesh.names import is_edge, is_exact, maker_named, read_chain
+from router.core.mesh.ways import is_direct, is_sharable, is_shared, is_shared_route
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import Reach, is_sibling
 from router.core.state import State
@@ -53,14 +54,23 @@ class Sites:
         self._reach = reach
         self._uplinks = uplinks
         self._announced: dict[str, None] = {}
+        self._received: dict[tuple[str, str], None] = {}
         self._waiting: dict[NodeKey, None] = {}
         self._alarm: Alarm | None = None
-        control.on_paths = self.paths_changed
+        self.on_edges: Callable[[str, bool], None] = _ignore
+        control.followers.append(self.paths_changed)
+        control.on_edge = self._edge_serves
 
     # Chains that neighbors attach
 
-    def enter(self, event: LinkAttached) -> tuple[NodeKey, Route] | str | Condition:
-        """Finds the node for a link that a neighbor attaches.
+    def enter(
+        self, event: LinkAttached, *, is_own: bool
+    ) -> tuple[NodeKey, Route] | str | Condition:
+        """Finds the node for a link that a neighbor attaches, or another worker.
+
+        Args:
+            event: the attach.
+            is_own: another worker of this router attaches.
 
         Returns:
             A chain's node and its route, where this router is transit; where it is the egress, the
@@ -73,7 +83,7 @@ class Sites:
         if chain is None:
             return Condition(INVALID_FIELD, "a link between sites names its ingress and egress")
         own = self._settings.router_id
-        if chain.ingress == own:
+        if chain.ingress == own and not is_own:
             return Condition(NOT_ALLOWED, f"the chain has come back to its ingress {own}")
         if chain.egress == own:
             return self._enter_here(address, is_exactly_once=is_exact(event))
@@ -127,11 +137,11 @@ class Sites:
 
     def review(self, moved: Iterable[Node]) -> None:
         """Announces addresses that have got receivers here, or have lost them."""
-        if self._control.mesh is None:
+        if self._control.machine is None:
             return
         for node in moved:
             address = node.key.address
-            if not is_shared(node) or self._is_made_elsewhere(address):
+            if not self._is_shared(node) or self._is_made_elsewhere(address):
                 continue
             if _has_receivers(node) is (address in self._announced):
                 continue
@@ -141,6 +151,54 @@ class Sites:
             else:
                 self._announced[address] = None
                 self._control.tell(AddressAttached(address))
+
+    def begin(self) -> None:
+        """Announces what has receivers already."""
+        self.review(self._registry.nodes.values())
+        for address, siblings in self._reach.receivers.items():
+            for sibling in siblings:
+                self.received_elsewhere(address, sibling, True)
+
+    def received_elsewhere(self, address: str, sibling: str, is_received: bool) -> None:
+        """Announces what has got receivers at another worker, or has lost them there."""
+        if self._control.machine is None:
+            return
+        match = self._registry.table.lookup(address)
+        is_here = (
+            is_received
+            and match is not None
+            and is_shared_route(address, match.route)
+            and not self._is_made_elsewhere(address)
+        )
+        key = (address, sibling)
+        if is_here and key not in self._received:
+            self._received[key] = None
+            self._control.tell(AddressAttached(address, sibling))
+        elif not is_here and self._received.pop(key, "") is None:
+            self._control.tell(AddressDetached(address, sibling))
+
+    def _edge_serves(self, edge: str, address: str, is_served: bool) -> None:
+        """Has an address lead to an edge of this router, too, or not any more."""
+        assert self._reach.sites is not None
+        edges = self._reach.sites.edges
+        served = edges.setdefault(address, {})
+        had_any = bool(served)
+        if is_served:
+            served[edge] = None
+        else:
+            served.pop(edge, None)
+        if not served:
+            del edges[address]
+        if had_any is not bool(served):
+            self.on_edges(address, bool(served))
+        self._uplinks.reconsider(self._registry.find(address))
+
+    def _is_shared(self, node: Node) -> bool:
+        """Returns whether other routers may hear of a node's address.
+
+        An edge and its hub promise each other no exactly-once.
+        """
+        return is_shared(node) and not (node.is_exact and self._control.edge is not None)
 
     def _is_made_elsewhere(self, address: str) -> bool:
         """Returns whether an address is that of another router's dynamic node, or an ended one's.
@@ -199,8 +257,13 @@ def _has_receivers(node: Node) -> bool:
     suspended = (
         each for each in node.returning if isinstance(each, OutgoingLink) and each.chain is None
     )
-    return any(_is_own(link.connection) for link in node.outgoing) or any(suspended)
+    return any(map(_is_receiver, node.outgoing)) or any(suspended)
 
 
-def _is_own(connection: Connection | None) -> bool:
-    return not (is_site(connection) or is_sibling(connection))
+def _is_receiver(link: OutgoingLink) -> bool:
+    connection = link.connection
+    return link.chain is None and not (is_sibling(connection) or is_edge(connection))
+
+
+def _ignore(*news: object) -> None:
+    """Stands for nobody who wants to know."""

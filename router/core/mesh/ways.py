@@ -11,6 +11,10 @@ address, beside the links to the site's own receivers; the distribution chooses 
 credit. ``closest`` compares the cost of the ways; ``balanced`` adds it to the load, as so many
 deliveries. At a transit the chain names the egress, and only the next hop is chosen there.
 
+Edges. To a hub an edge is a router with receivers of its own, and to the edge the hub is one that
+has all others: links between them are those of two routers that name each other, with ways and
+stops instead of chains. What an edge sends enters the mesh at its hub.
+
 What came over the mesh to its egress stays at this site (``reach.is_out_of_reach``).
 
 An exactly-once route has one link to each egress, and transits have no node of it (``chains``).
@@ -21,11 +25,12 @@ from typing import Final
 
 import attrs
 
-from router.core.mesh.names import as_dots, maker_named, site_name
+from router.core.mesh.names import as_dots, edge_name, maker_named, site_name
 from router.core.node import Direction, Node
 from router.links.link import OutgoingLink
 from router.model.ways import Chain
 from router.routes.mesh.bodies import Notary
+from router.routes.mesh.edge import Edge
 from router.routes.mesh.nouns import RouterId
 from router.routes.mesh.paths import (
     Multicast,
@@ -54,29 +59,50 @@ class SiteWays:
         router: this router's id.
         find_paths: returns the paths of the mesh; None: there is no mesh.
         find_notary: returns who signs for this router; None: there is no mesh.
+        find_place: returns the worker that has the connections to other sites; None: this one.
+        find_edge: returns the machine of an edge; None: this router is none.
+        edges: by address, the names of the edges of this router that have receivers.
     """
 
     router: RouterId
     find_paths: Callable[[], Paths | None]
+    find_place: Callable[[], str | None]
+    find_edge: Callable[[], Edge | None]
     find_notary: Callable[[], Notary | None]
+    edges: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
 
     def ends(self, node: Node) -> Iterator[Endpoint]:
         """Yields the first hop of each way that a node's deliveries may take to another site."""
-        paths = self.find_paths()
-        if node.is_exact and is_shared(node):
-            yield from self._exact_ends(paths, node)
-        elif paths is None:
+        paths, edge = self.find_paths(), self.find_edge()
+        if node.is_exact:
+            if is_shared(node):
+                yield from self._exact_ends(paths, node)
             return
-        elif node.key.chain is not None:
+        if edge is not None and is_shared(node):
+            yield Endpoint(edge_name(edge.active or edge.preferred))
+        if paths is None:
+            return
+        for name in self.edges.get(node.key.address, ()) if is_shared(node) else ():
+            yield Endpoint(name)
+        if node.key.chain is not None:
             way = paths.hop_to(RouterId(node.key.chain.egress))
             if way is not None and site_name(way.hop) not in _sources(node):
-                yield _end(way.hop, node.key.chain)
+                yield self._end(paths, way.hop, node.key.chain)
         elif is_shared(node):
             maker = maker_named(node.key.address)
             is_made = maker is not None and self.knows(maker)
             for egress, hop in _egresses(paths, node, self.router):
                 if not is_made or as_dots(egress) == maker:
-                    yield _end(hop, Chain(self.router, egress))
+                    yield self._end(paths, hop, Chain(self.router, egress))
+
+    def _end(self, paths: Paths, hop: str, chain: Chain) -> Endpoint:
+        """Returns the first hop of a chain, from this worker.
+
+        An egress that cannot be reached is its own hop: a container that is away (``_nearest``).
+        """
+        is_reached = chain.egress in paths.tree.hops
+        place = self.find_place() if is_reached else None
+        return Endpoint(place or site_name(hop), terms=LinkTerms(chain=chain))
 
     def _exact_ends(self, paths: Paths | None, node: Node) -> Iterator[Endpoint]:
         """Yields the sites themselves: those that serve a node's address, and where it is bound.
@@ -94,7 +120,8 @@ class SiteWays:
             if link.chain is not None and (link.unsettled or link.adrift):
                 egresses[link.chain.egress] = None
         for egress in egresses:
-            yield _end(egress, Chain(self.router, egress))
+            chain = Chain(self.router, RouterId(egress))
+            yield Endpoint(site_name(egress), terms=LinkTerms(chain=chain))
 
     def hop_to(self, egress: str) -> str | None:
         """Returns the name of the neighbor by which a site is reached; None: there is none."""
@@ -163,11 +190,13 @@ def _nearest(paths: Paths, node: Node) -> Iterator[tuple[RouterId, str]]:
 
 def is_shared(node: Node) -> bool:
     """Returns whether a node's address is shared with other sites: a direct route's, or none's."""
-    return (
-        node.key.direction is Direction.MEETING
-        and is_sharable(node.key.address)
-        and is_direct(node.route)
-    )
+    is_meeting = node.key.direction is Direction.MEETING
+    return is_meeting and is_shared_route(node.key.address, node.route)
+
+
+def is_shared_route(address: str, route: Route) -> bool:
+    """Returns whether addresses of a route are shared with other sites."""
+    return is_sharable(address) and is_direct(route)
 
 
 def is_direct(route: Route) -> bool:
@@ -178,7 +207,3 @@ def is_direct(route: Route) -> bool:
 def is_sharable(address: str) -> bool:
     """Returns whether other sites may know of an address."""
     return not (is_reserved(address) or address.startswith(_OWN))
-
-
-def _end(hop: str, chain: Chain) -> Endpoint:
-    return Endpoint(site_name(hop), terms=LinkTerms(chain=chain))

@@ -31,6 +31,7 @@ from router.routes.mesh.events import (
     NeighborConnected,
     NeighborLost,
     Order,
+    Reconfigured,
     RouterRefused,
     SendMessage,
 )
@@ -38,6 +39,7 @@ from router.routes.mesh.mesh import LATE_SECONDS
 from router.routes.mesh.messages import EDGE_ADDRESSES_MOST
 from router.routes.mesh.neighbors import HELLO_SECONDS, Neighbor
 from router.routes.mesh.nouns import (
+    DEFAULT_COST,
     EdgeAddresses,
     EdgeAsk,
     Hello,
@@ -47,6 +49,7 @@ from router.routes.mesh.nouns import (
     RouterId,
 )
 from router.routes.mesh.paths import Through, Way
+from router.routes.mesh.survey import LinkState, Survey
 
 ADDRESSES_IN_MESSAGE = 256
 
@@ -55,6 +58,7 @@ class Edge:
     """The control plane of one edge.
 
     Attributes:
+        router: its id.
         active: the uplink to which everything goes; None: there is none, so no credit is granted.
     """
 
@@ -66,14 +70,19 @@ class Edge:
             epoch: above that of all earlier starts.
             uplinks: ids of the hubs, the preferred one first.
         """
-        self._router, self._epoch = router, epoch
+        self.router, self._epoch = router, epoch
         self._order = tuple(uplinks)
         self._neighbors: dict[RouterId, Neighbor] = {}
-        self._addresses: dict[str, None] = {}
+        self._addresses: dict[str, dict[str, None]] = {}
         self._orders: list[Order] = []
         self._number = 0
         self._expected_at: float | None = None
         self.active: RouterId | None = None
+
+    @property
+    def preferred(self) -> RouterId:
+        """The first uplink of the configuration."""
+        return self._order[0]
 
     @property
     def deadline(self) -> float | None:
@@ -100,12 +109,14 @@ class Edge:
                 self._on_message(uplink, message, now)
             case MessageBroken(uplink, rule):
                 self._expel(uplink, rule, now)
-            case AddressAttached(address):
-                self._attach(address)
-            case AddressDetached(address):
-                self._detach(address)
+            case AddressAttached(address, place):
+                self._attach(address, place)
+            case AddressDetached(address, place):
+                self._detach(address, place)
+            case Reconfigured(uplinks=uplinks):
+                self._follow(uplinks, now)
             case _:
-                pass  # an edge has no policy, no prefixes and no loads
+                pass  # an edge has no loads
         return self._finish(now)
 
     def handle_deadline(self, now: float) -> list[Order]:
@@ -119,6 +130,33 @@ class Edge:
             elif now >= uplink.hello_at:
                 self._greet(uplink, now)
         return self._finish(now)
+
+    def serves(self, address: str) -> bool:
+        """Returns whether an address has receivers here."""
+        return address in self._addresses
+
+    def survey(self) -> Survey:
+        """Returns what people see of the mesh: the uplinks."""
+        up = {id for id, one in self._neighbors.items() if one.is_up}
+        links = (
+            LinkState(
+                router=id,
+                cost=self._neighbors[id].cost if id in up else DEFAULT_COST,
+                is_up=id in up,
+                is_active=id == self.active,
+            )
+            for id in self._order
+        )
+        return Survey(router=self.router, links=tuple(links), sites=(), is_edge=True)
+
+    def _follow(self, uplinks: tuple[RouterId, ...], now: float) -> None:
+        """Adopts other uplinks; one that is gone is left."""
+        gone = set(self._order) - set(uplinks)
+        self._order = uplinks
+        for id in gone & self._neighbors.keys():
+            reason = f"{id} is no uplink of this edge any more"
+            self._drop(id, reason, now)
+            self._orders.append(CloseConnection(id, reason))
 
     def _on_connected(self, id: RouterId, now: float) -> None:
         if id not in self._order:
@@ -190,7 +228,7 @@ class Edge:
     def _greet(self, uplink: Neighbor, now: float) -> None:
         uplink.hello_at = now + HELLO_SECONDS
         hello = Hello(
-            router=self._router,
+            router=self.router,
             epoch=self._epoch,
             heard=uplink.epoch,
             role=Role.EDGE,
@@ -198,18 +236,21 @@ class Edge:
         )
         self._orders.append(SendMessage(uplink.id, hello))
 
-    def _attach(self, address: str) -> None:
+    def _attach(self, address: str, place: str) -> None:
         if address in self._addresses:
+            self._addresses[address][place] = None
             return
         if len(self._addresses) >= EDGE_ADDRESSES_MOST:
             rule = f"an edge has at most {EDGE_ADDRESSES_MOST} addresses"
             self._orders.append(AddressKept(address, rule))
             return
-        self._addresses[address] = None
+        self._addresses[address] = {place: None}
         self._tell(EdgeAddresses(self._next(), False, (address,)))
 
-    def _detach(self, address: str) -> None:
-        if self._addresses.pop(address, "") is None:
+    def _detach(self, address: str, place: str) -> None:
+        places = self._addresses.get(address, {})
+        if places.pop(place, "") is None and not places:
+            del self._addresses[address]
             self._tell(EdgeAddresses(self._next(), False, (), (address,)))
 
     def _send_all(self) -> None:

@@ -103,11 +103,13 @@ class Reconfigured:
         costs: neighbor → cost.
         advertise: patterns that this site serves.
         policy: what others may advertise.
+        uplinks: of an edge: its hubs, the preferred one first.
     """
 
     costs: Mapping[RouterId, int]
     advertise: tuple[str, ...]
     policy: Policy
+    uplinks: tuple[RouterId, ...] = ()
 
 
 Event: TypeAlias = (
@@ -198,6 +200,21 @@ class PathsChanged:
 
 
 @attrs.frozen
+class EdgeServes:
+    """An edge of this router has got receivers of an address, or has none any more.
+
+    Attributes:
+        edge: its id.
+        address: the address.
+        is_served: it has receivers.
+    """
+
+    edge: RouterId
+    address: str
+    is_served: bool
+
+
+@attrs.frozen
 class TreeReady:
     """The tree of an origin, asked for by ``Paths.branches``, is there."""
 
@@ -218,6 +235,7 @@ Order: TypeAlias = (
     | RouterRefused
     | AddressKept
     | PathsChanged
+    | EdgeServes
     | TreeReady
     | EpochRaised
 )

@@ -40,6 +40,7 @@ from typing import Final
 
 import attrs
 
+from router.routes.match import canonical, parse_pattern
 from router.routes.mesh.bodies import Notary
 from router.routes.mesh.comparing import (
     Comparer,
@@ -52,6 +53,7 @@ from router.routes.mesh.events import (
     AddressDetached,
     AddressKept,
     CloseConnection,
+    EdgeServes,
     EpochRaised,
     Event,
     LinkChanged,
@@ -147,7 +149,8 @@ class Mesh:
         self._flood = Flood(
             settings.router, notary, settings.policy, partial(self._refuse, now), self._offer
         )
-        self._hub = Hub(self._site)
+        self._hub = Hub(self._site, self._tell_edge)
+        self._patterns = settings.advertise
         self._topology = Topology(settings.router)
         self._notary = notary
         self.paths = Paths(self._site, self._flood.index, self._topology.tree, self._topology.ask)
@@ -219,7 +222,13 @@ class Mesh:
         one = self._neighbors.get(router)
         if one is None:
             return LinkState(router=router, cost=self._costs[router], is_up=False)
-        return LinkState(router=router, cost=self._costs.get(router, one.cost), is_up=one.is_up)
+        return LinkState(
+            router=router,
+            cost=self._costs.get(router, one.cost),
+            is_up=one.is_up,
+            role=one.role,
+            is_active=one.is_active if one.role is Role.EDGE else one.is_up,
+        )
 
     # Neighbors
 
@@ -260,6 +269,8 @@ class Mesh:
             self._orders.append(LinkChanged(neighbor.id, True, "both ends have said hello"))
             self._relink(now)
         if neighbor.role is Role.EDGE:
+            if self._hub.note(neighbor, is_active=neighbor.is_active):
+                self._advertise(now)
             self._work.add(self._hub.hear(neighbor, now))
         elif not (self._work or neighbor.outbox) and self._router < neighbor.id:
             self._compare_by_hello(neighbor, now)
@@ -329,6 +340,8 @@ class Mesh:
             return
         del self._comparers[id]
         if neighbor.role is Role.EDGE:
+            if self._hub.note(neighbor, is_active=False):
+                self._advertise(now)
             self._work.add(self._hub.lose(neighbor, now))
         if neighbor.is_up:
             self._orders.append(LinkChanged(id, False, reason))
@@ -400,11 +413,21 @@ class Mesh:
     def _reconfigure(self, event: Reconfigured, now: float) -> None:
         self._costs = event.costs
         self._relink(now)
-        self._site.advertise(event.advertise, now)
-        self._work.add(self._review(now))
+        self._patterns = event.advertise
+        self._advertise(now)
         if event.policy != self._flood.policy:
             self._flood.policy = event.policy
             self._work.add(self._flood.judge_again())
+
+    def _advertise(self, now: float) -> None:
+        """Says which prefixes this site serves, those of its edges among them."""
+        known = {canonical(parse_pattern(text)): text for text in self._hub.prefixes}
+        known |= {canonical(parse_pattern(text)): text for text in self._patterns}
+        self._site.advertise(tuple(known.values()), now)
+        self._work.add(self._review(now))
+
+    def _tell_edge(self, edge: RouterId, address: str, is_served: bool) -> None:
+        self._orders.append(EdgeServes(edge, address, is_served))
 
     def _review(self, now: float) -> Iterator[int]:
         for address, rule in self._site.review(now):

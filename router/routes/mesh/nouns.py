@@ -28,6 +28,15 @@ DEFAULT_COST: Final = 10
 """Cost of a link whose configuration names none: as between routers in ``core.reach``."""
 
 
+DYNAMIC: Final = "temp"
+"""Stands after the router's id in the addresses of dynamic nodes (``core.bounds``)."""
+
+
+def dynamic_prefix(router: str) -> str:
+    """Returns the pattern of the dynamic nodes that a router makes."""
+    return f"{router}.{DYNAMIC}.#"
+
+
 class Kind(enum.StrEnum):
     """What an entry is about. Other kinds are carried for later versions."""
 

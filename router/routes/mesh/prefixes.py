@@ -5,7 +5,7 @@ configuration, this one takes a pattern in or out at a cost that does not depend
 are; so what it finds is compared by specificity rather than by rank.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import attrs
@@ -41,10 +41,19 @@ class _Node:
     order: tuple[tuple[int, ...], str] = ((), "")
 
 
+Watch = Callable[[str, bool, RouterId, bool], None]
+"""Is told of a change: the text, whether it is a pattern, the site, whether it serves that now."""
+
+
 @attrs.define(eq=False)
 class Index:
-    """Finds the sites of an address."""
+    """Finds the sites of an address.
 
+    Attributes:
+        watch: called after each change.
+    """
+
+    watch: Watch | None = attrs.field(default=None, init=False)
     _root: _Node = attrs.field(factory=_Node, init=False)
     _singles: dict[str, _Sites] = attrs.field(factory=dict, init=False)
 
@@ -58,6 +67,7 @@ class Index:
             node = node.children.setdefault(token, _Node())
         node.sites = _with(node.sites, site)
         node.order = (specificity(Pattern("", tokens)), _text(tokens))
+        self._tell(node.order[1], True, site, node.sites)
 
     def remove_pattern(self, pattern: Pattern, site: RouterId) -> None:
         """Records that a site does not serve a pattern any more."""
@@ -69,6 +79,7 @@ class Index:
                 return
             way.append(child)
         way[-1].sites = _without(way[-1].sites, site)
+        self._tell(_text(tokens), True, site, way[-1].sites)
         for token, node, parent in zip(reversed(tokens), way[:0:-1], way[-2::-1], strict=True):
             if node.children or node.sites:
                 break
@@ -79,6 +90,7 @@ class Index:
         """Records that a site serves a single address."""
         name = _plain(address)
         self._singles[name] = _with(self._singles.get(name, ()), site)
+        self._tell(name, False, site, self._singles[name])
 
     def remove_address(self, address: str, site: RouterId) -> None:
         """Records that a site does not serve a single address any more."""
@@ -88,6 +100,11 @@ class Index:
             self._singles[name] = left
         else:
             self._singles.pop(name, None)
+        self._tell(name, False, site, left)
+
+    def _tell(self, text: str, is_pattern: bool, site: RouterId, sites: _Sites) -> None:
+        if self.watch is not None:
+            self.watch(text, is_pattern, site, site in sites)
 
     def best(self, address: str) -> _Sites:
         """Returns the sites of the most specific pattern; a single address is the most specific."""

@@ -2,7 +2,7 @@
 
 import attrs
 
-from router.routes.mesh.nouns import RouterId
+from router.routes.mesh.nouns import Role, RouterId
 
 
 @attrs.frozen(kw_only=True)
@@ -13,11 +13,15 @@ class LinkState:
         router: the neighbor.
         cost: for what this router sends.
         is_up: both ends have heard each other.
+        role: what the neighbor is.
+        is_active: messages take it; an edge uses one of its uplinks at a time.
     """
 
     router: RouterId
     cost: int
     is_up: bool
+    role: Role = Role.ROUTER
+    is_active: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -49,8 +53,10 @@ class Survey:
         router: which.
         links: to its neighbors.
         sites: all routers, this one too, by id.
+        is_edge: the router is an edge: it knows no sites, and the links are its uplinks.
     """
 
     router: RouterId
     links: tuple[LinkState, ...]
     sites: tuple[SiteState, ...]
+    is_edge: bool = False

@@ -340,7 +340,13 @@ class Api:
         found = await self.control.mesh(asked.query["address"])
         if found is None:
             raise NotFoundError("this router is in no mesh: its file has no section mesh")
-        return MeshView(router=found.router, links=found.links, sites=found.sites, ways=found.ways)
+        return MeshView(
+            router=found.router,
+            is_edge=found.is_edge,
+            links=found.links,
+            sites=found.sites,
+            ways=found.ways,
+        )
 
     async def store(self, asked: Asked) -> StoreView:
         """Lists what the message store holds, by route."""

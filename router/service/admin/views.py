@@ -250,7 +250,9 @@ class MeshView:
 
     Attributes:
         router: this router's id.
-        links: its neighbors; ``is_up``: both ends have heard each other.
+        is_edge: it is an edge: it knows no sites, and the links are its uplinks.
+        links: its neighbors; ``is_up``: both ends have heard each other; ``role``: router, or edge;
+            ``is_active``: messages take it, as an edge uses one of its uplinks at a time.
         sites: all routers, this one too: what each serves, and the cost of the way there (null:
             there is none) by the neighbor ``hop``.
         ways: for the address that was asked for, the best first; ``hop`` is empty for receivers
@@ -258,6 +260,7 @@ class MeshView:
     """
 
     router: str
+    is_edge: bool
     links: tuple[MeshLinkRecord, ...]
     sites: tuple[MeshSiteRecord, ...]
     ways: tuple[MeshWayRecord, ...]

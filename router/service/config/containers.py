@@ -144,6 +144,9 @@ class Container(Placed):
     is_mesh: bool = attrs.field(default=False)
     """It is a neighbor of the mesh (``neighbors``); no file says so."""
 
+    is_hub: bool = attrs.field(default=False)
+    """It is a hub of this router, which is an edge (``neighbors``); no file says so."""
+
     url: tuple[ContainerUrl, ...] = option(
         Urls(),
         default=(),

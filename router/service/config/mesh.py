@@ -63,10 +63,17 @@ class Mesh(Placed):
         help="router.id: a neighbor to dial; of two routers that dial each other one connection"
         " is kept",
     )
+    edge: tuple[TcpAddress, ...] = option(
+        ListOf(HostPort(), "host:port"),
+        default=(),
+        default_text="this router is a site of its own",
+        help="this router is an edge: mesh.listen of its hubs, the preferred one first. One of"
+        " them is used at a time; all that has no receivers here is sent there",
+    )
     tls: MeshTls | None = option(
         OrWord(Section(MeshTls), "off"),
         default=None,
-        default_text="must be written, unless listen and links are loopback addresses",
+        default_text="must be written, unless listen, links and edge are loopback addresses",
         help="certificates of the mesh, or off: anybody who can connect is believed",
     )
     advertise: tuple[str, ...] = option(

@@ -20,8 +20,12 @@ def mesh_problems(file: ConfigFile) -> Iterator[Problem]:
                 yield Problem(rule.where.of("advertise"), problem)
         return
     where = mesh.where
-    if not (mesh.listen or mesh.links or where.broken & {"listen", "links"}):
-        yield Problem(where.section, "mesh: needs listen, or links, or both: it has no neighbors")
+    neighbors = mesh.listen or mesh.links or mesh.edge
+    if not (neighbors or where.broken & {"listen", "links", "edge"}):
+        problem = "mesh: needs listen, or links, or both, or edge: it has no neighbors"
+        yield Problem(where.section, problem)
+    if mesh.edge:
+        yield from _edge_problems(mesh)
     if file.router.id in mesh.links:
         own = mesh.links[file.router.id].where.section
         yield Problem(own, f"mesh.links: {file.router.id} is this router itself")
@@ -35,7 +39,13 @@ def mesh_notes(file: ConfigFile) -> Iterator[Problem]:
     """Yields how routes reach over the mesh, where something else might be expected."""
     for entry in file.routes if file.mesh is not None else ():
         is_direct = entry.from_ is None and not entry.to
-        if is_direct and entry.guarantee is Guarantee.EXACTLY_ONCE:
+        is_exact = is_direct and entry.guarantee is Guarantee.EXACTLY_ONCE
+        if is_exact and file.mesh is not None and file.mesh.edge:
+            note = (
+                f"route {entry.address} is exactly-once, which an edge and its hub do not promise"
+            )
+            yield Problem(entry.where.of("address"), f"{note}: its messages stay at this router")
+        elif is_exact:
             note = f"route {entry.address} is exactly-once over the mesh, too: where the route is"
             end = "what a site has that is cut off waits for that site, in doubt"
             yield Problem(entry.where.of("address"), f"{note} exactly-once at both sites; {end}")
@@ -51,10 +61,22 @@ def _is_advertised(address: str, mesh: Mesh | None) -> bool:
 
 
 def _is_loopback(mesh: Mesh) -> bool:
-    places = [each.host for each in mesh.links.values()]
+    places = [*(each.host for each in mesh.links.values()), *mesh.edge]
     return (mesh.listen is None or mesh.listen.is_loopback) and all(
         each.is_loopback for each in places
     )
+
+
+def _edge_problems(mesh: Mesh) -> Iterator[Problem]:
+    for key in ("listen", "links", "advertise"):
+        if getattr(mesh, key):
+            problem = f"mesh.{key}: an edge has none; its hubs are in mesh.edge"
+            yield Problem(mesh.where.of(key), problem)
+    seen = set()
+    for place in map(str, mesh.edge):
+        if place in seen:
+            yield Problem(mesh.where.of("edge"), f"mesh.edge: {place} is named twice")
+        seen.add(place)
 
 
 def _pattern_problems(mesh: Mesh) -> Iterator[Problem]:

@@ -1,5 +1,7 @@
 """What the section ``mesh`` stands for: a listener, and a container for each neighbor.
 
+An edge has a container for each of its hubs, named after the place.
+
 To the rest of the program the place where other routers of the mesh connect is a listener like
 others, and each neighbor to dial a container like others. Both have marks that no file can give
 (``is_mesh``), by which engines and core tell them from clients and brokers.
@@ -9,8 +11,9 @@ from typing import Final
 
 import attrs
 
-from router.core.mesh.names import site_name
+from router.core.mesh.names import edge_name, site_name
 from router.model.capabilities import Protocol
+from router.model.place import TcpAddress
 from router.service.config.addresses import ContainerUrl
 from router.service.config.containers import (
     ClientMechanism,
@@ -29,6 +32,7 @@ from router.service.config.listeners import (
     VerifyClient,
 )
 from router.service.config.mesh import Mesh, MeshLink, MeshTls
+from router.service.config.options import Where
 
 RETRY_LIMIT_SECONDS: Final = 5.0
 """Longest pause before a neighbor is dialed again: a site that comes back is to be used soon."""
@@ -41,7 +45,7 @@ def with_mesh(file: ConfigFile) -> ConfigFile:
         return file
     neighbors = {
         site_name(router): _neighbor(router, link, mesh.tls) for router, link in mesh.links.items()
-    }
+    } | {edge_name(str(place)): _hub(place, mesh) for place in mesh.edge}
     return attrs.evolve(
         file,
         listeners=(*file.listeners, *_listener(mesh)),
@@ -70,21 +74,32 @@ def _listener(mesh: Mesh) -> tuple[Listener, ...]:
 
 
 def _neighbor(router: str, link: MeshLink, tls: MeshTls | None) -> Container:
-    url = ContainerUrl(host=link.host.host, port=link.host.port, is_tls=tls is not None)
+    return _container(link.host, tls, router, link.where)
+
+
+def _hub(place: TcpAddress, mesh: Mesh) -> Container:
+    """Returns a hub of an edge; its certificate is for the host that is dialed."""
+    return attrs.evolve(_container(place, mesh.tls, None, mesh.where), is_hub=True)
+
+
+def _container(
+    place: TcpAddress, tls: MeshTls | None, server_name: str | None, where: Where
+) -> Container:
+    url = ContainerUrl(host=place.host, port=place.port, is_tls=tls is not None)
     container = Container(
         url=(url,),
         is_mesh=True,
         is_router=True,
         failover=Failover.IGNORE,
         retry_limit_seconds=RETRY_LIMIT_SECONDS,
-        where=link.where,
+        where=where,
     )
     if tls is None:
         return container
     return attrs.evolve(
         container,
         tls=ContainerTls(
-            ca=tls.ca, cert=tls.cert, key=tls.key, server_name=router, where=tls.where
+            ca=tls.ca, cert=tls.cert, key=tls.key, server_name=server_name, where=tls.where
         ),
         sasl=ContainerSasl(mechanisms=(ClientMechanism.EXTERNAL,)),
     )

@@ -100,9 +100,55 @@ def problems_of(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
-def test_a_mesh_is_served_by_one_worker(tmp_path: Path) -> None:
-    found = problems_of(tmp_path, FILE.replace("workers: 1", "workers: 2"))
-    assert "router.yaml:4:3: mesh: this version serves it with one worker" in found
+EDGE = """
+router: {id: app, workers: 1}
+mesh: {edge: ["localhost:5673", "127.0.0.2:5673"]}
+"""
+
+
+def test_an_edge_names_its_hubs_and_dials_all_of_them() -> None:
+    found = config(EDGE)
+    assert found.mesh is not None
+    assert [str(place) for place in found.mesh.edge] == ["localhost:5673", "127.0.0.2:5673"]
+    hubs = {name: each for name, each in found.containers.items() if each.is_hub}
+    assert list(hubs) == ["edge:localhost:5673", "edge:127.0.0.2:5673"]
+    assert all(each.is_mesh for each in hubs.values())
+    assert found.listeners == config("router: {id: app, workers: 1}\n").listeners
+
+
+def test_a_sidecar_of_a_mesh_has_eight_lines_at_most() -> None:
+    text = Path("examples/sites/app.yaml").read_text()
+    assert len(text.splitlines()) <= 8
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            EDGE.replace("]}", "], listen: '127.0.0.1:5673'}"),
+            "mesh.listen: an edge has none; its hubs are in mesh.edge",
+        ),
+        (
+            EDGE.replace("]}", "], advertise: [a.#]}"),
+            "mesh.advertise: an edge has none; its hubs are in mesh.edge",
+        ),
+        (
+            EDGE.replace("127.0.0.2", "localhost"),
+            "mesh.edge: localhost:5673 is named twice",
+        ),
+        (EDGE.replace("127.0.0.2", "10.0.0.2"), "mesh: other machines can be reached"),
+        ("router: {id: app}\nmesh: {edge: []}\n", "mesh: needs listen, or links, or both, or edge"),
+    ],
+)
+def test_an_edge_has_hubs_alone(text: str, problem: str) -> None:
+    assert problem in refusal(text)
+
+
+def test_a_reload_makes_no_edge_of_a_site() -> None:
+    found = list(refusals(config(EDGE), config(FILE)))
+    assert [each.problem for each in found] == [
+        "mesh: a reload makes no edge of a site, and no site of an edge: start router run again"
+    ]
 
 
 SECURE = """
