@@ -14,6 +14,7 @@ from router.routes.route import Route
 from router.service import inquiry
 from router.service.config import ConfigError, Problem, RouterConfig, json_schema
 from router.service.credentials import load_usable
+from router.service.journal import stores_on_postgres
 from router.service.surroundings import address_notes, state_notes
 
 FAILED = 1
@@ -110,10 +111,11 @@ GOES_ON: Final = (
 IS_STARTED: Final = (
     "another machine goes on when a router is started there; with router.journal.standby, by itself"
 )
-STAYS: Final = (
-    "messages of routes with store, and archives, are on the disk of this machine all the same, and"
-    " no other router has them"
+STORED: Final = (
+    "messages of routes with store are beside the journal: what was accepted is in the database,"
+    " and whoever takes over forwards it"
 )
+STAYS: Final = "on the disk of this machine all the same, and no other router has them"
 UNAVAILABLE: Final = "unavailable: whoever attaches to one of its addresses is refused"
 
 
@@ -138,10 +140,21 @@ def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
             click.echo(f"  {line}")
     if config.router.journal.store is not None:
         print_lines("", SURVIVES, GOES_ON if config.router.journal.standby else IS_STARTED)
-        if any(route.store is not None or route.archive for route in config.table.routes):
-            print_lines(STAYS)
+        print_lines(*_where_the_rest_is(config))
     for note in (*config.notes, *state_notes(config), *found):
         print_lines("", f"note: {note}")
+
+
+def _where_the_rest_is(config: RouterConfig) -> list[str]:
+    """Returns what is beside the journal, and what is not."""
+    routes, stored = config.table.routes, stores_on_postgres(config)
+    left = ["messages of routes with store"] if not stored else []
+    if not any(route.store is not None for route in routes):
+        left = []
+    if any(route.archive for route in routes):
+        left.append("archives")
+    lines = [STORED] if stored else []
+    return [*lines, f"{' and '.join(left)} are {STAYS}"] if left else lines
 
 
 def _count(number: int, noun: str) -> str:

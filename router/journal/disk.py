@@ -10,7 +10,13 @@ from pathlib import Path
 
 
 class Disk:
-    """Files as the system gives them; every method raises OSError as the system does."""
+    """Files as the system gives them; every method raises OSError as the system does.
+
+    Attributes:
+        reserves: zeros that were written ahead keep room for what is written there.
+    """
+
+    reserves = True
 
     def make_directory(self, path: Path) -> None:
         """Makes ``path`` and what is missing above it, readable by the owner alone."""

@@ -70,9 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     hold_standard_streams()
     _configure_log(options.log_level, options.log_format)
-    if options.holder is not None:
+    if options.lease is not None:
         return _run_postgres(options)
-    log = _log_of(options, time.time_ns())
+    return _run_files(options, _log_of(options, time.time_ns()))
+
+
+def _run_files(options: argparse.Namespace, log: Log) -> int:
+    """Runs a store of files, or of what is used like files."""
     return _run(
         options, log, partial(_server_of, options, log=log), partial(log.open, log.incarnation)
     )
@@ -85,11 +89,15 @@ def _run_postgres(options: argparse.Namespace) -> int:
         FencedError,
         Readers,
         log_of,
+        message_log_of,
         open_log,
         server_of,
     )
 
     try:
+        if options.messages:
+            messages = message_log_of(options)
+            return 0 if messages is None else _run_files(options, messages)
         log, readers = log_of(options), Readers(options.router)
         return _run(
             options,
@@ -119,7 +127,7 @@ def _run(
             else socket.socket(fileno=options.listen_fd)
         )
     except (OSError, ForeignFileError) as error:
-        reason = _describe(error, None if options.holder else options.directory)
+        reason = _describe(error, None if options.lease else options.directory)
         if options.reason_fd is None:
             _log.error("journal.refused", error=reason, directory=str(options.directory))
         else:

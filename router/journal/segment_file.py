@@ -85,6 +85,8 @@ class SegmentFile:
         Raises:
             OSError: not that many; ``zeroed_octets`` tells how many.
         """
+        if not self._disk.reserves:
+            self.zeroed_octets = max(self.zeroed_octets, octets)
         while self.zeroed_octets < octets:
             step = memoryview(zeros)[: octets - self.zeroed_octets]
             self.zeroed_octets += self._disk.write(self._file, step, self.zeroed_octets)

@@ -69,6 +69,7 @@ class Storing:
         age_seconds: older ones go to the dead letters; None: none is too old.
         full: what happens at ``octets`` or ``messages``.
         always: also while the targets take them; else only while they do not.
+        in_journal: where the journal is; else on the disk of this machine.
     """
 
     octets: int | None = None
@@ -76,6 +77,7 @@ class Storing:
     age_seconds: float | None = None
     full: WhenFull = WhenFull.REFUSE
     always: bool = False
+    in_journal: bool = False
 
 
 @attrs.frozen

@@ -143,6 +143,12 @@ def is_on_postgres(config: RouterConfig) -> bool:
     return config.router.journal.store is not None
 
 
+def stores_on_postgres(config: RouterConfig) -> bool:
+    """Returns whether what routes store is there, too."""
+    stores = [route.store for route in config.table.routes if route.store is not None]
+    return is_on_postgres(config) and any(store.in_journal for store in stores)
+
+
 def _has_segments(directory: Path) -> bool:
     """Returns whether messages may be left from routes that stored them once."""
     return directory.is_dir() and bool(numbered(os.listdir(directory), "segment"))
@@ -308,6 +314,8 @@ class JournalKeeper:
                 await self._take_lock()
             if self._is_on_postgres:
                 self._prepare_lease()
+            elif self._is_beside_journal:
+                self._refuse_files()
             elif self._was_here and self.store is Store.JOURNAL:
                 self._look_for_segments()
             self._listener = _listen(self.store.socket(self.config))
@@ -324,16 +332,29 @@ class JournalKeeper:
     def _is_on_postgres(self) -> bool:
         return self.store is Store.JOURNAL and is_on_postgres(self.config)
 
+    @property
+    def _is_beside_journal(self) -> bool:
+        """Whether these are the messages, and they are on PostgreSQL."""
+        return self.store is Store.MESSAGES and stores_on_postgres(self.config)
+
+    def _refuse_files(self) -> None:
+        """Checks that this store has nothing in files.
+
+        Raises:
+            JournalError: it has.
+        """
+        directory = self.store.directory(self.config)
+        if _has_segments(directory):
+            reason = f"it is in use, and so is PostgreSQL: move it with `{_MOVE}`, or remove it"
+            raise JournalError(directory, reason)
+
     def _prepare_lease(self) -> None:
         """Makes the files that say who this router is, and how long its lease holds.
 
         Raises:
             JournalError: there is a journal in files as well.
         """
-        directory = self.store.directory(self.config)
-        if _has_segments(directory):
-            reason = f"it is in use, and so is PostgreSQL: move it with `{_MOVE}`, or remove it"
-            raise JournalError(directory, reason)
+        self._refuse_files()
         LeaseFile.begin(lease_path(self.config))  # it was an earlier life's
         self._lease = LeaseFile(lease_path(self.config))
         path = self.config.router.state / HOLDER_NAME
@@ -411,7 +432,7 @@ class JournalKeeper:
         finally:
             self._cut_lifeline()
         seconds = RESPAWN_SECONDS
-        if code == FENCED and not self._is_ending:
+        if code == FENCED and self._is_on_postgres and not self._is_ending:
             if not self.config.router.journal.standby:
                 raise JournalError(self.config.router.state, FENCED_REASON)
             self.fenced.set()
@@ -460,7 +481,7 @@ class JournalKeeper:
     def _environment(self) -> dict[str, str] | None:
         """Returns what the process needs and nobody else may read; None: nothing."""
         url = self.config.router.journal.store
-        if url is None or not self._is_on_postgres:
+        if url is None or not (self._is_on_postgres or self._is_beside_journal):
             return None
         return {**os.environ, URL_VARIABLE: url.reveal()}
 
@@ -483,6 +504,7 @@ class JournalKeeper:
             command += ["--yields"] if self.yields and not self.leads.is_set() else []
         if self.store is Store.MESSAGES:
             command += ["--messages", "--segment-octets", "0"]
+            command += ["--lease", str(lease_path(self.config))] if self._is_beside_journal else []
         elif options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
             command.append("--keep")
         elif self.config.router.compaction is not None:

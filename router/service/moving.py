@@ -4,6 +4,9 @@
     2  replay the store that is left, and keep a snapshot of that in the other, which must be empty
     3  make the store that is left unusable: rename its directory, or drop its partitions
 
+What routes with ``in: journal`` have stored moves before that, in the same steps: segment by
+segment, octet for octet.
+
 After a crash between two steps both stores hold the same; the next run finds that out and goes on
 with the third. A router refuses to start with PostgreSQL while there are segments in files.
 """
@@ -20,15 +23,23 @@ import attrs
 from router.errors import RouterError
 from router.journal.disk import Disk
 from router.journal.files import FileStorage
+from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.lease import LeaseFile
 from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
 from router.journal.postgres.storage import PostgresStorage
 from router.journal.reclaim import snapshot_octets
 from router.journal.replay import Replayed, replay_from
-from router.journal.segment import NEWEST_NAME, newest_octets, numbered
+from router.journal.segment import (
+    NEWEST_NAME,
+    SegmentScan,
+    newest_octets,
+    numbered,
+    segment_name,
+)
+from router.journal.segment_file import write_all
 from router.journal.storage import Storage
 from router.service.config import RouterConfig
-from router.service.journal import Store, journal_directory
+from router.service.journal import Store, journal_directory, stores_on_postgres
 
 
 class MoveError(RouterError):
@@ -42,20 +53,31 @@ def move_to_postgres(config: RouterConfig, url: str, now_ns: int) -> int:
         MoveError: the router runs, or both stores hold a journal.
         OSError: a store cannot be used.
     """
-    directory = journal_directory(config)
+    directory, messages = journal_directory(config), Store.MESSAGES.directory(config)
     with _locked(config):
         files = FileStorage(directory)
-        if not directory.is_dir() or not _held(files):
+        has_journal = directory.is_dir() and bool(_held(files))
+        has_messages = stores_on_postgres(config) and messages.is_dir()
+        if not has_journal and not has_messages:
             raise MoveError(f"there is no journal in {directory}")
-        replayed = replay_from(files)
+        replayed = replay_from(files) if has_journal else Replayed()
         numbers = replayed.memory.numbers
         least = 0 if numbers is None else numbers.epoch + 1
         with _leased(config, url, max(now_ns, least)) as (storage, lease):
-            _hand_over(replayed, files, storage, now_ns)
-            lease.check()
-            directory.rename(directory.with_name(f"{directory.name}.moved-{now_ns}"))
-            Disk().sync_directory(directory.parent)
+            if has_messages:
+                _copy_messages(messages, Disk(), lease.disk)
+                lease.check()
+                _put_aside(messages, now_ns)
+            if has_journal:
+                _hand_over(replayed, files, storage, now_ns)
+                lease.check()
+                _put_aside(directory, now_ns)
     return len(replayed.memory.deliveries)
+
+
+def _put_aside(directory: Path, now_ns: int) -> None:
+    directory.rename(directory.with_name(f"{directory.name}.moved-{now_ns}"))
+    Disk().sync_directory(directory.parent)
 
 
 def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
@@ -65,22 +87,79 @@ def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
         MoveError: the router runs, or both stores hold a journal.
         OSError: a store cannot be used.
     """
-    directory = journal_directory(config)
+    directory, messages = journal_directory(config), Store.MESSAGES.directory(config)
     with _locked(config), _leased(config, url, now_ns) as (storage, lease):
-        if not _held(storage):
+        stored = lease.disk.names(messages)
+        if not _held(storage) and not stored:
             raise MoveError("there is no journal in the database")
-        Disk().make_directory(directory)
-        files, replayed = FileStorage(directory), replay_from(storage)
-        number = _hand_over(replayed, storage, files, now_ns)
-        (directory / NEWEST_NAME).write_bytes(newest_octets(number))
-        lease.check()
-        for name in storage.names():
-            for segment in numbered([name], "segment"):
-                storage.let_go(segment, None)
-            for snapshot in numbered([name], "snapshot"):
-                storage.drop_snapshot(snapshot)
-        storage.forget_newest()
+        if stored:
+            _copy_messages(messages, lease.disk, Disk())
+            lease.check()
+            for name in stored:
+                lease.disk.remove(messages / name)
+        replayed = Replayed()
+        if _held(storage):
+            Disk().make_directory(directory)
+            files, replayed = FileStorage(directory), replay_from(storage)
+            number = _hand_over(replayed, storage, files, now_ns)
+            (directory / NEWEST_NAME).write_bytes(newest_octets(number))
+            lease.check()
+            _forget(storage)
     return len(replayed.memory.deliveries)
+
+
+def _forget(storage: PostgresStorage) -> None:
+    """Removes a journal that was moved."""
+    for name in storage.names():
+        for segment in numbered([name], "segment"):
+            storage.let_go(segment, None)
+        for snapshot in numbered([name], "snapshot"):
+            storage.drop_snapshot(snapshot)
+    storage.forget_newest()
+
+
+def _copy_messages(directory: Path, old: Disk, new: Disk) -> None:
+    """Copies the segments of the message store; what an earlier try has copied stays.
+
+    Raises:
+        MoveError: both stores hold messages.
+    """
+    new.make_directory(directory)
+    there = set(new.names(directory))
+    for number in numbered(old.names(directory), "segment"):
+        path = directory / segment_name(number)
+        octets = _whole_blocks(old.read(path))
+        if octets and path.name not in there:
+            _write_segment(new, path, octets)
+        elif octets and _whole_blocks(new.read(path)) != octets:
+            raise MoveError(f"both stores hold messages, and {path.name} differs")
+        there.discard(path.name)
+    if numbered(there, "segment"):
+        raise MoveError("both stores hold messages; one of them must be empty")
+
+
+def _whole_blocks(octets: bytes) -> bytes:
+    """Returns a segment without its torn tail, and the zeros that were written ahead."""
+    scan = SegmentScan(octets)
+    for _ in scan.blocks():
+        pass
+    return octets[: scan.end]
+
+
+def _write_segment(disk: Disk, path: Path, octets: bytes) -> None:
+    """Writes a segment, which is there as a whole or not."""
+    unfinished = path if isinstance(disk, PostgresDisk) else path.with_suffix(".unfinished")
+    if unfinished != path:
+        unfinished.unlink(missing_ok=True)
+    file = disk.create(unfinished)
+    try:
+        write_all(disk, file, octets, 0)
+        disk.flush(file)
+    finally:
+        disk.close(file)
+    if unfinished != path:
+        disk.rename(unfinished, path)
+        disk.sync_directory(path.parent)
 
 
 def _held(storage: Storage) -> list[int]:
@@ -141,8 +220,10 @@ def _leased(
     )
     try:
         log.take(now_ns)
-        with _renewing(log) as renewing:
+        disk = PostgresDisk(url, config.router.id, log.epoch)
+        with _renewing(log, disk) as renewing:
             yield storage, renewing
+        disk.disconnect()
     finally:
         log.release()
         storage.close()
@@ -151,8 +232,13 @@ def _leased(
 
 @attrs.define
 class _Renewing:
-    """A lease that a thread renews."""
+    """A lease that a thread renews.
 
+    Attributes:
+        disk: the messages that are there under this lease.
+    """
+
+    disk: PostgresDisk
     is_lost: bool = False
 
     def check(self) -> None:
@@ -166,9 +252,9 @@ class _Renewing:
 
 
 @contextmanager
-def _renewing(log: PostgresLog) -> Iterator[_Renewing]:
+def _renewing(log: PostgresLog, disk: PostgresDisk) -> Iterator[_Renewing]:
     """Renews a lease until the end of the block."""
-    renewing, ended = _Renewing(), threading.Event()
+    renewing, ended = _Renewing(disk), threading.Event()
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS):

@@ -1,6 +1,7 @@
 """For tests of the message store: a store on a disk that crashes, and what was handed to it."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from router.journal.block import Origin, open_block
 from router.journal.store.asks import Answer, MessageRead
@@ -36,13 +37,14 @@ class Custodian:
         self,
         disk: FakeDisk,
         *,
+        folder: Path = DIRECTORY,
         life: int = 0,
         segment_octets: int = 4000,
         reserve_octets: int = 1024,
     ) -> None:
         incarnation = START_NS + life
         self.log = StoreLog(
-            DIRECTORY,
+            folder,
             "dc1",
             disk=disk,
             incarnation=incarnation,

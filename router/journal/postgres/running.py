@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import selectors
 import socket
 import time
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Final
 
 from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
+from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.lease import FENCED, URL_VARIABLE, Leader, LeaseFile, boot_ns
 from router.journal.postgres.log import FencedError, PostgresLog
 from router.journal.postgres.readers import Readers
@@ -19,11 +21,15 @@ from router.journal.postgres.server import PostgresServer
 from router.journal.postgres.storage import StoreError
 from router.journal.postgres.watch import Watch
 from router.journal.storage import Opened
+from router.journal.store.log import StoreLog
+from router.journal.store.store import STORE_SEGMENT_OCTETS
 
 AHEAD_SECONDS: Final = 1.0
 """Between two looks at what the leader has written."""
 
-__all__ = ["FENCED", "FencedError", "Readers", "log_of", "open_log", "server_of"]
+LEASE_LOOK_SECONDS: Final = 0.02
+
+__all__ = ["FENCED", "FencedError", "Readers", "log_of", "message_log_of", "open_log", "server_of"]
 
 
 def log_of(options: argparse.Namespace) -> PostgresLog:
@@ -127,6 +133,37 @@ def _report(
         text = None if leader is None else leader.text
         told = {"leader": text, "trouble": trouble, "leads": leads, "seconds": seconds}
         os.write(options.reason_fd, f"{json.dumps(told)}\n".encode())
+
+
+def message_log_of(options: argparse.Namespace) -> StoreLog | None:
+    """Makes the log of the message store, closed, when this router has the lease.
+
+    Returns:
+        None: the supervisor has ended before.
+    """
+    epoch = _wait_for_lease(LeaseFile(options.lease), options.lifeline_fd)
+    if epoch is None:
+        return None
+    return StoreLog(
+        options.directory,
+        options.router,
+        disk=PostgresDisk(os.environ[URL_VARIABLE], options.router, epoch),
+        incarnation=time.time_ns(),
+        segment_octets=options.segment_octets or STORE_SEGMENT_OCTETS,
+        rotate_seconds=options.rotate_seconds,
+        retry_seconds=options.retry_seconds,
+    )
+
+
+def _wait_for_lease(lease: LeaseFile, lifeline: int | None) -> int | None:
+    """Waits until the journal's process has taken the lease; returns its epoch."""
+    with selectors.DefaultSelector() as selector:
+        if lifeline is not None:
+            selector.register(lifeline, selectors.EVENT_READ)
+        while not lease.is_held:
+            if selector.select(LEASE_LOOK_SECONDS) and not os.read(lifeline or 0, 4096):
+                return None
+    return lease.epoch
 
 
 def server_of(

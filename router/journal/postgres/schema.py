@@ -4,11 +4,13 @@
                 where peers reach it (a JSON list, an entry for each listener of the file)
     blocks      the journal's blocks, octet for octet: a row is a group that one commit made durable
     snapshots   what reclaim wrote; they stand for the segments up to theirs
+    messages    the segments of the message store, if it is here: a row is what one flush made
+                durable, and begins at an octet of the segment (``disk``)
 
-``blocks`` and ``snapshots`` are partitioned by router, then by segment. A segment goes by dropping
-its partition, never by DELETE: that would leave dead rows as large as the traffic. Partitions are
-made and dropped by functions that run with their owner's rights, so the router's own role may only
-read, insert, and update its lease.
+``blocks``, ``snapshots`` and ``messages`` are partitioned by router, then by segment. A segment
+goes by dropping its partition, never by DELETE: that would leave dead rows as large as the traffic.
+Partitions are made and dropped by functions that run with their owner's rights, so the router's own
+role may only read, insert, and update its lease.
 
 ``epoch`` is in a unique index, so an update of it is one of a key, and waits for everybody who
 holds the row FOR KEY SHARE; an update of ``renewed`` does not. That is the fence: see ``log``.
@@ -16,7 +18,7 @@ holds the row FOR KEY SHARE; an update of ``renewed`` does not. That is the fenc
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the tables; a router refuses any other."""
 
 SCHEMA: Final = "router_journal"
@@ -63,13 +65,22 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.snapshots (
 ) PARTITION BY LIST (router);
 ALTER TABLE {SCHEMA}.snapshots ALTER COLUMN octets SET STORAGE EXTERNAL;
 
+CREATE TABLE IF NOT EXISTS {SCHEMA}.messages (
+    router text NOT NULL,
+    segment bigint NOT NULL,
+    place bigint NOT NULL,
+    octets bytea NOT NULL,
+    PRIMARY KEY (router, segment, place)
+) PARTITION BY LIST (router);
+ALTER TABLE {SCHEMA}.messages ALTER COLUMN octets SET STORAGE EXTERNAL;
+
 CREATE OR REPLACE FUNCTION {SCHEMA}.begin_partition(kind text, router_id text, segment bigint)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = {SCHEMA}, pg_temp AS $$
 DECLARE
     known integer;
     leaf text;
 BEGIN
-    IF kind NOT IN ('blocks', 'snapshots') THEN
+    IF kind NOT IN ('blocks', 'snapshots', 'messages') THEN
         RAISE EXCEPTION 'no table of partitions: %', kind;
     END IF;
     SELECT number INTO STRICT known FROM lease WHERE router = router_id;
@@ -88,7 +99,7 @@ RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = {SCHEMA}, pg_te
 DECLARE
     known integer;
 BEGIN
-    IF kind NOT IN ('blocks', 'snapshots') THEN
+    IF kind NOT IN ('blocks', 'snapshots', 'messages') THEN
         RAISE EXCEPTION 'no table of partitions: %', kind;
     END IF;
     SELECT number INTO STRICT known FROM lease WHERE router = router_id;
@@ -105,7 +116,7 @@ GRANT SELECT ON {SCHEMA}.version TO {{role}};
 GRANT SELECT ON {SCHEMA}.lease TO {{role}};
 GRANT UPDATE (epoch, holder, place, since, renewed, newest, address) ON {SCHEMA}.lease
     TO {{role}};
-GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots TO {{role}};
+GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots, {SCHEMA}.messages TO {{role}};
 GRANT EXECUTE ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) TO {{role}};
 GRANT EXECUTE ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) TO {{role}};
 """
@@ -123,6 +134,22 @@ WHERE router = $1::text AND epoch = $5::bigint FOR KEY SHARE
 ON CONFLICT DO NOTHING
 """
 """No row: another epoch has begun, or the row was there: ``LOOK`` tells."""
+
+INSERT_MESSAGES: Final = f"""
+INSERT INTO {SCHEMA}.messages (router, segment, place, octets)
+SELECT %(router)s, %(segment)s::bigint, %(place)s::bigint, %(octets)b FROM {SCHEMA}.lease
+WHERE router = %(router)s AND epoch = %(epoch)s FOR KEY SHARE
+ON CONFLICT DO NOTHING
+"""
+
+NOT_FENCED: Final = f"""
+SELECT FROM {SCHEMA}.lease WHERE router = %(router)s AND epoch = %(epoch)s FOR KEY SHARE
+"""
+
+TOUCH: Final = f"""
+UPDATE {SCHEMA}.lease SET renewed = renewed WHERE router = %(router)s AND epoch = %(epoch)s
+"""
+"""A commit that waits for the synchronous standby, for the reason that ``LOOK`` has."""
 
 LOOK: Final = f"""
 UPDATE {SCHEMA}.lease SET renewed = clock_timestamp() WHERE router = $1::text AND epoch = $2::bigint

@@ -131,7 +131,8 @@ def check_version(connection: Any) -> None:
         raise StoreError(errno.EACCES, f"{_reason(error)}; run `router journal init`") from error
     if row is None or row[0] != VERSION:
         found = None if row is None else row[0]
-        raise StoreError(errno.EPROTO, f"its tables have version {found}, and not {VERSION}")
+        advice = "; run `router journal init`" if found is None or found < VERSION else ""
+        raise StoreError(errno.EPROTO, f"its tables have version {found}, not {VERSION}{advice}")
 
 
 @attrs.frozen
@@ -185,7 +186,7 @@ def init(url: str, router: str, role: str | None) -> None:
         check_version(connection)
         connection.execute(ADD_ROUTER, (router,))
         number = connection.execute(NUMBER_OF_ROUTER, (router,)).fetchone()[0]
-        for table in ("blocks", "snapshots"):
+        for table in ("blocks", "snapshots", "messages"):
             connection.execute(
                 psycopg.sql.SQL(
                     "CREATE TABLE IF NOT EXISTS {}.{} PARTITION OF {}.{} FOR VALUES IN ({})"

@@ -45,7 +45,7 @@ from router.service.config.neighbors import with_mesh
 from router.service.config.problems import Problem
 from router.service.config.process import Admin, Router, Sample
 from router.service.config.routing import RouteEntry
-from router.service.config.store_rules import store_problems
+from router.service.config.store_rules import place_problems, store_problems
 
 Problems = Iterator[Problem]
 
@@ -97,6 +97,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
     entries = _without_equals(file.routes, problems)
     entries = resolve_fallbacks(entries, container_names)
     problems += shared_problems(entries)
+    problems += place_problems(entries, file.router.journal)
     for entry in entries:
         found = [
             *_route_problems(entry, container_names, file.containers),

@@ -6,6 +6,7 @@ from router.routes.route import Guarantee
 from router.service.config.problems import Problem
 from router.service.config.process import Journal
 from router.service.config.routing import RouteEntry
+from router.service.config.storing import StoredIn
 
 
 def store_notes(entries: Iterable[RouteEntry]) -> Iterator[Problem]:
@@ -16,10 +17,21 @@ def store_notes(entries: Iterable[RouteEntry]) -> Iterator[Problem]:
             yield Problem(entry.where.of("store"), f"{note}; with exactly-once it is recorded")
 
 
+def place_problems(entries: Iterable[RouteEntry], journal: Journal) -> Iterator[Problem]:
+    """Yields which routes store elsewhere than the first one: a router has one message store."""
+    stores = [each.store for each in entries if each.store is not None]
+    if journal.store is None:
+        return  # it is the same place
+    for store in stores[1:]:
+        if store.in_ is not stores[0].in_:
+            problem = f"in: {store.in_}: the first route with store has in: {stores[0].in_}"
+            yield Problem(store.where.of("in"), f"{problem}, and a router has one message store")
+
+
 def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
     """Yields what forbids that a route stores its messages.
 
-    A journal on PostgreSQL goes with whoever takes the router over, and the store stays: who has
+    A journal on PostgreSQL goes with whoever takes the router over. If the store stayed, who has
     one and not the other would send what is in doubt a second time.
     """
     store = entry.store
@@ -34,11 +46,10 @@ def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
     if entry.guarantee is Guarantee.AT_MOST_ONCE:
         problem = "store: keeps what must not be lost, and at-most-once may lose it"
         yield Problem(entry.where.of("guarantee"), problem)
-    if entry.guarantee is Guarantee.EXACTLY_ONCE and journal.store is not None:
-        problem = (
-            "store: exactly-once needs the journal beside the messages, in the state directory"
-        )
-        yield Problem(entry.where.of("guarantee"), f"{problem}, and not on PostgreSQL")
+    is_apart = journal.store is not None and store.in_ is StoredIn.FILES
+    if entry.guarantee is Guarantee.EXACTLY_ONCE and is_apart:
+        problem = "store: exactly-once needs the messages beside the journal, on PostgreSQL"
+        yield Problem(entry.where.of("guarantee"), f"{problem}: write in: journal in store")
     if entry.archive or entry.ledger:
         problem = "store: this version does not record stored messages; leave ledger and archive"
         yield Problem(here, f"{problem} out")

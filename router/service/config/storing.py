@@ -1,11 +1,20 @@
 """Key ``store`` of a route."""
 
+import enum
+
 import attrs
 
 from router.routes.route import Storing, WhenFull
 from router.service.config.kinds import OrWord
 from router.service.config.options import Placed, option
 from router.service.config.scalars import Flag, Octets, OneOf, Seconds, Whole
+
+
+class StoredIn(enum.StrEnum):
+    """Where messages are stored."""
+
+    FILES = "files"
+    JOURNAL = "journal"
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +49,13 @@ class Store(Placed):
         help="store messages also while the target takes them; if false, they pass it by then",
     )
 
+    in_: StoredIn = option(
+        OneOf(StoredIn),
+        default=StoredIn.FILES,
+        help="files: below router.state, on this machine; journal: where router.journal.store is,"
+        " so that a router that takes over has them; the same for all routes with store",
+    )
+
     def as_storing(self) -> Storing:
         """Returns the rules as the rest of the program uses them."""
         return Storing(
@@ -48,4 +64,5 @@ class Store(Placed):
             age_seconds=self.age,
             full=self.full,
             always=self.always,
+            in_journal=self.in_ is StoredIn.JOURNAL,
         )

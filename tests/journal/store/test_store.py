@@ -1,6 +1,7 @@
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.support.journal import DIRECTORY, SECOND_NS, SOURCE, FakeDisk, Fault,
 from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
 
 
-def opened(disk: FakeDisk | None = None, **options: int) -> Custodian:
+def opened(disk: FakeDisk | None = None, **options: Any) -> Custodian:
     custodian = Custodian(disk or FakeDisk(), **options)
     custodian.open()
     return custodian
