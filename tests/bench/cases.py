@@ -23,6 +23,8 @@ class Case:
         guarantee: of the route; ``exactly-once`` goes through the journal.
         sends, takes: protocol of senders and of receivers, ``1.0`` or ``0-9-1``.
         tls: all connections are inside TLS, those of the relay on both of its sides, too.
+        dials: ``amqps`` or ``wss``: the router dials itself by this scheme, and each message passes
+            this connection twice, there and back; empty: it does not.
         program: the load program: ``load``, or ``lean``, which does less for each message.
         has_own_ids: messages have properties and headers, an id and a time of their own among them.
         is_quick: part of the short run.
@@ -43,6 +45,7 @@ class Case:
     sends: str = "1.0"
     takes: str = "1.0"
     tls: bool = False
+    dials: str = ""
     program: str = "load"
     has_own_ids: bool = False
     is_quick: bool = False
@@ -165,6 +168,15 @@ def _secured() -> tuple[Case, ...]:
     )
 
 
+def _dialed() -> tuple[Case, ...]:
+    return (
+        Case(name="dialed over TLS", dials="amqps", is_quick=True),
+        Case(name="dialed over WebSocket", dials="wss", is_quick=True),
+        Case(name="dialed over WebSocket, 16 KiB", dials="wss", size=16_384, window=64),
+        Case(name="dialed over TLS, 16 KiB", dials="amqps", size=16_384, window=64),
+    )
+
+
 def _paced() -> tuple[Case, ...]:
     return (
         Case(name="paced 5,000/s", rate=5000),
@@ -186,4 +198,5 @@ CASES: Final = (
     *_tables(),
     *_paced(),
     *_secured(),
+    *_dialed(),
 )

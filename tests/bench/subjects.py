@@ -140,12 +140,25 @@ def configuration(case: Case, port: int, state: Path) -> str:
     file = state.with_name("server.pem")
     tls = f"    tls: {{cert: {file}, key: {file}}}\n" if case.tls else ""
     others = "".join(f"  - address: other.{number}\n" for number in range(case.routes - 1))
+    dialed, to = _dialing_itself(case, file) if case.dials else ("", "")
     return (
         f"router:\n  id: bench\n  workers: 1\n  state: {state}\n"
-        f"listeners:\n  - bind: 127.0.0.1:{port}\n{tls}"
+        f"listeners:\n  - bind: 127.0.0.1:{port}\n{tls}{dialed}"
         f"limits:\n  link_credit: {max(1000, case.window)}\n  connections: 30000\n"
-        f'routes:\n  - address: "#"\n    guarantee: {case.guarantee}\n{others}'
+        f'routes:\n  - address: "#"\n    guarantee: {case.guarantee}\n{to}{others}'
     )
+
+
+def _dialing_itself(case: Case, file: Path) -> tuple[str, str]:
+    """A listener that the router dials itself, and what has all messages pass through it."""
+    port = free_port()
+    listener = (
+        f"  - bind: 127.0.0.1:{port}\n"
+        f"    tls: {{cert: {file}, key: {file}, required: true}}\n    websocket: {{}}\n"
+    )
+    url = f"{case.dials}://127.0.0.1:{port}"
+    containers = f'containers:\n  self: {{url: "{url}", tls: {{verify: false}}}}\n'
+    return listener + containers, '    to: "self/dialed.#"\n  - address: dialed.#\n'
 
 
 @contextlib.contextmanager
@@ -161,7 +174,7 @@ def router(
     """This router, one worker, with a file that ``adapt`` has changed."""
     port = port or free_port()
     file = directory / "router.yaml"
-    if case.tls:
+    if case.tls or case.dials:
         certificate(directory)
     file.write_text(adapt(configuration(case, port, directory / "state")))
     environment = os.environ | {"ROUTER_TCP_CONGESTION": congestion()}

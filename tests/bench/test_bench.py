@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from router.wire.v0_9_1 import methods as m
@@ -94,6 +95,19 @@ def test_a_case_inside_tls_has_a_listener_with_a_certificate() -> None:
         case, 5671, Path("/b/state")
     )
     assert case.relay_load["tls"] == 1
+
+
+@pytest.mark.parametrize("scheme", ["amqps", "wss"])
+def test_a_case_whose_router_dials_itself_has_all_messages_pass_that_connection(
+    scheme: str,
+) -> None:
+    case = next(case for case in CASES if case.dials == scheme)
+    config = yaml.safe_load(configuration(case, 5671, Path("/b/state")))
+    dialed = config["listeners"][1]["bind"]
+    assert config["containers"]["self"]["url"] == f"{scheme}://{dialed}"
+    routes = {route["address"]: route.get("to") for route in config["routes"]}
+    assert routes["#"] == "self/dialed.#"
+    assert routes["dialed.#"] is None
 
 
 def test_the_median_of_runs_counts() -> None:
