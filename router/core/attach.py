@@ -61,6 +61,7 @@ from router.model.terminus import (
     Source,
     Target,
 )
+from router.model.url_address import names_nothing
 from router.routes.route import Guarantee, Route
 from router.routes.table import Match
 from router.routes.vhost import inside, is_reserved, outside
@@ -651,8 +652,11 @@ class Attacher:
         denied = self._denial(connection, operation, name)
         if denied is not None:
             return denied
-        if is_reserved(address) and not is_sibling(connection):
-            return Condition(NOT_FOUND, f"no route for the address '{address}'")
+        if not is_sibling(connection):
+            if is_reserved(address):
+                return Condition(NOT_FOUND, f"no route for the address '{address}'")
+            if connection.capabilities.writes_urls and names_nothing(address):
+                return Condition(NOT_FOUND, f"the URL '{address}' names no address")
         return self.find(name, Role.RECEIVER if operation is Operation.SEND else Role.SENDER)
 
     def _enter_chain(self, connection: Connection, event: LinkAttached) -> Place | Condition:

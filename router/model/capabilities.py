@@ -50,6 +50,7 @@ class Capabilities:
             it with amqp:not-found.
         annotates: delivery annotations reach the peer.
         names_links: the peer chooses link names, and they mean the same on all its connections.
+        writes_urls: the peer may write addresses as URLs (``url_address``).
         sends_ahead: the protocol has no credit for senders, so settled deliveries may be accepted
             before receivers have any credit (``GrantCredit.ahead``).
         drains: a sending peer may be asked to use up its credit or to return it.
@@ -76,6 +77,7 @@ class Capabilities:
     releases_unroutable: bool = False
     annotates: bool = False
     names_links: bool = False
+    writes_urls: bool = False
     sends_ahead: bool = False
     drains: bool = True
     filters: bool = False

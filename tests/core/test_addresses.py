@@ -1,5 +1,6 @@
 """Addresses as URLs, and addresses that a route declares unavailable."""
 
+import attrs
 import pytest
 
 from router.model.condition import NOT_FOUND
@@ -14,7 +15,7 @@ from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import Attach, encode
 from tests.support.framed import greeting
-from tests.support.play import Play, table
+from tests.support.play import AMQP, Play, table
 
 ALL = Route(address="#", to=(Endpoint("east"),))
 NOT_THESE = Route(address="secret.#", is_unavailable=True)
@@ -39,6 +40,7 @@ NOT_THESE = Route(address="secret.#", is_unavailable=True)
         ("amqp://host/a#b", "amqp://host/a#b"),
         ("amqp://host/%zz", "amqp://host/%zz"),
         ("amqp://host/%ff", "amqp://host/%ff"),
+        ("Amqp://host/orders", "orders"),
         ("http://host/a", "http://host/a"),
     ],
 )
@@ -77,6 +79,38 @@ def test_messages_of_an_anonymous_sender_may_name_urls() -> None:
     sender = play.connect("s").attach_sender(None)
     sender.send("a", address="amqp://anywhere/orders")
     assert received.payloads == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "written", ["amqp://host", "amqp://host/a?b", "AMQPS://host/a#b", "amqp:/%zz", "Amqp://h/%ff"]
+)
+def test_a_url_that_names_no_address_is_refused_though_a_default_route_takes_all_others(
+    written: str,
+) -> None:
+    play = Play(ALL)
+    client = play.connect()
+    for end in (client.attach_sender(written), client.attach_receiver(written)):
+        assert end.refused is not None
+        assert end.refused.name == NOT_FOUND
+        assert f"the URL '{written}' names no address" in str(end.refused)
+    assert client.attach_sender("amqp:orders").attach is not None  # no URL with a path
+
+
+def test_what_an_anonymous_sender_sends_to_such_a_url_is_given_back() -> None:
+    play = Play(ALL)
+    play.dial("east")
+    sender = play.connect().attach_sender(None)
+    (number,) = sender.send("a", address="amqp://host/a?b")
+    outcome = sender.outcome(number)
+    assert outcome is not None
+    assert outcome[1]
+    assert "accepted" not in str(outcome[0]).lower()
+
+
+def test_over_other_protocols_an_address_that_looks_like_a_url_is_like_any_other() -> None:
+    play = Play(ALL)
+    client = play.connect(capabilities=attrs.evolve(AMQP, writes_urls=False))
+    assert client.attach_sender("amqp://host/a?b").refused is None
 
 
 def test_an_unavailable_address_is_refused_though_a_default_route_takes_all_others() -> None:

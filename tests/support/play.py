@@ -81,6 +81,7 @@ AMQP = Capabilities(
     streams=True,
     annotates=True,
     names_links=True,
+    writes_urls=True,
     filters=True,
     accepts_links=True,
 )

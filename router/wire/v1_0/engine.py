@@ -421,6 +421,7 @@ class Engine10:
                     releases_unroutable=True,
                     annotates=True,
                     names_links=True,
+                    writes_urls=True,
                     filters=True,
                     accepts_links=True,
                     drains=self._connection.drains,

@@ -360,6 +360,7 @@ def test_the_core_hears_who_has_opened() -> None:
             streams=True,
             annotates=True,
             names_links=True,
+            writes_urls=True,
             filters=True,
             accepts_links=True,
             releases_unroutable=True,
