@@ -594,6 +594,7 @@ def _endpoint(
         is_redirectable=policy.is_obeyed,
         idle_seconds=settings.idle_seconds if idle is None else idle,
         max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
+        own_sessions=container.sessions,
         sasl_client=_client_mechanisms(container, url),
         is_mesh=container.is_mesh,
         properties={**settings.properties, **({EDGE: True} if container.is_hub else {})},

@@ -114,6 +114,8 @@ class EngineSettings:
         max_frame_octets: largest frame that we accept (open.max-frame-size), 512 or more.
         typical_frame_octets: larger frames are rare, and are read off the fast path; 0: none are.
         channel_max: highest channel that we accept, i.e. sessions minus one.
+        own_sessions: most sessions that we begin ourselves, over AMQP 1.0; None: some for each
+            direction, as far as the peer allows.
         basic_channel_max: highest channel of 0-9-1 and its draft, which number them from 1.
         handle_max: highest handle that we accept per session, i.e. links minus one.
         idle_seconds: silence after which the peer is given up; half of it is advertised. 0 = never.
@@ -146,6 +148,7 @@ class EngineSettings:
     max_frame_octets: int = 65536
     typical_frame_octets: int = 0
     channel_max: int = 255
+    own_sessions: int | None = None
     basic_channel_max: int = 2047
     handle_max: int = 4095
     idle_seconds: float = 120.0

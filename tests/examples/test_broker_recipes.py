@@ -143,7 +143,7 @@ async def test_a_recipe_asks_its_broker_for_what_it_insists_on(name: str, tmp_pa
             await client.lose()
         assert not any("link.failed" in line for line in router.log)
     if name == "ibm-mq":
-        assert "prices-eu" in [each.name for each in broker.attached]
+        assert "private:PRICES/EU" in [each.name for each in broker.attached]
 
 
 @pytest.mark.parametrize("name", JUDGES)

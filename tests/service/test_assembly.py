@@ -211,7 +211,8 @@ def test_a_broker_of_0_9_1_is_asked_for_the_host_that_is_named_or_the_default_on
 def test_a_container_is_dialed_as_its_urls_and_options_say(made: list[EngineSettings]) -> None:
     endpoints = assembled(
         "containers: {east: {url: ['amqp://u:p%40ss@one.example/%2f', 'amqps://two.example:7000'],"
-        " idle_seconds: 9s, is_router: true, tls: {server_name: east.example, verify: false}}}"
+        " idle_seconds: 9s, sessions: 1, is_router: true,"
+        " tls: {server_name: east.example, verify: false}}}"
     ).endpoints["east"]
     assert [str(each) for each in endpoints] == ["one.example:5672", "two.example:7000"]
     assert endpoints[0].tls is None
@@ -223,6 +224,7 @@ def test_a_container_is_dialed_as_its_urls_and_options_say(made: list[EngineSett
     assert not one.is_server
     assert (one.hostname, two.hostname) == ("/", "two.example")
     assert one.idle_seconds == two.idle_seconds == 9
+    assert one.own_sessions == two.own_sessions == 1
     assert one.peer_is_trusted_router
     assert one.sasl_client is not None
     assert two.sasl_client is not None

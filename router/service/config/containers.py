@@ -242,6 +242,14 @@ class Container(Placed):
         default_text="that of limits",
         help="largest frame that the container may send",
     )
+    sessions: int | None = option(
+        Whole(1, 256),
+        default=None,
+        default_text="one for sending, up to 8 for receiving",
+        unit="sessions",
+        help="most sessions of AMQP 1.0 that the router begins with the container; 1 where that"
+        " knows no more, as IBM MQ",
+    )
     link_credit: int | None = option(
         Whole(1, 1 << 20),
         default=None,

@@ -17,6 +17,7 @@ _OF_DIALED = (
     "cbs",
     "idle_seconds",
     "max_frame_octets",
+    "sessions",
     "connect_seconds",
     "failover",
     "failover_hosts",

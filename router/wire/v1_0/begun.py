@@ -3,7 +3,7 @@
 Theory of operation. Sending links share one session: more sessions would only split dispositions
 that could be combined. Receiving links are spread over a few sessions, because a held window
 (``HoldWindow``) stops every transfer of its session. When a session has no free handle, the next
-one is begun.
+one is begun. Where the peer or the file allows fewer sessions, links of both directions share them.
 """
 
 from typing import Final
@@ -48,6 +48,9 @@ class OwnSessions:
 
     def _begin(self, role: Role) -> Session | None:
         endpoints = self._endpoints
+        most = endpoints.settings.own_sessions
+        if most is not None and sum(map(len, self._begun.values())) >= most:
+            return None
         channel = endpoints.free_channel()
         if channel is None:
             return None

@@ -456,6 +456,19 @@ def test_a_peer_with_one_channel_gets_all_links_on_it() -> None:
     assert {each.channel for each in peer.take_frames()} == {0}
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_sessions_are_begun_than_the_file_allows_and_links_share_them(most: int) -> None:
+    peer = Peer(own_sessions=most)
+    peer.greet()
+    for link in range(1, 9):
+        peer.engine.execute(own(link, Role.SENDER if link % 2 else Role.RECEIVER))
+    seen = peer.take_frames()
+    assert sum(isinstance(each.performative, Begin) for each in seen) == most
+    channels = [each.channel for each in seen if isinstance(each.performative, Attach)]
+    assert set(channels) == set(range(most))
+    assert len(channels) == 8
+
+
 def test_no_channel_for_a_link_of_ours_is_told() -> None:
     peer = Peer()
     peer.greet(channel_max=0)
