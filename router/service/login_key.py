@@ -4,7 +4,8 @@ In a SCRAM exchange the client receives a salt and an iteration count before it 
 (RFC 5802 §5.1). Both are derived from this secret and the user name, for users of the configuration
 and for unknown names alike; they are the same at every worker, on every connection and after a
 restart, and so do not reveal whether a user exists. The secret is kept in the state directory,
-which only the router may read.
+which only the router may read. With a journal on PostgreSQL the journal's process replaces it there
+by the one that routers of this id share.
 """
 
 import contextlib
@@ -18,8 +19,9 @@ from typing import Final
 import attrs
 
 from router.errors import RouterError
+from router.journal.postgres.lease import LOGIN_KEY_NAME
 
-FILE_NAME: Final = "login.key"
+FILE_NAME: Final = LOGIN_KEY_NAME
 
 KEY_OCTETS: Final = 32
 
@@ -40,11 +42,45 @@ class LoginKeyError(RouterError):
         return f"router.state: {self.path}: {self.reason}"
 
 
-@attrs.frozen
+@attrs.define
 class LoginKey:
-    """Derives salts and other values of users from a secret."""
+    """Derives salts and other values of users from a secret.
+
+    Attributes:
+        octets: the secret.
+        path: the file that has it, and may be given another one; None: it has no file.
+    """
 
     octets: bytes = attrs.field(repr=False)
+    path: Path | None = attrs.field(default=None, eq=False)
+    _stamp: tuple[int, int] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._stamp = self._look()
+
+    def refresh(self) -> bool:
+        """Reads the file again if it is another one; returns whether the secret is."""
+        stamp = self._look()
+        if stamp is None or stamp == self._stamp or self.path is None:
+            return False
+        self._stamp = stamp
+        try:
+            octets = self.path.read_bytes()
+        except OSError:
+            return False
+        if len(octets) != KEY_OCTETS or octets == self.octets:
+            return False
+        self.octets = octets
+        return True
+
+    def _look(self) -> tuple[int, int] | None:
+        if self.path is None:
+            return None
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
 
     def salt(self, user: str, mechanism: str, size: int) -> bytes:
         """Returns a user's salt for a mechanism, ``size`` octets long (64 at most)."""
@@ -78,7 +114,7 @@ def keep_key(state: Path) -> LoginKey:
         raise LoginKeyError(path, error.strerror or str(error)) from None
     if len(octets) != KEY_OCTETS:
         raise LoginKeyError(path, f"it has {len(octets)} octets instead of {KEY_OCTETS}")
-    return LoginKey(octets)
+    return LoginKey(octets, path)
 
 
 def _make(path: Path) -> None:

@@ -178,6 +178,8 @@ class WrittenUsers:
         It is derived at the first call, which takes some milliseconds. For an unknown name it is
         derived from a random password.
         """
+        if self.key.refresh():
+            self._secrets.clear()
         secret = self._secrets.pop((user, mechanism), None) or self._derive(user, mechanism)
         self._secrets[user, mechanism] = secret
         if len(self._secrets) > DERIVED_MOST:
@@ -249,6 +251,7 @@ class UserFile:
     def find_secret(self, user: str, mechanism: str) -> ScramSecret:
         """Returns a user's secret for a mechanism of SCRAM; for an unknown name, a decoy."""
         self._refresh()
+        self.key.refresh()
         kept = self._users.get(user, {}).get(mechanism)
         return self._nobodys(user, mechanism) if kept is None else kept
 

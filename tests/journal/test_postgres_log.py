@@ -356,3 +356,26 @@ def test_what_is_unsettled_is_the_same_after_a_takeover(store: Postgres) -> None
         key(1)
     ]
     assert other.close(LATER_NS)
+
+
+def test_two_routers_that_make_the_same_partition_do_not_disturb_each_other(
+    store: Postgres,
+) -> None:
+    """One that was taken over may still be making the partition with which the next one begins."""
+    from router.journal.postgres.storage import connect
+
+    made = threading.Event()
+
+    def make() -> None:
+        store.storage().begin_segment(7)  # type: ignore[attr-defined]
+        made.set()
+
+    with connect(store.url) as slow:
+        slow.execute("BEGIN")
+        slow.execute("SELECT router_journal.begin_partition('blocks', %s, 7)", (ROUTER,))
+        thread = threading.Thread(target=make)
+        thread.start()
+        assert not made.wait(0.5)
+        slow.execute("COMMIT")
+    assert made.wait(30)
+    thread.join()

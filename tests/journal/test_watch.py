@@ -11,6 +11,7 @@ import pytest
 from router.journal.lifeline import BEATEN_SECONDS, Lifeline
 from router.journal.postgres.lease import Leader, LeaseFile, boot_ns
 from router.journal.postgres.schema import LEASE_SECONDS
+from router.service.login_key import keep_key
 from tests.support.journal import START_NS
 from tests.support.postgres import needs_postgres
 from tests.support.storages import ROUTER, Postgres, commit, store_under_test
@@ -197,3 +198,32 @@ def test_a_lease_is_taken_as_it_was_seen_and_not_if_it_was_renewed_meanwhile(
     other.open(START_NS + 2, store.leader())
     assert other.epoch > log.epoch
     assert other.close(START_NS + 2)
+
+
+@pytest.mark.processes
+def test_routers_of_one_id_have_the_same_secret_of_salts(store: Postgres, tmp_path: Path) -> None:
+    """The first leader shares its own; a standby takes it over, and shares nothing."""
+    states = [tmp_path / name for name in ("one", "two", "three")]
+    for place, state in enumerate(states[:2]):
+        state.mkdir()
+        keep_key(state)
+        assert (state / "login.key").stat().st_mode & 0o077 == 0, place
+    states[2].mkdir()
+    keys = [keep_key(state) for state in states[:2]]
+    first: Any = store.new_log(holder="one")
+    standby: Any = store.new_log(incarnation=START_NS + 1, holder="two")
+    standby.share_login_key(states[1])
+    salt = keys[1].salt("alice", "SCRAM-SHA-256", 16)
+    assert not keys[1].refresh(), "nobody has led yet"
+    first.open(START_NS)
+    first.share_login_key(states[0])
+    standby.share_login_key(states[1])
+    assert keys[1].refresh()
+    assert not keys[0].refresh()
+    assert keys[1].octets == keys[0].octets
+    assert keys[1].salt("alice", "SCRAM-SHA-256", 16) != salt
+    standby.share_login_key(states[2])
+    assert (states[2] / "login.key").read_bytes() == keys[0].octets
+    assert (states[1] / "login.key").stat().st_mode & 0o077 == 0
+    standby.abandon()
+    store.kill(first)

@@ -27,6 +27,7 @@ import attrs
 
 HELD_SECONDS: Final = 2.0
 LEASE_NAME: Final = "journal.lease"
+LOGIN_KEY_NAME: Final = "login.key"
 URL_VARIABLE: Final = "ROUTER_JOURNAL_STORE"
 """Of the environment, where process lists of other users do not show a password."""
 

@@ -44,6 +44,7 @@ from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
 from router.journal.postgres.ahead import Tail
 from router.journal.postgres.lease import HELD_SECONDS, Leader, LeaseFile, boot_ns
+from router.journal.postgres.login_key import share_login_key
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
 from router.journal.postgres.schema import (
     INSERT_BLOCKS,
@@ -211,6 +212,18 @@ class PostgresLog:
 
     # Opening
 
+    def share_login_key(self, state: Path) -> None:
+        """Makes the shared secret of salts that of a state directory; see ``login_key``.
+
+        Raises:
+            OSError: the database or the directory cannot be used.
+        """
+        try:
+            share_login_key(self._storage, state, self.epoch or None)
+        finally:
+            if self.epoch:
+                self._storage.close()
+
     def prepare(self) -> None:
         """Reads ahead, so that ``open`` need not; a standby does that now and then.
 
@@ -244,10 +257,9 @@ class PostgresLog:
             self.take(now_ns, seen)
             opened = self._read_last()
             self._storage.begin_segment(self.number)
-            self._storage.begin_segment(self.number + 1)
         finally:
             self._storage.close()
-        self._prepared = self.number + 1
+        self._prepared = self.number  # the next one is made when the connections are there
         self._facts.flushed()
         self._begin_segment(now_ns)
         info = conninfo(self._url)

@@ -10,6 +10,8 @@ import time
 from functools import partial
 from typing import Final
 
+import structlog
+
 from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.postgres.disk import PostgresDisk
@@ -23,6 +25,8 @@ from router.journal.postgres.watch import Watch
 from router.journal.storage import Opened
 from router.journal.store.log import StoreLog
 from router.journal.store.store import STORE_SEGMENT_OCTETS
+
+_log = structlog.get_logger("router.journal")
 
 AHEAD_SECONDS: Final = 1.0
 """Between two looks at what the leader has written."""
@@ -64,7 +68,15 @@ def open_log(options: argparse.Namespace, log: PostgresLog, readers: Readers) ->
         return _open_when_free(options, log, readers)
     opened = log.open(time.time_ns())
     _report(options, log.leader, None, leads=True)
+    _share_login_key(options, log)
     return opened
+
+
+def _share_login_key(options: argparse.Namespace, log: PostgresLog) -> None:
+    try:
+        log.share_login_key(options.lease.parent)
+    except OSError as error:
+        _log.warning("login_key.unshared", reason=error.strerror or str(error))
 
 
 def _open_when_free(
@@ -81,6 +93,7 @@ def _open_when_free(
         if is_led and time.monotonic() > ahead_at:
             with contextlib.suppress(OSError):  # the log connects later, and says what is wrong
                 log.prepare()
+                log.share_login_key(options.lease.parent)
             ahead_at = time.monotonic() + AHEAD_SECONDS
 
     watch = Watch(
@@ -106,6 +119,7 @@ def _open_when_free(
             else:
                 opened_seconds = time.monotonic() - began
                 report(log.leader, None, leads=True, waited=waited_seconds, opened=opened_seconds)
+                _share_login_key(options, log)
                 return opened
     finally:
         watch.close()

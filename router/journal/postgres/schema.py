@@ -1,7 +1,8 @@
 """The tables of the store on PostgreSQL, and what each role may do with them.
 
-    lease       one row a router: who leads, in which epoch, since when, when it last said so, and
-                where peers reach it (a JSON list, an entry for each listener of the file)
+    lease       one row a router: who leads, in which epoch, since when, when it last said so,
+                where peers reach it (a JSON list, an entry for each listener of the file), and the
+                secret of salts
     blocks      the journal's blocks, octet for octet: a row is a group that one commit made durable
     snapshots   what reclaim wrote; they stand for the segments up to theirs
     messages    the segments of the message store, if it is here: a row is what one flush made
@@ -46,6 +47,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.lease (
     UNIQUE (router, epoch)
 );
 ALTER TABLE {SCHEMA}.lease ADD COLUMN IF NOT EXISTS address text NOT NULL DEFAULT '[]';
+ALTER TABLE {SCHEMA}.lease ADD COLUMN IF NOT EXISTS login_key bytea;
 
 CREATE TABLE IF NOT EXISTS {SCHEMA}.blocks (
     router text NOT NULL,
@@ -84,6 +86,8 @@ BEGIN
         RAISE EXCEPTION 'no table of partitions: %', kind;
     END IF;
     SELECT number INTO STRICT known FROM lease WHERE router = router_id;
+    -- A router that was taken over may be making the same one just now.
+    PERFORM pg_advisory_xact_lock(hashtextextended('{SCHEMA}/begin/' || router_id, 0));
     leaf := format('%s_%s_%s', kind, known, segment);
     IF to_regclass(format('{SCHEMA}.%I', leaf)) IS NULL THEN
         -- Attaching does not wait for readers of the parent, as PARTITION OF does.
@@ -114,7 +118,7 @@ GRANTS: Final = f"""
 GRANT USAGE ON SCHEMA {SCHEMA} TO {{role}};
 GRANT SELECT ON {SCHEMA}.version TO {{role}};
 GRANT SELECT ON {SCHEMA}.lease TO {{role}};
-GRANT UPDATE (epoch, holder, place, since, renewed, newest, address) ON {SCHEMA}.lease
+GRANT UPDATE (epoch, holder, place, since, renewed, newest, address, login_key) ON {SCHEMA}.lease
     TO {{role}};
 GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots, {SCHEMA}.messages TO {{role}};
 GRANT EXECUTE ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) TO {{role}};

@@ -375,6 +375,24 @@ class PostgresStorage:
             row = connection.execute(TAKE, facts).fetchone()
         return None if row is None else Leader.of(row[0])
 
+    def login_key(self) -> bytes | None:
+        """Returns the secret that routers of this id share; None: there is none yet."""
+        query = f"SELECT login_key FROM {SCHEMA}.lease WHERE router = %s"
+        with self._use() as connection:
+            row = connection.execute(query, (self._router,), binary=True).fetchone()
+        return None if row is None else row[0]
+
+    def put_key(self, key: bytes, epoch: int) -> bytes | None:
+        """Shares a secret, under our lease, if none is shared yet; returns the one that is."""
+        with self._use() as connection:
+            row = connection.execute(
+                f"UPDATE {SCHEMA}.lease SET login_key = coalesce(login_key, %b)"
+                " WHERE router = %s AND epoch = %s RETURNING login_key",
+                (key, self._router, epoch),
+                binary=True,
+            ).fetchone()
+        return None if row is None else row[0]
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Takes an advisory lock, which ends with the connection.
