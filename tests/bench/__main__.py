@@ -5,12 +5,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 import click
 
 from tests.bench import history, show
 from tests.bench.cases import CASES, Case
+from tests.bench.exact import measure_exact
 from tests.bench.goals import Report
 from tests.bench.measure import (
     Conditions,
@@ -24,6 +26,7 @@ from tests.bench.measure import (
     runs_within,
 )
 from tests.bench.programs import RESULTS
+from tests.bench.shovel import measure_shovel
 from tests.bench.stored import measure_stored
 from tests.bench.workers import measure_workers
 
@@ -38,9 +41,15 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
         100_000 if quick else 1_000_000, conditions
     ),
     "stored": lambda conditions, _: measure_stored(conditions),
+    "exact": lambda conditions, _: measure_exact(conditions),
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
+    "shovel": lambda conditions, _: measure_shovel(100, conditions.runs),
+    "shovel, 10 KB": lambda conditions, _: measure_shovel(10_000, conditions.runs),
 }
 """What is no load that a rate is measured of: name → how it is measured, the short way or not."""
+
+LONG: Final = frozenset({"shovel", "shovel, 10 KB"})
+"""Those that take minutes, and RabbitMQ: measured only if they are asked for."""
 
 
 def _core(text: str) -> int | None:
@@ -80,7 +89,7 @@ def main(
     named at the end, and stops nothing.
     """
     cases = [case for case in CASES if case.is_quick or not quick]
-    others = list(OTHERS)
+    others = [name for name in OTHERS if name not in LONG]
     if only:
         cases = [case for case in CASES if any(text in case.name for text in only)]
         others = [name for name in OTHERS if any(text in name for text in only)]

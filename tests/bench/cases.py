@@ -138,6 +138,9 @@ def _translated() -> tuple[Case, ...]:
         own,
         attrs.evolve(own, name="1.0 to 0-9-1, own ids", sends="1.0", takes="0-9-1", is_quick=False),
         attrs.evolve(own, name="0-9-1 to 0-9-1, own ids", takes="0-9-1", is_quick=False),
+        attrs.evolve(
+            up, name="0-9-1 to 0-9-1, 10 KB", takes="0-9-1", size=10_000, window=256, is_quick=True
+        ),
     )
 
 

@@ -83,6 +83,11 @@ class Report:
             return None
         return one.router["one_way_p99_us"] - two.router["one_way_p99_us"]
 
+    def cpu_us(self, case: str) -> float | None:
+        """Processor microseconds that the router, its journal included, takes for a message."""
+        found = self.results.get(case)
+        return found.router["cpu_ns_per_message"] / 1e3 if found is not None else None
+
     def other(self, name: str, key: str) -> float | None:
         """One of the other figures."""
         return self.others.get(name, {}).get(key)
@@ -100,6 +105,10 @@ def _by_time(case: str) -> Callable[[Report], float | None]:
     return lambda report: report.share_by_time(case)
 
 
+def _cpu(case: str) -> Callable[[Report], float | None]:
+    return lambda report: report.cpu_us(case)
+
+
 GOALS = (
     Goal("10 links, messages/s", _rate("links 10"), 3e6),
     Goal("10 links, of the relay", _share("links 10"), 0.30),
@@ -109,6 +118,13 @@ GOALS = (
     Goal("0-9-1 to 1.0, own ids, messages/s", _rate("0-9-1 to 1.0, own ids"), 1e5),
     Goal("stored, messages/s", lambda r: r.other("stored", "stored_per_second"), 1e5),
     Goal("drained, of the route without", lambda r: r.other("stored", "drained_part"), 0.5),
+    Goal("0-9-1, 10 KB, of the relay", _share("0-9-1 to 0-9-1, 10 KB"), 0.3),
+    Goal("exactly-once, window 4,096, us CPU", _cpu("exactly-once, window 4,096"), 5.85, True),
+    Goal("exactly-once, window 64, us CPU", _cpu("exactly-once, window 64"), 20, True),
+    Goal("exactly-once, window 1, us CPU", _cpu("exactly-once, window 1"), 800, True),
+    Goal("exactly-once, of two flushes", lambda r: r.other("exact", "of_two_flushes"), 0.5),
+    Goal("0-9-1, of RabbitMQ's shovel", lambda r: r.other("shovel", "of_shovel"), 2),
+    Goal("0-9-1, 10 KB, of the shovel", lambda r: r.other("shovel, 10 KB", "of_shovel"), 2),
     Goal("1,000 links, of 10 links", lambda r: r.ratio("links 1000", "links 10"), 0.5),
     Goal("100,000 routes, of 10", lambda r: r.ratio_of_shares("100,000 routes", "links 10"), 0.95),
     Goal("1 KiB, of the relay", _share("1 KiB"), 0.5),

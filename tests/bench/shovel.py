@@ -19,6 +19,7 @@ import argparse
 import functools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -121,6 +122,36 @@ def main() -> None:
         has_ids=options.ids,
         is_apart=options.cores == "apart",
     )
+    print(json.dumps(summary(compare(job, options.runs))))
+
+
+def is_installed() -> bool:
+    """Tells whether there is a RabbitMQ to compare with."""
+    return shutil.which("rabbitmq-server") is not None
+
+
+def measure_shovel(size: int, runs: int) -> dict[str, float]:
+    """Measures the router as a part of the shovel, and of what the nodes leave to be won."""
+    job = Job(
+        messages=max(2_000, min(20_000, 40_000_000 // size)),
+        size=size,
+        queue="classic",
+        is_persistent=False,
+        protocol="0-9-1",
+        has_ids=False,
+        is_apart=False,
+    )
+    found = compare(job, runs)
+    rates = {name: statistics.median(run.rate for run in each) for name, each in found.items()}
+    return {
+        "of_shovel": rates["router"] / rates["shovel"],
+        "of_bare": rates["router"] / rates["bare"],
+        **{f"{name}_per_second": rate for name, rate in rates.items()},
+    }
+
+
+def compare(job: Job, runs: int) -> dict[str, list[Run]]:
+    """Starts two nodes, and has each mover move the messages from one to the other."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running_all(Path(folder), "east", "west") as (east, west),
@@ -128,8 +159,7 @@ def main() -> None:
         if job.is_apart:
             for node in (east, west):
                 pin(group_of(node), 0)
-        runs = measure(east, west, job, options.runs)
-    print(json.dumps(summary(runs)))
+        return measure(east, west, job, runs)
 
 
 def summary(runs: dict[str, list[Run]]) -> dict[str, object]:

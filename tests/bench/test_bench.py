@@ -64,6 +64,9 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
             "stored": {"stored_per_second": 1.0, "drained_part": 1.0},
             "workers": {"of_one": 1.0},
+            "exact": {"of_two_flushes": 1.0},
+            "shovel": {"of_shovel": 1.0},
+            "shovel, 10 KB": {"of_shovel": 1.0},
         },
     )
     assert all(goal.value(measured) is not None for goal in GOALS)

@@ -20,7 +20,8 @@
  *   rate       messages per second of all senders together (0: as many as possible)
  *   seconds warmup       measured and before (2, 0.5)
  *   hold       amqp: receivers stay silent; each sender sends as many messages as this (0: not so)
- *   watch      process whose CPU time and memory are reported with the rest
+ *   watch      process whose memory is reported with the rest, and whose CPU time with that of its
+ *              children: the journal is one
  *   congestion TCP_CONGESTION of all sockets (reno)     sasl   1: come as ANONYMOUS
  *   tls        1: all connections are inside TLS; peers are not verified (0)
  *   certificate   raw, with TLS: file of a server's key and chain
@@ -705,16 +706,12 @@ struct usage {
     long resident_octets;
 };
 
-static struct usage measure_usage(void) {
-    struct usage u = {0};
-    struct rusage own;
-    getrusage(RUSAGE_SELF, &own);
-    u.own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
-            (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) * 1e-6;
-    if (!options.watch) return u;
+/* Adds the CPU seconds of a process, and finds its resident octets. */
+static void add_process(struct usage *u, int process, bool is_child) {
     char path[64], line[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", options.watch);
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
     FILE *file = fopen(path, "r");
+    if (!file && is_child) return; /* it has just ended */
     if (!file || !fgets(line, sizeof line, file)) fail(path);
     fclose(file);
     unsigned long user = 0, system = 0;
@@ -722,8 +719,24 @@ static struct usage measure_usage(void) {
     sscanf(strrchr(line, ')') + 2,
            "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %*u %*u %ld",
            &user, &system, &pages);
-    u.watched = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-    u.resident_octets = pages * sysconf(_SC_PAGESIZE);
+    u->watched += (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    if (!is_child) u->resident_octets = pages * sysconf(_SC_PAGESIZE);
+}
+
+static struct usage measure_usage(void) {
+    struct usage u = {0};
+    struct rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    u.own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
+            (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) * 1e-6;
+    if (!options.watch) return u;
+    add_process(&u, options.watch, false);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", options.watch, options.watch);
+    FILE *file = fopen(path, "r");
+    int child;
+    while (file && fscanf(file, "%d", &child) == 1) add_process(&u, child, true);
+    if (file) fclose(file);
     return u;
 }
 
