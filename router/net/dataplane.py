@@ -268,11 +268,11 @@ class DataPlane:
         return was_ready or was_behind
 
     async def _end_turn(self) -> None:
-        """Sends what is due; lets other tasks run if it is time and no rest follows anyway."""
         now = self.clock()
-        self.flush(now)
-        if now > self._yield_at and (self.slicer.is_busy or self.poller.has_ready()):
-            await self._let_others_run()
+        if now > self._yield_at:
+            await self._yield(now)
+        else:
+            self.flush(now)
 
     def _take(self, descriptor: int, readiness: int, octets: bytes | None) -> None:
         """Does what a socket is ready for; ``octets`` have been received from it already."""
@@ -307,9 +307,6 @@ class DataPlane:
     async def _yield(self, now: float) -> float:
         """Sends due output, lets other tasks run, and returns the time after that."""
         self.flush(now)
-        return await self._let_others_run()
-
-    async def _let_others_run(self) -> float:
         await trio.lowlevel.checkpoint()
         now = self.clock()
         self._yield_at = now + WORK_SECONDS

@@ -42,9 +42,6 @@ class Poller(Interface):
     def poll(self) -> list[tuple[int, int]]:
         """Returns (descriptor, readiness) of the sockets that are ready, without waiting."""
 
-    def has_ready(self) -> bool:
-        """Returns whether ``poll`` would name a socket."""
-
     async def wait(self) -> None:
         """Returns when ``poll`` is worth another call, or ``interrupt`` was called meanwhile."""
 
@@ -80,10 +77,6 @@ class EpollPoller:
     def poll(self) -> list[tuple[int, int]]:
         """Asks the kernel, once."""
         return self._epoll.poll(0)
-
-    def has_ready(self) -> bool:
-        """Asks the kernel for one."""
-        return bool(self._epoll.poll(0, 1))
 
     @property
     def descriptor(self) -> int:
@@ -161,10 +154,6 @@ class TaskPoller:
         taken, self._taken = self._taken, trio.Event()
         taken.set()
         return ready
-
-    def has_ready(self) -> bool:
-        """Returns whether a task has recorded readiness."""
-        return any(self._ready.values())
 
     def interrupt(self) -> None:
         """Ends the wait as if a task had recorded something."""

@@ -186,6 +186,47 @@ async def test_output_from_the_express_lane_leaves_with_the_turn_that_made_it(
         assert lanes.turns == turns
 
 
+@attrs.define(eq=False)
+class HeldCarrier:
+    """Has sockets to serve from an earlier poll, and no time for them until it gets a new turn."""
+
+    turns: int = 0
+
+    def turn(self, now: float, until: float, is_alone: bool = False) -> bool:
+        self.turns += 1
+        assert self.turns < 10_000, "it is asked again and again, and its time never comes"
+        return now > until
+
+    def watch(self, descriptor: int, state: object, pipe: object = None) -> None: ...
+
+    def forget(self, state: object) -> None: ...
+
+    def write(self, state: object) -> bool:
+        return True
+
+
+@attrs.define(eq=False)
+class HeldLanes:
+    """Lanes whose carrier is a ``HeldCarrier``."""
+
+    carrier: HeldCarrier = attrs.field(factory=HeldCarrier)
+
+    def make_carrier(self, poller: int, take: object, fail: object) -> HeldCarrier:
+        return self.carrier
+
+    def end_turn(self) -> list[object]:
+        return []
+
+
+async def test_a_carrier_whose_time_is_up_gets_new_time_though_no_socket_is_ready() -> None:
+    lanes = HeldLanes()
+    async with bench(lambda nursery: EpollPoller(), lanes=lanes) as on:
+        on.plane._yield_at = -math.inf
+        with trio.fail_after(60):
+            await wait_all_tasks_blocked(0.01)
+        assert lanes.carrier.turns < 10_000
+
+
 async def test_what_the_socket_does_not_take_follows_when_it_does(
     make_poller: MakePoller,
 ) -> None:

@@ -45,23 +45,3 @@ async def test_a_wait_that_is_interrupted_ends_though_no_socket_is_ready(
             assert [each for each, _ in poller.poll()] == [near.fileno()]
             poller.close()
             nursery.cancel_scope.cancel()
-
-
-async def test_a_ready_socket_is_known_before_it_is_polled(make_poller: MakePoller) -> None:
-    near, far = socket.socketpair()
-    with near, far:
-        near.setblocking(False)
-        async with trio.open_nursery() as nursery:
-            poller = make_poller(nursery)
-            poller.add(near.fileno(), READABLE)
-            assert not poller.has_ready()
-            far.send(b"x")
-            with trio.fail_after(60):
-                await poller.wait()
-            assert poller.has_ready()
-            assert poller.poll()
-            near.recv(1)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not poller.has_ready()
-            poller.close()
-            nursery.cancel_scope.cancel()
