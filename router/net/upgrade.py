@@ -97,7 +97,10 @@ def read_request(octets: bytes, origins: Set[str]) -> Upgraded | NotUpgraded | N
     except RemoteProtocolError as error:
         hint = error.event_hint
         assert isinstance(hint, RejectConnection)
-        return refuse(HTTPStatus(hint.status_code), f"{error}", list(hint.headers))
+        status, reason = HTTPStatus(hint.status_code), str(error)
+        if status is HTTPStatus.UPGRADE_REQUIRED:  # the library says that the header is missing
+            reason = "Sec-WebSocket-Version has to be 13"
+        return refuse(status, reason, list(hint.headers))
     except UnicodeError:
         return refuse(HTTPStatus.BAD_REQUEST, "the request has a header that is not ASCII")
     assert isinstance(request, Request), "a head of a request is a request"

@@ -180,6 +180,7 @@ async def test_a_version_that_is_not_spoken_is_told_the_one_that_is() -> None:
         await at.listen(websocket_settings())
         answer = await answer_to(at, request(sec_websocket_version="8"))
         assert "Sec-WebSocket-Version: 13\r\n" in answer
+        assert "Sec-WebSocket-Version has to be 13" in answer
 
 
 @pytest.mark.parametrize("origin", [PAGE, PAGE.upper()])
