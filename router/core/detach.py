@@ -82,12 +82,17 @@ class Detacher:
             self.expire(link)
             return
         self._lanes.leave(link)
-        self._take_back(link, is_lost=False)
+        unsent = self._take_back(link, is_lost=False)
         self._turn.order(link, DetachLink(link.link, closed, condition, unsubscribes))
         is_whole = not closed and condition is None
         is_numbered = is_whole and link.session is not None and bool(link.unsettled)
         self._lost(
-            link, closed=closed, condition=condition, keeping=keeping, is_numbered=is_numbered
+            link,
+            unsent,
+            closed=closed,
+            condition=condition,
+            keeping=keeping,
+            is_numbered=is_numbered,
         )
 
     def connection_lost(self, connection: Connection) -> None:
@@ -125,9 +130,10 @@ class Detacher:
             is_numbered: the peer may still send dispositions for its remaining deliveries (§2.7.6).
         """
         self._lanes.leave(link)
-        self._take_back(link, is_lost=not is_numbered)
+        unsent = self._take_back(link, is_lost=not is_numbered)
         self._lost(
             link,
+            unsent,
             closed=closed and link.unconfirmed is None,
             condition=condition,
             end=end,
@@ -135,16 +141,26 @@ class Detacher:
             is_numbered=is_numbered,
         )
 
-    def _take_back(self, link: Link, *, is_lost: bool) -> None:
-        """Queues deliveries that waited for the journal and were never sent (KnownNotSent)."""
+    def _take_back(self, link: Link, *, is_lost: bool) -> list[Pairing]:
+        """Queues deliveries that waited for the journal and were never sent (KnownNotSent).
+
+        Returns:
+            Those of multicasts, which are sent to nobody else: they stay on the link.
+        """
+        unsent: list[Pairing] = []
         for pairing in self._ledger.recall(link, is_lost=is_lost):
             assert isinstance(link, OutgoingLink)
+            if pairing.fan is not None:
+                unsent.append(pairing)
+                continue
             life.forget(link, pairing)
             self._settler.send_again(pairing, has_failed=False)
+        return unsent
 
     def _lost(
         self,
         link: Link,
+        unsent: list[Pairing],
         *,
         closed: bool,
         condition: Condition | None,
@@ -164,6 +180,11 @@ class Detacher:
                     self._ledger.suspended(link)
                 self._suspender.suspend(link, keeping, end, self.expire, is_numbered=is_numbered)
                 return
+        for pairing in unsent:
+            assert isinstance(link, OutgoingLink)
+            self._ledger.sent_again(link, pairing, is_unsent=True)
+            life.forget(link, pairing)
+            self._settler.release_branch(pairing)
         sent = (*link.unsettled.values(), *link.adrift.values())
         if isinstance(link, OutgoingLink) and any(map(_is_held, sent)):
             self._ledger.suspended(link)

@@ -180,6 +180,8 @@ class Ledger:
     def recall(self, link: Link, *, is_lost: bool) -> list[Pairing]:
         """Takes back deliveries that an ending link was to send and has not sent (KnownNotSent).
 
+        Those of a multicast stay on record as sent: they are this receiver's.
+
         Args:
             link: still attached.
             is_lost: the peer has ended it, or its connection is gone.
@@ -197,7 +199,8 @@ class Ledger:
             if delivery.number in again:
                 continue  # the receiver may have it from an earlier attachment
             if pairing is not None and not delivery.resume and not delivery.more:
-                self.sent_again(link, pairing, is_unsent=True)
+                if pairing.fan is None:  # the others of a multicast have theirs
+                    self.sent_again(link, pairing, is_unsent=True)
                 found.append(pairing)
         return found
 

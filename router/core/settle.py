@@ -371,6 +371,10 @@ class Settler:
         """Has a delivery that nobody takes go to the dead letters of its route."""
         self._dead.append(pairing)
 
+    def release_branch(self, branch: Pairing) -> None:
+        """Ends a multicast's delivery to one receiver, which is gone and was never sent it."""
+        self._branch_done(branch, RELEASED)
+
     def try_anew(self, pairing: Pairing, link: OutgoingLink | None) -> None:
         """Offers a delivery again: to every receiver, or to one receiver of a multicast."""
         if link is None:

@@ -11,7 +11,7 @@ from router.journal.record import RecordFlag, RecordKind
 from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.events import LinkDetached
-from router.model.identity import DeliveryTag
+from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import (
@@ -134,6 +134,41 @@ def test_what_was_never_sent_goes_to_the_next_receiver_as_if_for_the_first_time(
     assert receiving.payloads == []
     assert other.payloads == [b"one"]
     assert other.last.delivery_count is None
+
+
+def multicast() -> tuple[Journaled, SenderEnd, ReceiverEnd, ReceiverEnd]:
+    """A delivery to two receivers that neither has been sent yet."""
+    play = Journaled(attrs.evolve(EXACT, distribution=Distribution.MULTICAST))
+    one = receiver(play.connect("east"))
+    other = receiver(play.connect("north"))
+    sending = sender(play.connect("west"))
+    sending.send(b"one", tag=TAG)
+    assert not one.received
+    return play, sending, one, other
+
+
+def test_a_multicast_that_one_receiver_was_never_sent_goes_to_the_other_once() -> None:
+    play, sending, one, other = multicast()
+    one.detach()
+    play.flush()
+    assert len(other.received) == 1
+    other.accept()
+    play.flush()
+    assert sending.outcome(DeliveryNumber(0)) == (ACCEPTED, False)
+
+
+def test_a_receiver_that_comes_back_gets_the_multicast_that_it_was_never_sent() -> None:
+    play, sending, one, other = multicast()
+    one.peer.lose()
+    play.flush()
+    assert len(other.received) == 1
+    back = receiver(play.connect("east"), unsettled={})
+    play.flush()
+    assert [delivery.payload for delivery in back.received] == [b"one"]
+    back.accept()
+    other.accept()
+    play.flush()
+    assert sending.outcome(DeliveryNumber(0)) == (ACCEPTED, False)
 
 
 def test_a_delivery_that_went_all_its_way_leaves_nothing() -> None:

@@ -12,6 +12,7 @@ from router.model.events import LinkAttached
 from router.model.identity import DeliveryTag, LinkName
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.terminus import Role
+from router.routes.route import Distribution
 from tests.core.test_exactly_once import Receiver, Sender
 from tests.support.exact_sites import EXACT, ExactSites
 from tests.support.sites import Line
@@ -309,3 +310,38 @@ def test_a_chain_that_comes_back_in_a_circle_is_refused() -> None:
     orders = play.core.handle(near, [again], play.now)
     (refused,) = (each for _, each in orders if isinstance(each, RefuseLink))
     assert "in a circle" in str(refused.condition)
+
+
+# Multicast
+
+
+def test_a_multicast_is_one_bound_delivery_for_each_site() -> None:
+    every = attrs.evolve(EXACT, distribution=Distribution.MULTICAST)
+    sites = ExactSites(RIVALS, every, advertise=BOTH_SERVED)
+    receivers = [Receiver(sites[name], f"receiver-{name}", False) for name in ("dc5", "dc6")]
+    sender = Sender(sites["dc1"], "sender", False)
+    for client in (*receivers, sender):
+        client.attach()
+        sites.run(1.0)
+    sender.send(1)
+    sites.cut("dc2", "dc5")
+    for _ in range(20):
+        receivers[1].look()
+        receivers[1].answer()
+        sender.look()
+        sites.run(0.2)
+    assert [len(each.processed) for each in receivers] == [0, 1]
+    assert list(sender.unsettled.values()) == [None], "one of both is in doubt"
+    sites.dial("dc2", "dc5")
+    for _ in range(20):
+        for receiver in receivers:
+            receiver.renew()
+            receiver.look()
+            receiver.answer()
+            receiver.listen()
+        sender.look()
+        sender.settle()
+        sites.run(0.2)
+    assert [list(each.processed.values()) for each in receivers] == [[1], [1]]
+    assert sender.accepted == sender.sent
+    assert not any(sites.remembered(name) for name in sites.plays)
