@@ -373,7 +373,8 @@ class Uplinks:
     def restored(self, node: Node, link: Link) -> None:
         """Records that a link of ours was suspended when the last life of this worker ended."""
         role = link.key.role
-        self.refit(node)  # it may be what binds the node to another site
+        if isinstance(link, OutgoingLink) and link.chain is not None:
+            self.refit(node)  # it is what binds the node to that site
         for uplink in self._uplinks_of(node):
             if uplink.name == link.key.name and uplink.role is role and uplink.kept is None:
                 uplink.kept = link
