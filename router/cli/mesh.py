@@ -58,7 +58,8 @@ def _way(way: Any) -> str:
         return f"to {egress}: not reached at present"
     if not way["hop"]:
         return f"to receivers here ({egress})"
-    return f"to {egress} over {shown(way['hop'])}, cost {way['cost']}"
+    refusal = f"; it refuses the address: {shown(way['error'])}" if way["error"] else ""
+    return f"to {egress} over {shown(way['hop'])}, cost {way['cost']}{refusal}"
 
 
 def _is_whole(mesh: Any) -> bool:

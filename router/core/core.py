@@ -46,6 +46,7 @@ from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.model.outcome import Rejected
 from router.routes.mesh.events import Event as MeshEvent
 from router.routes.table import RoutingTable
+from router.routes.vhost import inside
 
 
 def _make_token() -> str:
@@ -166,6 +167,10 @@ class Core:
         self._parts.path_reporter.begin()
         self._sites.begin()
         return self._end_turn()
+
+    def mesh_refusals(self, address: str) -> dict[str, str]:
+        """Returns why other sites refuse links for an address, by the site's router."""
+        return self._uplinks.refusals(inside("", address))
 
     def tell_mesh(self, event: MeshEvent, now: float) -> list[Order]:
         """Hands an event to the machine of the mesh."""

@@ -427,6 +427,8 @@ class Settler:
         else:
             self.free(pairing)
             self._ledger.dropped(pairing, outcome)
+            if _is_repeated(pairing):
+                return
             tally = pairing.incoming.tally
             tally.dropped += 1
             self._notices.add(
@@ -700,6 +702,11 @@ def _settles_second(pairing: Pairing) -> bool:
 def trunk_of(pairing: Pairing) -> Pairing:
     """Returns the pairing that the sender knows."""
     return pairing if pairing.fan is None else pairing.fan.trunk
+
+
+def _is_repeated(pairing: Pairing) -> bool:
+    """Returns whether the router that has sent a delivery, and has no outcome, sends it again."""
+    return pairing.incoming.node is not None and not pairing.delivery.settled
 
 
 def _has_dead_letters(pairing: Pairing) -> bool:

@@ -25,7 +25,13 @@ from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
 from router.links.link import Connection, Link, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
-from router.model.condition import DETACH_FORCED, NOT_IMPLEMENTED, Condition
+from router.model.condition import (
+    DETACH_FORCED,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    Condition,
+)
 from router.model.events import LinkAttached, LinkDetached, SubscriptionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
@@ -34,6 +40,11 @@ from router.routes.pulling import TargetNames, is_exchange
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import Match
 from router.routes.vhost import outside
+
+REFUSED_SECONDS = 5.0
+"""Until then a refusal of the egress has come back over all transits."""
+
+_REFUSALS = frozenset((NOT_FOUND, NOT_ALLOWED, NOT_IMPLEMENTED))
 
 FINISH_SECONDS = 0.25
 """Pause between checks of an unneeded link for outcomes still expected."""
@@ -687,6 +698,8 @@ class Uplinks:
             )
         elif uplink.has_map:
             self._is_not_resumed(uplink, event)
+        if uplink.node.key.chain is not None:
+            self._pass_refusal_back(uplink.node, event.condition)
         since = self._turn.now if uplink.attached_at is None else uplink.attached_at
         terms = self._attach_requests.of(uplink)
         lasted = self._turn.now - since >= terms.retry_limit_seconds
@@ -704,6 +717,29 @@ class Uplinks:
         else:
             self._pause(uplink)
         return True
+
+    def _pass_refusal_back(self, node: Node, reason: Condition | None) -> None:
+        """Tells the ingress of a chain why the egress, or a router before it, refuses it."""
+        if reason is None or reason.name not in _REFUSALS:
+            return
+        for incoming in tuple(node.feeds):
+            self._detacher.detach(incoming, reason)
+
+    def refusals(self, address: str) -> dict[str, str]:
+        """Returns why other sites refuse links for an address, by the site's router."""
+        return {
+            uplink.terms.chain.egress: str(uplink.error)
+            for node, uplinks in self._of_node.items()
+            for uplink in (uplinks if node.key.address == address else ())
+            if uplink.terms.chain is not None and uplink.error is not None
+            if not self._stands(uplink)
+        }
+
+    def _stands(self, uplink: Uplink) -> bool:
+        """Returns whether a link is attached, and not only until a transit hears of a refusal."""
+        if uplink.step is not Step.ATTACHED or uplink.attached_at is None:
+            return False
+        return self._turn.now - uplink.attached_at >= REFUSED_SECONDS
 
     def _move(self, uplink: Uplink) -> None:
         """Attaches a link where a redirect leads, now or when the place has been reached."""

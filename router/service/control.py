@@ -224,11 +224,13 @@ class MeshWayRecord:
         egress: the router whose receivers get it.
         hop: the neighbor that it is sent to first; empty: it stays at this router.
         cost: of the way; None: there is none at present.
+        error: why the egress refuses the address; None: as far as is known it does not.
     """
 
     egress: str
     hop: str
     cost: int | None
+    error: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -597,7 +599,12 @@ class LocalControl:
     async def mesh(self, address: str | None) -> MeshRecord | None:
         """Returns the mesh, as ``Control`` says."""
         mesh = self.worker.core.mesh.machine
-        return None if mesh is None else mesh_record(mesh, address)
+        if mesh is None:
+            return None
+        record = mesh_record(mesh, address)
+        refusals = {} if address is None else self.worker.core.mesh_refusals(address)
+        ways = (attrs.evolve(way, error=refusals.get(way.egress)) for way in record.ways)
+        return attrs.evolve(record, ways=tuple(ways))
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:

@@ -1,7 +1,8 @@
 """Five sites: paths are cut, sites parted, routers killed and stopped: once means once.
 
 ``ROUTER_MESH_FAULTS`` and ``ROUTER_MESH_DELIVERIES`` make the run longer (the slow one has 1,000
-faults and a million deliveries), and ``ROUTER_MESH_SEED`` different.
+faults and a million deliveries), ``ROUTER_MESH_SEED`` different. ``ROUTER_MESH_WORKERS`` says how
+many workers each router has.
 """
 
 import os
@@ -13,6 +14,7 @@ from tests.support.mesh_run import MeshRun
 
 FAULTS = int(os.environ.get("ROUTER_MESH_FAULTS", "12"))
 DELIVERIES = int(os.environ.get("ROUTER_MESH_DELIVERIES", "0"))
+WORKERS = int(os.environ.get("ROUTER_MESH_WORKERS", "1"))
 SEED = int(os.environ.get("ROUTER_MESH_SEED", "1"))
 
 
@@ -21,7 +23,14 @@ SEED = int(os.environ.get("ROUTER_MESH_SEED", "1"))
 async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers(
     tmp_path: Path,
 ) -> None:
-    run = MeshRun(folder=tmp_path, seed=SEED, faults=FAULTS, deliveries=DELIVERIES, tell=print)
+    run = MeshRun(
+        folder=tmp_path,
+        seed=SEED,
+        faults=FAULTS,
+        deliveries=DELIVERIES,
+        workers=WORKERS,
+        tell=print,
+    )
     await run.run()
     print(run.told())
     run.check()

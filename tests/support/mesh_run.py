@@ -47,7 +47,7 @@ SETTLE_SECONDS = 3.0
 CONFIG = """
 router:
   id: {name}
-  workers: 1
+  workers: {workers}
   admin: off
   log_format: json
   drain_seconds: 5s
@@ -103,6 +103,7 @@ class MeshRun:
         seed: of all that chance decides.
         faults: how many happen; each kind once in any case.
         deliveries: trouble goes on until senders have begun so many.
+        workers: how many each router has.
         pause_seconds: between two faults, at most.
         more: lines for the section ``router`` of each file, with ``{name}`` for the router's id.
         tell: told of each fault as it begins.
@@ -113,6 +114,7 @@ class MeshRun:
     seed: int
     faults: int = 12
     deliveries: int = 0
+    workers: int = 1
     pause_seconds: float = 1.5
     more: str = ""
     tell: Callable[[str], None] = lambda line: None
@@ -175,6 +177,7 @@ class MeshRun:
             config = folder / "router.yaml"
             text = CONFIG.format(
                 name=name,
+                workers=self.workers,
                 state=self.state(name),
                 more=self.more.format(name=name),
                 port=self._ports[name],

@@ -7,7 +7,7 @@ import pytest
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, Modified
 from router.model.terminus import SenderSettleMode
-from router.routes.route import Distribution, Guarantee, Route
+from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from tests.support.play import ReceiverEnd, SenderEnd
 from tests.support.sites import Line, Sites
 
@@ -437,3 +437,35 @@ def test_nobody_at_another_site_attracts_what_is_for_the_maker_of_a_dynamic_node
     sites.settle()
     assert got(replies) == ["1", "2", "3"]
     assert got(thief) == []
+
+
+def test_what_the_router_before_sends_again_is_not_called_dropped() -> None:
+    sites = Sites(RING, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu", credit=1)
+    sender = sites.sender("dc1", "orders.eu")
+    send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    sites.cut("dc4", "dc5")
+    sites.cut("dc1", "dc2")
+    sites.run(2.0)
+    assert {
+        name for name, play in sites.plays.items() if "delivery.dropped" in play.events()
+    } == set()
+
+
+REFUSING = Route(address="orders.#", to=(Endpoint("broker"),))
+
+
+@pytest.mark.parametrize("links", [LINE, [("dc1", "dc5", 10)]])
+def test_the_ingress_hears_why_the_egress_refuses_an_address(links: list[Line]) -> None:
+    own: dict[str, list[Route | str]] = {"dc5": [REFUSING]}
+    sites = Sites(links, "orders.#", advertise=SERVED, own_routes=own)
+    sender = sites.sender("dc1", "orders.eu")
+    sites.run(1.0)
+    assert sender.credit == 0
+    reason = "amqp:not-found: 'orders.eu' is not shared with other sites"
+    assert sites["dc1"].core.mesh_refusals("orders.eu") == {"dc5": reason}
+    failed = [note for note in sites["dc1"].noticed if note.event == "link.failed"]
+    assert failed
+    assert failed[-1].fields["condition"] == reason
