@@ -58,8 +58,16 @@ class Tail:
         number: of the segment or snapshot that was read last; 0: none.
     """
 
-    def __init__(self, storage: PostgresStorage) -> None:
+    def __init__(self, storage: PostgresStorage, *, is_whole: bool = True) -> None:
+        """Reads nothing yet.
+
+        Args:
+            storage: the store.
+            is_whole: read all there is; else begin with the last segment, whose head repeats what
+                the log needs to know.
+        """
         self._storage = storage
+        self._is_whole = is_whole
         self._connection = 0
         self._base = 0
         self._groups = 0
@@ -80,9 +88,13 @@ class Tail:
         last = max(snapshots, default=0)
         begins_anew = storage.connections != self._connection or self.number <= last != self._base
         if begins_anew:
+            segments = numbered(names, "segment")
+            is_snapshot = self._is_whole or not segments
+            if not is_snapshot:
+                last = segments[-1] - 1
             self._connection, self._base = storage.connections, last
             self._groups, self.number = 0, last
-            if last:
+            if last and is_snapshot:
                 scan = SegmentScan(storage.read(snapshot_name(last)))
                 yield Piece(number=last, scan=scan, is_snapshot=True, begins_anew=True)
                 begins_anew = False

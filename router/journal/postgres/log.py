@@ -190,7 +190,7 @@ class PostgresLog:
         self._clock = clock
         self._facts = LatestFacts()
         self._storage = PostgresStorage(url, router)
-        self._tail = Tail(self._storage)
+        self._tail = Tail(self._storage, is_whole=False)
         self._written_by: str | None = None
         self._pipes: list[Pipe] = []
         self._control: Pipe | None = None
