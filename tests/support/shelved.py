@@ -1,10 +1,12 @@
 """For tests of the store's engine: an engine, and a log on a disk in memory behind it."""
 
 import itertools
+from pathlib import Path
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORED
 from router.journal.block import Block, BlockFlag, Origin, open_block
+from router.journal.disk import Disk
 from router.journal.protocol import REPLY, is_hello
 from router.journal.store.asks import Answer, AnswerReader, Ask, AskWriter
 from router.journal.store.client import StoreClient
@@ -56,6 +58,8 @@ class Shelved:
         self,
         disk: FakeDisk | None = None,
         *,
+        files: Disk | None = None,
+        directory: Path = DIRECTORY,
         life: int = 0,
         bounds: Bounds | None = None,
         before: "Shelved | None" = None,
@@ -66,7 +70,7 @@ class Shelved:
         self.seconds = 1.0
         self.is_committing = True
         self.events: list[Event] = []
-        self.log = StoreLog(DIRECTORY, "dc1", disk=self.disk, incarnation=START_NS + life)
+        self.log = StoreLog(directory, "dc1", disk=files or self.disk, incarnation=START_NS + life)
         self.log.open(self.now_ns)
         self._desk = Desk(self.log.store)
         self._origin = Origin(1, START_NS + life)
