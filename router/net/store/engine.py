@@ -120,12 +120,12 @@ class StoreEngine:
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
         for claim, outcome in going:
-            self.inlets.forward(claim, outcome)
+            self.inlets.leaving.forward((claim,), outcome)
 
     @property
     def going(self) -> list[tuple[Claim, int]]:
         """What was forwarded, and is not known to be durable, with its outcomes."""
-        return [(claim, outcome) for _, claim, outcome in self.inlets.going]
+        return [(claim, outcome) for _, claim, outcome in self.inlets.leaving.going]
 
     @property
     def incarnation(self) -> int:
@@ -147,7 +147,7 @@ class StoreEngine:
             passing: those of ``bounds`` whose messages pass the store by if it is empty.
             exact: routes that promise exactly-once.
         """
-        self.inlets.passing, self.inlets.exact = passing, exact
+        self.inlets.turns.passing, self.inlets.exact = passing, exact
         self.inlets.overdue.bounds = dict(bounds)
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
@@ -284,7 +284,7 @@ class StoreEngine:
             case MessageRead():
                 self.inlets.read(answer)
             case Gone(place=place):
-                self.inlets.is_gone(place)
+                self.inlets.resuming.is_gone(place)
             case UnsettledKeys():
                 self.shelves.told(answer)
             case Sentence():

@@ -23,7 +23,7 @@ from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.journal import connect_unix
 from router.net.store.engine import StoreEngine
-from router.net.store.inlets import NO_DELAYS, Delays
+from router.net.store.inlet import NO_DELAYS, Delays
 from router.net.store.pace import Paces
 from router.routes.route import Guarantee, Storing, WhenFull
 from router.routes.table import RoutingTable

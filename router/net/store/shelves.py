@@ -279,7 +279,7 @@ class Shelves:
 
     def review(self) -> None:
         """Grants credit, or takes it back, where a route or the store is not what it was."""
-        seen = (self._is_writing, frozenset(self.full), self._inlets.turns)
+        seen = (self._is_writing, frozenset(self.full), self._inlets.turns.count)
         if seen == self._seen:
             return
         self._seen = seen

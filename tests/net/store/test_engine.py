@@ -15,6 +15,7 @@ from router.model.events import (
 )
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Rejected
 from router.net.store.engine import SURVEY_SECONDS
+from router.net.store.inlet import Delays
 from router.net.store.inlets import (
     ATTEMPTS,
     OVERDUE_WINDOW,
@@ -22,7 +23,6 @@ from router.net.store.inlets import (
     PAUSE_SECONDS,
     REFUSED_SECONDS,
     WINDOW,
-    Delays,
 )
 from router.net.store.shelves import WINDOW as SHELF_WINDOW
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message

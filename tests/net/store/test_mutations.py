@@ -12,7 +12,10 @@ from router.journal.store.holdings import Holdings
 from router.journal.store.index import Unsettled
 from router.model.events import DeliveriesUpdated
 from router.model.outcome import ACCEPTED
-from router.net.store.inlets import Inlet, Inlets
+from router.net.store.inlet import Inlet
+from router.net.store.inlets import Inlets
+from router.net.store.leaving import Leaving
+from router.net.store.resuming import Resuming
 from router.net.store.shelves import Shelf, Shelves
 from tests.journal.store import test_store
 from tests.net.store import test_exact_engine as engine
@@ -81,25 +84,25 @@ def outcomes_are_settled_before_they_are_durable() -> Iterator[None]:
 
 @contextmanager
 def an_inlet_says_that_nothing_is_unsettled() -> Iterator[None]:
-    with patch.object(Inlets, "_meet", lambda self, inlet, places: self._met.add(inlet.name)):
+    with patch.object(Resuming, "meet", lambda self, inlet, places: self.met.add(inlet.name)):
         yield
 
 
 @contextmanager
 def dead_letters_do_not_wait() -> Iterator[None]:
-    with patch.object(Inlets, "_is_clear", lambda self, name: True):
+    with patch.object(Resuming, "is_clear", lambda self, name: True):
         yield
 
 
 @contextmanager
 def what_is_held_goes_where_it_is_read() -> Iterator[None]:
-    with patch.object(Inlets, "_holder", lambda self, name, place: None):
+    with patch.object(Resuming, "holder", lambda self, name, place: None):
         yield
 
 
 @contextmanager
 def what_is_going_counts_as_gone() -> Iterator[None]:
-    with patch.object(Inlets, "_is_going", lambda self, place: False):
+    with patch.object(Leaving, "is_going", lambda self, place: False):
         yield
 
 

@@ -1,0 +1,68 @@
+"""Dead letters that wait here, and overdue messages that the store was asked for."""
+
+from typing import Final
+
+from router.journal.store.asks import Flow
+from router.journal.store.client import StoreClient
+from router.journal.store.place import Place
+from router.journal.store.queues import RouteKey
+from router.journal.store.reading import StoredMessage
+from router.net.store.inlet import Inlet, Roll
+
+BACKLOG: Final = 1000
+"""Dead letters of one route that wait here; while there are more, it is asked for nothing."""
+
+
+class Burials:
+    """Counts dead letters.
+
+    Attributes:
+        total: how many messages have become dead letters.
+        waiting: dead letters that wait, by route.
+    """
+
+    def __init__(self, client: StoreClient, roll: Roll) -> None:
+        """Begins without a dead letter.
+
+        Args:
+            client: is asked for more overdue messages.
+            roll: all inlets.
+        """
+        self.total = 0
+        self.waiting: dict[RouteKey, int] = {}
+        self._client = client
+        self._roll = roll
+        self._swept: set[Place] = set()
+
+    def is_enough(self, route: RouteKey) -> bool:
+        """Returns whether so many dead letters wait that the route is asked for nothing."""
+        return self.waiting.get(route, 0) > BACKLOG
+
+    def bury(self, inlet: Inlet, message: StoredMessage) -> None:
+        """Puts a message to the dead letters of an inlet."""
+        self.total += 1
+        self.add(inlet)
+        inlet.put_back(message)
+        self._roll.stir(inlet)
+
+    def add(self, inlet: Inlet, count: int = 1) -> None:
+        """Counts what waits at an inlet, if that is one of dead letters."""
+        if inlet.name.is_dead:
+            self.waiting[inlet.name.route] = self.waiting.get(inlet.name.route, 0) + count
+
+    def unbury(self, message: StoredMessage, route: RouteKey) -> None:
+        """Records that a message is no dead letter any more."""
+        self.waiting[route] -= 1
+        if self.waiting[route] == BACKLOG:  # the route was asked for nothing meanwhile
+            self._roll.stir_route(route)
+        self.was_swept(message, route)
+
+    def sweep(self, place: Place) -> None:
+        """Records that an overdue message has come that was asked for as such."""
+        self._swept.add(place)
+
+    def was_swept(self, message: StoredMessage, route: RouteKey) -> None:
+        """Asks for another overdue message, if one of these has ended."""
+        if message.claim.place in self._swept:
+            self._swept.discard(message.claim.place)
+            self._client.ask(Flow(route, None, 1))

@@ -1,0 +1,162 @@
+"""What is known of one link on which the store sends messages, and of all of them together."""
+
+import bisect
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+import attrs
+
+from router.journal.store.looking import Sentence
+from router.journal.store.place import Place
+from router.journal.store.queues import RouteKey
+from router.journal.store.reading import StoredMessage
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.outcome import DeliveryState
+
+
+class Name(NamedTuple):
+    """Names an inlet."""
+
+    route: RouteKey
+    address: bytes
+    is_dead: bool
+
+    @property
+    def twin(self) -> "Name":
+        """Names the inlet of the dead letters, or that whose dead letters these are."""
+        return self._replace(is_dead=not self.is_dead)
+
+
+class AllUnsettled(Mapping[DeliveryTag, DeliveryState | None]):
+    """The unsettled map of a sender that does not know what it has sent: it has every tag."""
+
+    def __getitem__(self, tag: DeliveryTag) -> None:
+        return None
+
+    def __contains__(self, tag: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[DeliveryTag]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1  # it is not empty, whoever asks
+
+
+@attrs.frozen
+class Delays:
+    """What of a route does not go on by itself just now.
+
+    Attributes:
+        dead: dead letters that wait for their target.
+        resting: addresses that rest because their target returned or refused something.
+        failures: how often one of these has, at most, since it accepted something.
+        rests_until: when the first one of them goes on; 0: none rests.
+    """
+
+    dead: int = 0
+    resting: int = 0
+    failures: int = 0
+    rests_until: float = 0.0
+
+
+NO_DELAYS: Final = Delays()
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """A link on which messages are sent.
+
+    Attributes:
+        name: of the inlet.
+        link: the core's name for it.
+        is_attached: the core has answered.
+        announced: priorities of which the store has messages for it.
+        is_expected: the store has accepted messages for it, and has not told of them yet.
+        depth: how many it has, for all that is known; never too few when it has none.
+        turns_until: until then the store takes no more for it, so that it becomes empty.
+        turns_again: not before this time if it did not become empty.
+        accepted_at: when a message was accepted last.
+        credit: deliveries that may still be sent.
+        waiting: messages to be sent, in their order.
+        sent: those without an outcome, by number.
+        is_exact: its route promises exactly-once: it resumes, and settles second.
+        held: what the core has of earlier attachments, by place, until it was resumed; None: it is
+            not known whether the store has it, GONE: it has not.
+        settling: how many are settled when it is durable that they are gone.
+        rests_until: while it rests nothing is sent before that time.
+        pauses: how often it has rested since a message was accepted.
+        sentence: what somebody has dropped last; what comes back of that is not sent again.
+    """
+
+    name: Name
+    link: LinkId
+    is_attached: bool = False
+    announced: set[int] = attrs.field(factory=set)
+    is_expected: bool = False
+    depth: int = 0
+    turns_until: float | None = None
+    turns_again: float = 0.0
+    accepted_at: float = float("-inf")
+    credit: int = 0
+    waiting: list[StoredMessage] = attrs.field(factory=list)
+    sent: dict[DeliveryNumber, StoredMessage] = attrs.field(factory=dict)
+    is_exact: bool = False
+    held: dict[Place, StoredMessage | Literal["gone"] | None] = attrs.field(factory=dict)
+    settling: int = 0
+    rests_until: float = 0.0
+    pauses: int = 0
+    sentence: Sentence | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has, and expects, no message."""
+        is_open = self.held or self.settling or (self.is_exact and not self.is_attached)
+        is_busy = self.announced or self.is_expected or self.waiting or self.sent
+        return not (is_busy or is_open)
+
+    def put_back(self, message: StoredMessage) -> None:
+        """Puts a message in its place among those that wait."""
+        bisect.insort(self.waiting, message, key=rank)
+
+    def take_until(self, place: Place) -> list[StoredMessage]:
+        """Takes those out that wait and stand no farther than a place."""
+        taken = [each for each in self.waiting if each.claim.place <= place]
+        self.waiting = [each for each in self.waiting if each.claim.place > place]
+        return taken
+
+
+@attrs.define(eq=False)
+class Roll:
+    """All inlets.
+
+    Attributes:
+        by_name: those that messages are put to.
+        by_link: those that the core knows.
+        stirred: those for which something may be done now, a set in the order of stirring.
+    """
+
+    by_name: dict[Name, Inlet] = attrs.field(factory=dict)
+    by_link: dict[LinkId, Inlet] = attrs.field(factory=dict)
+    stirred: dict[Inlet, None] = attrs.field(factory=dict)
+
+    def stir(self, inlet: Inlet) -> None:
+        """Has an inlet looked at soon."""
+        self.stirred[inlet] = None
+
+    def stir_route(self, route: RouteKey) -> None:
+        """Has all inlets of a route looked at soon that the core knows."""
+        self.stirred.update((e, None) for e in self.by_link.values() if e.name.route == route)
+
+    def chosen(self, route: RouteKey | None, address: bytes | None) -> list[Inlet]:
+        """Returns the inlets of a route and of an address; None: of any."""
+        return [
+            inlet
+            for name, inlet in self.by_name.items()
+            if route in (None, name.route) and address in (None, name.address)
+        ]
+
+
+def rank(message: StoredMessage) -> tuple[int, Place]:
+    """Returns what messages of an address are sorted by: first in first out of each priority."""
+    return -message.priority, message.claim.place
