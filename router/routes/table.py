@@ -89,6 +89,7 @@ class RoutingTable:
 
     Attributes:
         routes: in the order in which they were given.
+        by_name: the same by their names; with the table, because traffic would wait for it later.
         vhosts: virtual hosts that have routes of their own.
     """
 
@@ -121,6 +122,8 @@ class RoutingTable:
         self._remembered: dict[str, Match | None] = {}
         self._has_unavailable = any(route.is_unavailable for route in routes)
         self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
+        yield
+        self.by_name: Mapping[str, Route] = {route.name: route for route in routes}
 
     def lookup(self, address: str) -> Match | None:
         """Returns the route that an address takes; None: there is none, or it is unavailable."""
@@ -161,11 +164,6 @@ class RoutingTable:
         )
         match = Match(address, self.routes[winner], self)
         return Explanation(address, match, _rule(pattern, beaten), beaten)
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Route]:
-        """The routes by their names, computed at the first call."""
-        return {route.name: route for route in self.routes}
 
     @cached_property
     def by_container(self) -> Mapping[str, tuple[Route, ...]]:
