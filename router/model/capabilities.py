@@ -1,6 +1,7 @@
 """What a connection's peer and protocol can do; the core checks this, never a protocol's name."""
 
 import enum
+import functools
 
 import attrs
 
@@ -96,3 +97,9 @@ class Capabilities:
         Our clients count as trusted routers where the policy trusts them, but they are ends.
         """
         return self.is_router and self.is_neighbor
+
+
+@functools.lru_cache(maxsize=256)
+def shared(capabilities: Capabilities) -> Capabilities:
+    """Returns the record that all connections have which can do the same."""
+    return capabilities

@@ -290,6 +290,7 @@ class Switchboard:
                 )
                 if connection.on_open is not None:
                     connection.on_open(event)
+                connection.on_open = connection.on_failed_login = None  # not needed any more
             elif isinstance(event, ConnectionClosed):
                 connection.condition = event.condition or connection.condition
                 connection.by_peer = event.by_peer

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import attrs
 
 from router.errors import DecodeError, MisuseError
-from router.model.capabilities import Capabilities, Protocol
+from router.model.capabilities import Capabilities, Protocol, shared
 from router.model.commands import (
     AbortDelivery,
     AdvertiseWays,
@@ -409,23 +409,25 @@ class Engine10:
                 container=ContainerId(remote.container_id),
                 hostname=remote.hostname,
                 user=self._greeting.user,
-                capabilities=Capabilities(
-                    protocol=Protocol.AMQP_1_0,
-                    settles_second=self._connection.settles_second,
-                    resumes_links=is_router,
-                    streams=True,
-                    express=self._express is not None,
-                    is_router=is_router,
-                    is_neighbor=offers_trace,
-                    is_site=self._settings.is_mesh,
-                    releases_unroutable=True,
-                    annotates=True,
-                    names_links=True,
-                    writes_urls=True,
-                    filters=True,
-                    accepts_links=True,
-                    drains=self._connection.drains,
-                    frame_octets=self._state.max_frame_octets,
+                capabilities=shared(
+                    Capabilities(
+                        protocol=Protocol.AMQP_1_0,
+                        settles_second=self._connection.settles_second,
+                        resumes_links=is_router,
+                        streams=True,
+                        express=self._express is not None,
+                        is_router=is_router,
+                        is_neighbor=offers_trace,
+                        is_site=self._settings.is_mesh,
+                        releases_unroutable=True,
+                        annotates=True,
+                        names_links=True,
+                        writes_urls=True,
+                        filters=True,
+                        accepts_links=True,
+                        drains=self._connection.drains,
+                        frame_octets=self._state.max_frame_octets,
+                    )
                 ),
                 properties=remote.properties or {},
                 alternatives=(remote.properties or {}).get(FAILOVER_SERVER_LIST),
