@@ -28,6 +28,7 @@ from tests.bench.measure import (
 from tests.bench.programs import RESULTS
 from tests.bench.shovel import measure_shovel
 from tests.bench.stored import measure_stored
+from tests.bench.tables import measure_tables
 from tests.bench.workers import measure_workers
 
 OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
@@ -45,6 +46,7 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
     "shovel": lambda conditions, _: measure_shovel(100, conditions.runs),
     "shovel, 10 KB": lambda conditions, _: measure_shovel(10_000, conditions.runs),
+    "tables": lambda conditions, quick: measure_tables(conditions, quick=quick),
 }
 """What is no load that a rate is measured of: name → how it is measured, the short way or not."""
 

@@ -166,8 +166,11 @@ def _secured() -> tuple[Case, ...]:
     return (
         Case(name="TLS, 100 octets", tls=True, is_quick=True),
         Case(name="TLS, 1 KiB", tls=True, size=1024, is_quick=True),
-        Case(name="TLS, 16 KiB", tls=True, size=16_384, window=64),
+        Case(name="TLS, 16 KiB", tls=True, size=16_384, window=64, is_quick=True),
         Case(name="TLS, paced 20,000/s", tls=True, rate=20_000, is_quick=True),
+        Case(
+            name="TLS, 1,000 links, 10/s each", tls=True, senders=1000, receivers=1000, rate=10_000
+        ),
     )
 
 

@@ -153,6 +153,23 @@ GOALS = (
         50_000,
         True,
     ),
+    Goal(
+        "100,000 routes, first seconds of later",
+        lambda r: r.other("tables", "first_part"),
+        0.95,
+    ),
+    Goal(
+        "a route's start of 100,000, of 10,000",
+        lambda r: r.other("tables", "start_growth"),
+        1.25,
+        True,
+    ),
+    Goal(
+        "a route's reload of 100,000, of 10,000",
+        lambda r: r.other("tables", "reload_growth"),
+        1.25,
+        True,
+    ),
     Goal("unsettled delivery, octets", lambda r: r.other("unsettled", "octets_each"), 100, True),
     Goal(
         "full collection with a million unsettled, us",

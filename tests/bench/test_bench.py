@@ -67,6 +67,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "exact": {"of_two_flushes": 1.0},
             "shovel": {"of_shovel": 1.0},
             "shovel, 10 KB": {"of_shovel": 1.0},
+            "tables": {"first_part": 1.0, "start_growth": 1.0, "reload_growth": 1.0},
         },
     )
     assert all(goal.value(measured) is not None for goal in GOALS)
