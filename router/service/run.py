@@ -120,10 +120,10 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
     life = _Steering(crew, config, load, gate, wait_for, notifier, inherited)
     try:
         while True:
-            code = trio.run(life.run)
+            trio.run(life.run)
             kept = life.take_kept()
             if kept is None:
-                return code
+                return life.exit_code
             if not kept.is_standby:
                 log.warning(
                     "handover.deserted", reason="the process that was taking over has ended"
@@ -253,9 +253,17 @@ class _Steering:
         return self.crew.controls()
 
     def take_kept(self) -> _Kept | None:
-        """Returns the sockets for the next life in this process; None: there is no next life."""
+        """Returns the sockets for the next life in this process; None: there is no next life.
+
+        A signal to end may have come when this life was already ending for the next one.
+        """
         kept, self._kept = self._kept, None
-        return kept
+        if kept is None or not self._is_ending:
+            return kept
+        for each in (*kept.listeners, *kept.admin):
+            each.close()
+        self.exit_code = DONE
+        return None
 
     async def _take_signal(self, number: int) -> None:
         """Handles a signal."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from router.model.terminus import Role, Source, Target
+from router.service import run as running
 from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Open, encode
 from tests.support.clients import receiving, sending
@@ -288,3 +289,19 @@ def test_an_idle_connection_with_a_link_costs_less_than_16_kib(tmp_path: Path) -
         for peer in peers:
             peer.close()
     assert each < 16 * 1024, each
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_a_signal_to_end_that_comes_while_a_life_ends_for_the_next_one_is_obeyed(
+    is_ending: bool,
+) -> None:
+    life = object.__new__(running._Steering)
+    life._kept, life._is_ending, life.exit_code = running._Kept([socket.socket()]), is_ending, 1
+    kept = life.take_kept()
+    if is_ending:
+        assert kept is None
+        assert life.exit_code == running.DONE
+    else:
+        assert kept is not None
+        kept.listeners[0].close()
+        assert life.take_kept() is None
