@@ -34,11 +34,12 @@ home is lost, its peers' connections are closed: the peers reconnect, and their 
 the home of exactly-once has restored its state from the journal. Any other worker has lost its
 state: then a link is attached at its peer's worker, without its unsettled deliveries.
 
-Outcomes between workers can be lost with a peer's connection, but not the peer's own state. So
-links of peers whose state is in their engine (*volatile*: it dies with its worker) are settled in
-three steps on the far side: an outcome stays at home until the engine has it. As such peers may
-send deliveries again that the engine has forgotten, their deliveries are also recognized by the ids
-of their messages.
+Outcomes between workers can be lost with a peer's connection or with the home, but not the peer's
+own state. So links of peers whose state is in their engine (*volatile*: it dies with its worker)
+are settled in three steps on the far side: an outcome stays at home until the engine has it, and an
+outcome of such a receiver in its engine until the home has settled it (``confirms_outcomes``);
+until then the engine's unsettled map names it. As such peers may send deliveries again that the
+engine has forgotten, their deliveries are also recognized by the ids of their messages.
 
 Numbers of deliveries need no translation: the core numbers the deliveries that it sends, and here
 it uses the numbers of the receiving engine.
@@ -664,6 +665,7 @@ class Passages:
             max_message_octets=event.max_message_octets,
             challenge=cast("int | None", event.properties.get(CHALLENGE)),
             is_exact=True,
+            confirms_outcomes=_is_volatile(passage),
             properties=_carried(event),
         )
         self._turn.order_connection(passage.peer, answer)

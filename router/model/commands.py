@@ -36,6 +36,8 @@ class AttachLink:
             where we send, the number is our initial-delivery-count. None: no proof is needed.
         is_exact: the route promises exactly-once, so an engine confirms nothing before the core
             does.
+        confirms_outcomes: what the engine reports can be lost on the way to the link's home, so it
+            keeps outcomes until they are settled.
     """
 
     link: LinkId
@@ -53,6 +55,7 @@ class AttachLink:
     properties: Mapping[object, object] = attrs.field(factory=dict)
     challenge: int | None = None
     is_exact: bool = False
+    confirms_outcomes: bool = False
 
 
 @attrs.frozen

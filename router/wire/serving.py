@@ -118,6 +118,9 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
     def found(self, command: MemoryFound) -> None:
         """Handles the state that siblings have kept."""
 
+    def settled(self, command: UpdateDeliveries) -> None:
+        """Handles the core's settlement of deliveries to the client."""
+
     def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
         """Handles a part of a delivery; sent only to engines that offer it."""
 
@@ -139,8 +142,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                         outlet.take(deliveries)
                 case UpdateDeliveries():
                     inlet = self.inlets.get(command.link)
-                    if inlet is not None:
-                        self._update(inlet, command)
+                    self._update(inlet, command)
                 case GrantCredit():
                     inlet = self.inlets.get(command.link)
                     if inlet is not None:
@@ -190,7 +192,11 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
             case _:
                 assert_never(command)
 
-    def _update(self, inlet: InletT, command: UpdateDeliveries) -> None:
+    def _update(self, inlet: InletT | None, command: UpdateDeliveries) -> None:
+        if inlet is None:
+            if command.settled:
+                self.settled(command)
+            return
         numbers, state = command.numbers, command.state
         if not command.settled:
             if not is_outcome(state):

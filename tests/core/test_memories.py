@@ -8,6 +8,8 @@ import pytest
 from router.core.memories import PATIENCE_SECONDS
 from router.routes.route import Distribution, Guarantee, Route
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command
+from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.reply import DetachCode
 from tests.support.fleet import Fleet
 from tests.support.peer_0_10 import Transfer
@@ -285,6 +287,55 @@ def test_when_the_worker_dies_where_links_were_left_what_was_open_is_offered_aga
     assert repeated.body == b"one"
 
 
+def lost_on_its_way(place: Town, client: Roamer, *commands: r.Command) -> None:
+    """The client of the second worker says something, and the home is lost before it hears that."""
+    octets = [assembly(COMMAND, 1, encode_command(each), 65535) for each in commands]
+    client.hand_over(client.engine.receive_data(b"".join(octets), client.play.now))
+    place.fleet.cut(1, 2)
+    assert client.heard(r.ConnectionClose)
+    client.lose()
+    place.fleet.join(1, 2)
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+@pytest.mark.parametrize("kind", [r.MessageAccept, r.MessageReject, r.MessageRelease])
+def test_an_outcome_that_was_lost_on_its_way_to_the_home_is_told_again(
+    kind: type[r.MessageAccept | r.MessageReject | r.MessageRelease], comes_back: int
+) -> None:
+    place = town(EXACT)
+    sink = receiver(place, 2)
+    source = sender(place, 3, b"one", b"two", b"three")
+    assert sink.bodies() == Counter([b"one", b"two", b"three"])
+    lost_on_its_way(place, sink, kind(((0, 1),)))
+    again = back(place, comes_back, b"sink", 3)
+    assert not again.bodies()
+    assert [each.transfers for each in source.heard(kind)] == [((0, 1),)]
+    again.control(r.SessionCommandPoint(5, 0))
+    again.command(r.MessageAccept(((2, 2),)))
+    assert [each.transfers for each in source.heard(r.MessageAccept)] == [((2, 2),)]
+    source.publish("orders", b"four")
+    assert again.bodies() == Counter([b"four"])
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+def test_a_subscription_that_is_over_tells_again_what_was_lost(comes_back: int) -> None:
+    place = town(EXACT)
+    sink = receiver(place, 2)
+    source = sender(place, 3, b"one")
+    assert sink.bodies() == Counter([b"one"])
+    lost_on_its_way(place, sink, r.MessageAccept(((0, 0),)), r.MessageCancel("orders"))
+    again = back(place, comes_back, b"sink", 1)
+    assert not again.bodies()
+    assert source.heard(r.MessageAccept) == [r.MessageAccept(((0, 0),))]
+    for worker in (1, 2, 3):
+        core = place.fleet[worker].core
+        assert not core._registry.suspended
+        assert not [each for each in core._registry.attached.values() if each.unsettled]
+    other = receiver(place, 1, b"other")
+    source.publish("orders", b"two")
+    assert other.bodies() == Counter([b"two"])
+
+
 def test_local_queues_bindings_and_patterns_go_along() -> None:
     shown = Distribution.MULTICAST
     place = town(
@@ -421,6 +472,62 @@ def test_whoever_wanders_whenever_everything_comes_and_is_answered_once(
     for client in (sink, source):
         if client.client is None:
             client.come(chance.randint(1, 3))
+        client.read()
+    for _ in range(2 * len(sent)):
+        accept()
+        source.read()
+    assert sorted(sink.bodies) == sorted(sent)
+    assert len(set(source.accepted)) == len(source.accepted) == len(sent)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(20))
+def test_whenever_the_home_is_lost_everything_comes_and_is_answered_once(seed: int) -> None:
+    chance = random.Random(seed)
+    place = Town(Fleet(3, EXACT))
+    sink, source = Wanderer(place, b"sink"), Wanderer(place, b"source")
+    workers = {sink: 2, source: 3}
+    for client, worker in workers.items():
+        client.come(worker)
+    sink.command(
+        r.MessageSubscribe(queue="orders", destination="d", accept_mode=0, acquire_mode=0),
+        r.MessageFlow("d", 1, None),
+        r.MessageFlow("d", 0, chance.choice((3, 1000))),
+    )
+    place.chance = chance
+    sent: list[bytes] = []
+
+    def publish() -> None:
+        for _ in range(chance.randint(1, 5)):
+            sent.append(b"%d" % len(sent))
+            source.transfer("orders", sent[-1])
+
+    def accept() -> None:
+        sink.read()
+        sink.acknowledge()
+
+    def move(client: Wanderer) -> None:
+        if client.client is None:
+            client.come(workers[client])
+        else:
+            client.lose()
+
+    def lose_home() -> None:
+        client = chance.choice((sink, source))
+        place.fleet.cut(1, workers[client])
+        if client.client is not None:
+            client.lose()
+        place.fleet.join(1, workers[client])
+
+    steps = [publish, publish, accept, accept, source.read, source.read, lose_home]
+    steps += [lambda: move(sink), lambda: move(source)]
+    for _ in range(80):
+        chance.choice(steps)()
+    place.chance = None
+    place.settle()
+    for client in (sink, source):
+        if client.client is None:
+            client.come(workers[client])
         client.read()
     for _ in range(2 * len(sent)):
         accept()

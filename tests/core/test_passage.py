@@ -40,14 +40,16 @@ def sender(
     return end
 
 
-def receiver(fleet: Fleet, worker: int, unsettled: Map | None = None) -> ReceiverEnd:
+def receiver(
+    fleet: Fleet, worker: int, unsettled: Map | None = None, *, second: bool = True
+) -> ReceiverEnd:
     end = (
         fleet[worker]
         .connect("store")
         .attach_receiver(
             "orders",
             name="in",
-            second=True,
+            second=second,
             unsettled={} if unsettled is None else unsettled,
             seconds=300,
             policy=ExpiryPolicy.CONNECTION_CLOSE,
@@ -129,6 +131,23 @@ def test_when_a_worker_dies_that_only_passes_on_nothing_is_lost() -> None:
     sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
     assert back.attach is not None
     assert sink.payloads == [b"a"]
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_what_a_receiver_said_as_the_home_was_lost_is_never_sent_again(second: bool) -> None:
+    """A receiver that settles second says it again; of one that settles first nobody knows."""
+    fleet = Fleet(2, EXACT)
+    source, sink = sender(fleet, 1), receiver(fleet, 2, second=second)
+    numbers = source.send("a", "b")
+    fleet.settle()
+    told: Map = dict.fromkeys(sink.unsettled.values(), ACCEPTED)
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=not second)
+    fleet.cut(1, 2)  # before the home has heard it
+    fleet.join(1, 2)
+    back = receiver(fleet, 2, told if second else {}, second=second)
+    assert not [each for each in back.payloads if each]
+    outcome = (ACCEPTED, False) if second else None
+    assert [source.outcome(number) for number in numbers] == [outcome] * 2
 
 
 def test_when_the_home_dies_peers_are_sent_away_and_their_attach_waits_for_it() -> None:

@@ -185,3 +185,34 @@ def test_a_client_whose_worker_is_killed_begins_anew_and_nothing_is_lost(
     if address.startswith("exact"):
         assert sorted(sink.bodies) == sorted(bodies)
     source.cut()
+
+
+def test_what_a_receiver_said_as_the_home_was_killed_counts_and_nothing_comes_twice(
+    several: tuple[RunningRouter, int],
+) -> None:
+    router, port = several
+    home = 1
+    sink = Durable(router, port, b"sink of the home")
+    source = Durable(router, port, b"source of the home")
+    sink.come(but=home)
+    sink.subscribe("exact.e", 1000)
+    source.come(but=home)
+    bodies = [b"%d" % number for number in range(3 * BURST)]
+    source.transfer("exact.e", *bodies[:BURST])
+    sink.receive(BURST)
+    source.hear(BURST)
+    source.transfer("exact.e", *bodies[BURST : 2 * BURST])
+    sink.await_bodies(2 * BURST)
+    kill(processes(router)[home])
+    sink.acknowledge()  # its worker hears it, and the home does not
+    sink.cut()
+    source.cut()
+    sink.come(but=home)
+    source.come(but=home)
+    with sink.serving():
+        source.hear(2 * BURST)
+        source.transfer("exact.e", *bodies[2 * BURST :])
+        source.hear(3 * BURST)
+    assert sorted(sink.bodies) == sorted(bodies)
+    assert (sink.began_anew, source.began_anew) == (1, 1)  # the first time
+    source.cut()

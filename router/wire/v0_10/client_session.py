@@ -99,8 +99,10 @@ class ClientSession(Session):
 
     # --- deliveries -------------------------------------------------------------------------------
 
-    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Reports to the core the outcome of deliveries."""
+    def settle(
+        self, outlet: Outlet, tag: DeliveryTag, number: DeliveryNumber, state: DeliveryState
+    ) -> None:
+        """Reports to the core the outcome of a delivery."""
         raise NotImplementedError
 
     def decide(

@@ -88,6 +88,8 @@ class Outlet:
         unsettled: number of unsettled deliveries.
         resumed: number of deliveries that the core has to name again, for which it needs credit.
         unnamed: their tags, each with the client's outcome since; None: none.
+        confirms_outcomes: an outcome is kept until the core has settled the delivery.
+        told: such outcomes, each with its delivery's tag.
         is_attached: the core has accepted it.
         is_leaving: it is detached when nothing is unsettled.
         is_draining: the core has been asked to drain.
@@ -104,6 +106,8 @@ class Outlet:
     unsettled: int = 0
     resumed: int = 0
     unnamed: dict[DeliveryTag, DeliveryState | None] = attrs.field(factory=dict)
+    confirms_outcomes: bool = False
+    told: dict[DeliveryNumber, tuple[DeliveryTag, DeliveryState]] = attrs.field(factory=dict)
     is_attached: bool = False
     is_leaving: bool = False
     is_draining: bool = False
@@ -118,6 +122,18 @@ class Outlet:
     def drained(self) -> None:
         """Records that the core has nothing more."""
         self.queue.drained(self)
+
+    def accepted(self, answer: AttachLink) -> None:
+        """Records the core's acceptance."""
+        self.is_attached = True
+        self.confirms_outcomes = answer.confirms_outcomes
+
+    def suspend(self) -> None:
+        """Records that the session has lost its channel; the home may lack what it was told."""
+        self.is_attached = self.is_draining = False
+        self.credit = 0
+        self.unnamed |= dict(self.told.values())
+        self.told.clear()
 
 
 @attrs.define(eq=False)
@@ -213,8 +229,10 @@ class QueueSession(Interface):
     def review(self, queue: "Queue") -> None:
         """Reviews a queue's credit at the end of the turn."""
 
-    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Reports to the core the outcome of deliveries."""
+    def settle(
+        self, outlet: Outlet, tag: DeliveryTag, number: DeliveryNumber, state: DeliveryState
+    ) -> None:
+        """Reports to the core the outcome of a delivery."""
 
     def decide(
         self,
@@ -378,7 +396,7 @@ class Queue:
 
     def attached(self, outlet: Outlet, answer: AttachLink) -> None:
         """Handles the core's acceptance of a link, and whether its address is exclusive."""
-        outlet.is_attached = True
+        outlet.accepted(answer)
         source = answer.source
         if not self.is_local or outlet.address != self.name or source is None:
             return
@@ -410,7 +428,7 @@ class Queue:
 
     def detach_if_done(self, outlet: Outlet) -> None:
         """Detaches a link that is leaving and has nothing unsettled."""
-        if outlet.is_leaving and outlet.is_attached and not outlet.unsettled:
+        if outlet.is_leaving and outlet.is_attached and not (outlet.unsettled or outlet.told):
             self.forget(outlet)
             self.session.engine.runs.add(LinkDetached(outlet.link, closed=True))
 
@@ -421,6 +439,7 @@ class Queue:
         self.session.server.outlets.pop(outlet.link, None)
         outlet.is_attached = False
         outlet.unnamed.clear()
+        outlet.told.clear()
         self.backlog = deque(each for each in self.backlog if each.outlet is not outlet)
         for key in [key for key in self._tried if key[0] is outlet]:
             del self._tried[key]
@@ -447,7 +466,7 @@ class Queue:
                 outlet.unsettled += 1
             if outlet.filters and not self._matches(outlet, delivery):
                 if not delivery.settled:
-                    session.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+                    session.settle(outlet, delivery.tag, delivery.number, MODIFIED_UNDELIVERABLE)
                 continue
             self.backlog.append(Waiting(outlet, delivery))
         if outlet.is_leaving:
@@ -465,7 +484,7 @@ class Queue:
                 outlet.unsettled -= 1
                 self.detach_if_done(outlet)
             else:
-                self.session.settle(outlet, [delivery.number], state)
+                self.session.settle(outlet, delivery.tag, delivery.number, state)
             return
         if self.session.resumed(outlet, delivery):
             return
@@ -479,7 +498,13 @@ class Queue:
                 return
         if not delivery.settled:
             outlet.unsettled += 1
-            self.session.settle(outlet, [delivery.number], RELEASED)
+            self.session.settle(outlet, delivery.tag, delivery.number, RELEASED)
+
+    def confirmed(self, outlet: Outlet, numbers: Iterable[DeliveryNumber]) -> None:
+        """Records that the home of a link has settled deliveries: it has their outcomes."""
+        for number in numbers:
+            outlet.told.pop(number, None)
+        self.detach_if_done(outlet)
 
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
         """Returns whether a headers binding matches; invalid messages pass, to be refused later."""

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, ParamSpec
 
-from router.model.commands import AddressesChanged, AttachLink, MemoryFound
+from router.model.commands import AddressesChanged, AttachLink, MemoryFound, UpdateDeliveries
 from router.model.condition import Condition
 from router.model.events import MemorySought
 from router.model.identity import LinkId
@@ -244,6 +244,12 @@ class ServerEngine(ServerLinks):
         for question in questions or ():
             self.guarded(question.asker, question.accepted, command)
         return questions is not None
+
+    def settled(self, command: UpdateDeliveries) -> None:
+        """Forgets the outcomes of deliveries that the home of their link has settled."""
+        outlet = self.outlets.get(command.link)
+        if outlet is not None and outlet.told:
+            outlet.queue.confirmed(outlet, command.numbers)
 
     def follow(self, command: AddressesChanged) -> None:
         """Updates a queue's outlets to the addresses of a pattern that are in use."""

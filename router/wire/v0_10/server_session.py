@@ -267,12 +267,11 @@ class ServerSession(SubscribingSession):
         self.watching.suspend()
         self.publishing.suspend()
         own = [each for each in engine.outlets.values() if each.queue.session is self]
-        self._deciding = [each for each in own if any(each.unnamed.values())]
         for outlet in own:
             if reports:  # whether or not the core has answered: its unsettled deliveries are kept
                 engine.runs.add(LinkDetached(outlet.link, closed=False))
-            outlet.is_attached = outlet.is_draining = False
-            outlet.credit = 0
+            outlet.suspend()
+        self._deciding = [each for each in own if any(each.unnamed.values())]
         for subscription in self.subscriptions.values():
             flushes, subscription.flushes = subscription.flushes, []
             if flushes:
@@ -303,7 +302,7 @@ class ServerSession(SubscribingSession):
             known = answer.unsettled or {}
             outlet.unnamed = {tag: state for tag, state in outlet.unnamed.items() if tag in known}
             outlet.resumed = outlet.unsettled = len(outlet.unnamed)
-            outlet.is_attached = True
+            outlet.accepted(answer)
             self.review(outlet.queue)
             if outlet.resumed:
                 outlet.queue.grant_resumed(outlet)

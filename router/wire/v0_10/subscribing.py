@@ -437,12 +437,16 @@ class SubscribingSession(ClientSession):
         if tag in outlet.unnamed:
             outlet.unnamed[tag] = state
         elif number is not None:
-            self.settle(outlet, [number], state)
+            self.settle(outlet, tag, number, state)
 
-    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Reports to the core the outcome of deliveries of a link, and settles them."""
-        outlet.unsettled -= len(numbers)
-        self.engine.runs.update(outlet.link, numbers, state, True)
+    def settle(
+        self, outlet: Outlet, tag: DeliveryTag, number: DeliveryNumber, state: DeliveryState
+    ) -> None:
+        """Reports to the core the outcome of a delivery, and settles it or waits until it has."""
+        outlet.unsettled -= 1
+        if outlet.confirms_outcomes:
+            outlet.told[number] = (tag, state)
+        self.engine.runs.update(outlet.link, [number], state, not outlet.confirms_outcomes)
         if outlet.is_leaving:
             outlet.queue.detach_if_done(outlet)
 

@@ -85,7 +85,7 @@ class Watching:
         outlet = queue.open_outlet(address, queue.name)
 
         def attached(answer: AttachLink) -> None:
-            outlet.is_attached = True
+            outlet.accepted(answer)
             queue.detach_if_done(outlet)
             session.review(queue)
             watch.unanswered -= 1
