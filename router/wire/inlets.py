@@ -31,12 +31,15 @@ from typing import Protocol as Interface
 import attrs
 
 from router.model.commands import AttachLink
-from router.model.condition import Condition
+from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
 from router.model.identity import DeliveryNumber, LinkId
-from router.model.outcome import DeliveryState
+from router.model.outcome import RELEASED, DeliveryState, Rejected
 
 INLETS_KEPT: Final = 64
 """Inlets that a channel, or a session, keeps without anything under way on them."""
+
+_PASSING: Final = frozenset((DETACH_FORCED, CONNECTION_FORCED))
+"""Reasons that say nothing about the message: the router stops, or a worker is not there."""
 
 
 @attrs.define(eq=False)
@@ -107,6 +110,15 @@ class Inlet:
         """Records that the core refuses the inlet, or has ended it."""
         self.refusal = condition
         self.credit = 0
+
+
+def outcome_of(refusal: Condition) -> DeliveryState:
+    """Returns the outcome of messages that were not handed on because their inlet is refused.
+
+    Over AMQP 1.0 the sender would still have them, so what passes is no rejection: rejected
+    messages are not sent again, or become dead letters.
+    """
+    return RELEASED if refusal.name in _PASSING else Rejected(refusal)
 
 
 class InletOwner(Interface):

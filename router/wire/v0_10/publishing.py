@@ -58,6 +58,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import ExpiryPolicy, Target
 from router.model.text import encode_text, name_of
+from router.wire.inlets import outcome_of
 from router.wire.publishing import Keeper
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
@@ -500,13 +501,15 @@ class Publishing(Keeper[Inlet]):
             )
         if condition.name == conditions.NOT_FOUND:
             self._check_exchange(post, condition)
+        is_told = post.terms.is_explicit  # any other ends the session, with the condition
+        outcome = outcome_of(condition) if is_told else Rejected(condition)
         if post.number in self._late:  # the commit that waits for it has not been answered
             self._late.discard(post.number)
             self.answering.terms[post.number] = post.terms
-            self._answer([post.number], Rejected(condition))
+            self._answer([post.number], outcome)
             self._decide_in_commit([post.number], is_taken=True)
             return
-        self._decide([post.number], Rejected(condition))
+        self._decide([post.number], outcome)
 
     def _check_exchange(self, post: Post, condition: Condition) -> None:
         """Refuses an exchange that does not exist (message.transfer, nonexistent-exchange)."""

@@ -40,6 +40,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.text import decode_text, encode_text
+from router.wire.inlets import outcome_of
 from router.wire.publishing import Publisher
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
@@ -393,7 +394,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             raise PeerError(Reply.ACCESS_REFUSED, str(condition), 60, 40)
         if is_mandatory:
             self.returnable[delivery.number] = delivery.payload
-        self._decide([delivery.number], Rejected(condition))
+        self._decide([delivery.number], outcome_of(condition))
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Handles the outcome of deliveries, and settles them."""

@@ -14,6 +14,7 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import (
+    DETACH_FORCED,
     INTERNAL_ERROR,
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
@@ -288,6 +289,29 @@ def test_a_commit_may_come_before_the_core_has_said_whether_a_route_takes_what_i
         said = [each for _, each in peer.read()]
         assert [each.transfers for each in said if isinstance(each, r.MessageReject)] == [((1, 1),)]
         assert said[-1] == r.SessionCompleted(((0, 2),))
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+@pytest.mark.parametrize(
+    ("condition", "is_rejected"), [(DETACH_FORCED, False), (RESOURCE_DELETED, True)]
+)
+def test_what_a_router_that_stops_has_not_handed_on_is_released(
+    condition: str, is_rejected: bool, is_attached: bool
+) -> None:
+    peer = attached(credit=0)
+    if not is_attached:
+        peer._answer = lambda event: None  # type: ignore[method-assign]
+    peer.publish("orders", b"x")
+    (asked,) = peer.of(LinkAttached)
+    reason = Condition(condition, "the router is about to stop")
+    ends = DetachLink(asked.link, False, reason) if is_attached else RefuseLink(asked.link, reason)
+    peer.engine.execute(ends)
+    said = [each for _, each in peer.read()]
+    outcome = r.MessageReject if is_rejected else r.MessageRelease
+    assert [type(each) for each in said if not isinstance(each, r.SessionCommandPoint)] == [
+        outcome,
+        r.SessionCompleted,
+    ]
 
 
 def test_what_is_not_allowed_ends_the_session() -> None:

@@ -3,9 +3,15 @@
 import pytest
 
 from router.model.capabilities import Protocol
-from router.model.commands import AttachLink, GrantCredit, RefuseLink, SendDeliveries
+from router.model.commands import (
+    AttachLink,
+    DetachLink,
+    GrantCredit,
+    RefuseLink,
+    SendDeliveries,
+)
 from router.model.commands import UpdateDeliveries as Update
-from router.model.condition import NOT_FOUND, Condition
+from router.model.condition import DETACH_FORCED, NOT_FOUND, RESOURCE_DELETED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import CreditGranted, DeliveriesReceived, DeliveriesUpdated, LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
@@ -170,6 +176,30 @@ def test_what_has_no_route_comes_back_before_any_link_stands() -> None:
     assert isinstance(returned, Content)
     assert isinstance(returned.method, m.BasicReturn)
     assert returned.method.reply_code == 404
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+@pytest.mark.parametrize("in_transactions", [False, True])
+@pytest.mark.parametrize(("condition", "code"), [(DETACH_FORCED, 310), (RESOURCE_DELETED, 403)])
+def test_what_a_router_that_stops_has_not_handed_on_comes_back_as_not_delivered(
+    condition: str, code: int, in_transactions: bool, is_attached: bool
+) -> None:
+    peer = DraftClientPeer().open(1)
+    if in_transactions:
+        peer.send(1, m.TxSelect())
+        peer.methods()
+    peer.publish(1, b"a", mandatory=True)
+    if in_transactions:
+        peer.send(1, m.TxCommit())
+    reason = Condition(condition, "the router is about to stop")
+    if is_attached:
+        peer.do(DetachLink(peer.accept(), False, reason))
+    else:
+        peer.do(RefuseLink(peer.attached().link, reason))
+    returned, *_ = peer.methods()
+    assert isinstance(returned, Content)
+    assert isinstance(returned.method, m.BasicReturn)
+    assert returned.method.reply_code == code
 
 
 def test_a_fault_names_its_method_by_the_drafts_numbers() -> None:
