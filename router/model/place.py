@@ -1,9 +1,26 @@
 """Where a socket is: a host and a port, or a path."""
 
 import ipaddress
+import re
 from pathlib import Path
+from typing import Final
 
 import attrs
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_NAME_MOST: Final = 254
+"""With the last dot (RFC 1035 §2.3.4)."""
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is a host's name or its IP address: what is neither cannot be looked up."""
+    if ":" not in text:
+        return len(text) <= _NAME_MOST and _NAME.fullmatch(text) is not None
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
-from router.model.place import Alternative, TcpAddress
+from router.model.place import Alternative, TcpAddress, is_host
 from router.net.cbs import JWT_TYPE, SAS_TYPE, CbsEngine, Claims, sas_token, token_from_file
 from router.net.connector import Endpoint
 from router.net.diversion import DiversionPolicy
@@ -612,7 +612,7 @@ def _endpoint(
         place = _url_of(other, url)
         return _endpoint(container, place, settings, context, express, other_name=other.hostname)
 
-    has_name = other_name is not None and policy.allows(other_name)
+    has_name = other_name is not None and is_host(other_name) and policy.allows(other_name)
     return Endpoint(
         host=url.host,
         port=url.port,

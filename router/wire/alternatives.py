@@ -26,7 +26,7 @@ import attrs
 
 from router.errors import RouterError
 from router.model.condition import CONNECTION_REDIRECT, Condition
-from router.model.place import Alternative
+from router.model.place import Alternative, is_host
 from router.wire.v1_0.forms import Array, Symbol, Ushort
 
 FAILOVER_SERVER_LIST: Final = "failover-server-list"
@@ -37,7 +37,6 @@ SCHEMES: Final = ("amqp", "amqps", "ws", "wss")
 ENTRIES_MOST: Final = 32
 """As many entries of a list are read. More places would only delay the round of a dialer."""
 
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45}")
 _KEYS: Final = ("network-host", "port", "hostname", "scheme", "path")
 _HIGHEST_PORT: Final = 65535
 _TEXT_MOST: Final = 512
@@ -94,12 +93,14 @@ def read_alternative(entry: object) -> Alternative:
     if host is None:
         raise UnfitAlternativeError("names no network-host")
     host = host.removeprefix("[").removesuffix("]")
-    if _HOST.fullmatch(host) is None:
+    if not is_host(host):
         raise UnfitAlternativeError(f"has no host in network-host: {host[:64]!r}")
     scheme = _text(entry, "scheme")
     if scheme is not None and scheme.lower() not in SCHEMES:
         raise UnfitAlternativeError(f"has the unknown scheme {scheme[:64]!r}")
     path = _text(entry, "path")
+    if path is not None and " " in path:
+        raise UnfitAlternativeError(f"has a path that nobody can ask for: {path[:64]!r}")
     return Alternative(
         host=host,
         port=_port(entry.get("port")),

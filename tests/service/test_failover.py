@@ -160,6 +160,33 @@ async def test_wrong_entries_are_refused_by_name_and_ignored(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"network-host": "a..example"},
+        {"network-host": "a" * 64},
+        {"network-host": "127.0.0.1", "port": 1, "scheme": "ws", "path": "/a b"},
+    ],
+)
+async def test_a_host_or_path_of_no_form_ends_no_connector(
+    tmp_path: Path, entry: dict[object, object]
+) -> None:
+    a = Container(properties=listing(entry))
+    with capture_logs() as log:
+        async with (
+            a.listening(),
+            house() as at,
+            connecting(at, config_of(a, 'failover_hosts: "*"'), tmp_path) as connector,
+        ):
+            await until_connected(connector, a)
+            a.farewell = Condition(CONNECTION_REDIRECT, "there", entry)
+            await lose(a)
+            await a.until(lambda it: len(it.opened) >= 4)
+            assert not connector.status.others
+    assert reasons(log, "container.failover_refused")
+    assert reasons(log, "container.redirect_refused")
+
+
 @pytest.mark.parametrize("value", ["b:5672", {}, 7])
 async def test_what_is_no_list_is_refused_by_name_and_ignored(tmp_path: Path, value: Any) -> None:
     a = Container(properties={"failover-server-list": value})
@@ -321,6 +348,15 @@ def test_a_place_without_tls_is_refused_to_a_url_with_tls(scheme: str, tmp_path:
     assert (same.host, same.port, same.server_name) == ("b.example", 5673, None)
     websocket = endpoint.divert(Alternative(host="b.example", scheme="wss", path="/amqp"))
     assert (websocket.port, websocket.path) == (443, "/amqp")
+
+
+def test_a_virtual_host_that_is_no_host_is_no_name_for_tls(tmp_path: Path) -> None:
+    text = "containers: {east: {url: 'amqps://a.example', failover_hosts: '*'}}"
+    config = read(text, "router.yaml", tmp_path)
+    (endpoint,) = assemble(config, share(config)).endpoints["east"]
+    assert endpoint.divert is not None
+    assert endpoint.divert(Alternative(host="a.example", hostname=".x")).server_name is None
+    assert endpoint.divert(Alternative(host="a.example", hostname="x")).server_name == "x"
 
 
 def test_tls_verifies_a_name_that_policy_allows(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Where listeners bind and where containers are found: host:port, unix:/path, amqp URLs."""
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from router.model.place import Alternative, BindAddress, TcpAddress, UnixAddress
+from router.model.place import Alternative, BindAddress, TcpAddress, UnixAddress, is_host
 from router.net.proxy import Proxy
 from router.service.config.document import Items, Node
 from router.service.config.hints import bind_hint, scheme_hint
@@ -57,9 +56,7 @@ class Bind(ScalarKind[BindAddress]):
         match = _HOST_AND_PORT.fullmatch(text)
         if match is None:
             raise UnfitError(f"is not {self.wanted()}{bind_hint(text)}")
-        if match.group(1) is not None:
-            _check_v6(match.group(1))
-        return TcpAddress(match.group(1) or match.group(2), _port(match.group(3)))
+        return TcpAddress(_host(match), _port(match.group(3)))
 
     def wanted(self) -> str:
         """Returns the three forms."""
@@ -82,11 +79,14 @@ class HostPort(Bind):
         return "host:port or [v6]:port"
 
 
-def _check_v6(host: str) -> None:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        raise UnfitError("has no IPv6 address between the brackets") from None
+def _host(match: re.Match[str]) -> str:
+    """Returns what ``_HOST_AND_PORT`` has found, if it is a host."""
+    host: str = match.group(1) or match.group(2)
+    if is_host(host):
+        return host
+    if match.group(1) is not None:
+        raise UnfitError("has no IPv6 address between the brackets")
+    raise UnfitError("has a host that is no name: between dots there are 1 to 63 characters")
 
 
 def _port(text: str) -> int:
@@ -218,6 +218,21 @@ class HostPattern(ScalarKind[str]):
 
 
 @attrs.frozen
+class HostName(ScalarKind[str]):
+    """A host's name or IP address."""
+
+    def parse(self, text: str) -> str:
+        """Accepts what can be looked up."""
+        if not is_host(text):
+            raise UnfitError(f"is not {self.wanted()}")
+        return text
+
+    def wanted(self) -> str:
+        """Returns the forms."""
+        return "a host name or an IP address"
+
+
+@attrs.frozen
 class ProxyUrl(ScalarKind[Proxy]):
     """``http://[user[:password]@]host:port``. Reasons never quote it: it may hold a password."""
 
@@ -320,12 +335,10 @@ def _host_and_port(place: str, default_port: int) -> tuple[str, int]:
         if place.count(":") > 1 and "[" not in place:
             raise UnfitError("has an IPv6 address without brackets: write [::1]:5672")
         raise UnfitError("has no host, or a port that is no number")
-    if match.group(1) is not None:
-        _check_v6(match.group(1))
     port = _port(match.group(3))
     if port == 0:
         raise UnfitError("has port 0, which nobody can dial")
-    return match.group(1) or match.group(2), port
+    return _host(match), port
 
 
 def _decoded(text: str) -> str:

@@ -10,7 +10,7 @@ import attrs
 from router.model.capabilities import Protocol
 from router.net.proxy import Proxy
 from router.routes.promise import Peer
-from router.service.config.addresses import ContainerUrl, HostPattern, ProxyUrl, Urls
+from router.service.config.addresses import ContainerUrl, HostName, HostPattern, ProxyUrl, Urls
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.listeners import TlsVersion
 from router.service.config.options import Placed, Section, option
@@ -55,7 +55,7 @@ class ContainerTls(Placed):
     )
     key: Path | None = option(FilePath(), default=None, help="the router's private key (PEM)")
     server_name: str | None = option(
-        Text(),
+        HostName(),
         default=None,
         default_text="the host of the URL",
         help="server name that is sent (SNI) and that the certificate must have",

@@ -44,7 +44,20 @@ def test_bind_addresses_are_read(text: str, address: BindAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["5672", "host", "host:65536", "host:x", "::1:5672", "[nope]:1", "unix:", ":5672", ""]
+    "text",
+    [
+        "5672",
+        "host",
+        "host:65536",
+        "host:x",
+        "::1:5672",
+        "[nope]:1",
+        "unix:",
+        ":5672",
+        "",
+        "a..b:1",
+        ".b:1",
+    ],
 )
 def test_bad_bind_addresses_are_refused(text: str) -> None:
     with pytest.raises(UnfitError):
@@ -134,6 +147,7 @@ def test_several_urls_are_one_container(text: str) -> None:
         ("amqp://u:hunter2%ff@h", "not UTF-8"),
         ("amqp://u:hunter2@[x]:1", "no host"),
         ("amqp://u:hunter2@[1:2]:1", "no IPv6 address"),
+        ("amqp://u:hunter2@a..b", "a host that is no name"),
         ("wss://u:hunter2@h/v?x=1", "percent-encode"),
         ("wss://u:hunter2@h/ü", "not ASCII"),
         ("[]", "empty list"),
