@@ -95,9 +95,9 @@ def watching(*, yields: bool = False) -> tuple[Any, Clock]:
 def test_a_lease_that_is_seen_for_the_first_time_is_taken_if_nobody_acts_on_it(
     leader: Leader, yields: bool, is_free: bool
 ) -> None:
+    watch, clock = watching(yields=yields)
     from router.journal.postgres.watch import YIELD_SECONDS
 
-    watch, clock = watching(yields=yields)
     watch._see(leader)
     assert watch.is_free(leader) is is_free
     clock.now_ns += int(BEATEN_SECONDS * SECOND_NS)

@@ -75,7 +75,7 @@ def test_what_is_stored_exactly_once_has_its_journal_beside_it() -> None:
     text = text.format(store="{always: true}", more=f"{more}    in_doubt: hold", address="a.#")
     with pytest.raises(ConfigError) as caught:
         read(text, "router.yaml", Path(), {})
-    assert "exactly-once needs the journal beside the messages" in str(caught.value)
+    assert "exactly-once needs the messages beside the journal" in str(caught.value)
 
 
 def test_what_is_pulled_by_a_pattern_may_be_stored() -> None:
