@@ -53,3 +53,8 @@ class MisuseError(RouterError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why something failed, as a person reads it: without the number of an OSError."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

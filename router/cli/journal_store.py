@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from router.cli.check import DEFAULT_CONFIG, load_or_exit
+from router.errors import reason_of
 from router.journal.storage import Storage
 from router.service.config import RouterConfig
 from router.service.config.references import Secret
@@ -100,8 +101,7 @@ def move(config: str, target: str) -> None:
     try:
         moved = mover(loaded, url, time.time_ns())
     except (OSError, MoveError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        click.echo(f"router journal move: {reason or error}", err=True)
+        click.echo(f"router journal move: {reason_of(error)}", err=True)
         sys.exit(FAILED)
     deliveries = "1 delivery" if moved == 1 else f"{moved:,} deliveries"
     click.echo(f"the journal is {_WHERE[target]}: {deliveries} unsettled")

@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 
 import structlog
 
+from router.errors import reason_of
 from router.journal.disk import Disk
 from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
@@ -153,7 +154,7 @@ def _run(
 def _describe(error: OSError | ForeignFileError, directory: Path | None) -> str:
     """Returns why the journal cannot be opened; names the process that holds its lock."""
     if not isinstance(error, BlockingIOError) or directory is None:
-        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return reason_of(error)
     return f"it is locked by {find_holder(directory / LOCK_NAME) or 'another process'}"
 
 

@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,10 +33,9 @@ import structlog
 import trio
 
 from router import __version__
-from router.errors import RouterError
+from router.errors import RouterError, reason_of
 from router.journal.lines import LineWriter, hold_standard_streams
-from router.model.place import BindAddress
-from router.net.listener import ListenError, Listeners, Listening
+from router.net.listener import Listeners, Listening
 from router.net.tls_stream import why_slower
 from router.routes.route import Position
 from router.routes.table import RoutingTable
@@ -48,7 +47,6 @@ from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.control import Control
 from router.service.crew import Crew, Soloist
-from router.service.difference import compare, refusals
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, OccupiedError, Takeover, take_over
 from router.service.journal import (
@@ -63,7 +61,8 @@ from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
-from router.service.rehearsal import FindRecord, rehearse
+from router.service.rehearsal import FindRecord
+from router.service.reloading import Load, Reloader, binds, try_listeners
 from router.service.setup import prepare_process
 from router.service.standby import Patience, addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
@@ -81,8 +80,6 @@ FENCED_EFFECT: Final = "every connection is closed; this router waits as the sta
 
 HANDSHAKE_SECONDS: Final = 0.5
 """Delay between the end of accepting and the drain when another process replaces this one."""
-
-Load = Callable[[], RouterConfig]
 
 
 def run(load: Load, wait_for: Sequence[str] = ()) -> int:
@@ -180,6 +177,7 @@ class _Steering:
     _listeners: Listeners = attrs.field(init=False)
     _admin: AdminKeeper = attrs.field(init=False)
     _handover: Handover = attrs.field(init=False)
+    _reloader: Reloader = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _is_starting: bool = attrs.field(default=False, init=False)
     _is_standby: bool = attrs.field(default=False, init=False)
@@ -194,7 +192,6 @@ class _Steering:
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _ledger: LedgerHealth = attrs.field(factory=LedgerHealth, init=False)
     _tracing: TracingHealth = attrs.field(factory=TracingHealth, init=False)
-    _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def run(self) -> int:
@@ -220,6 +217,7 @@ class _Steering:
                     inherited=self.inherited.listeners,
                     ready=self._wait_for_capacity,
                 )
+                self._reloader = Reloader(self, self.load, self._listeners, self.notifier)
                 control = RouterControl(self, self._controls)
                 self._admin = AdminKeeper(config.router, control, nursery, self.inherited.admin)
                 self._handover = Handover(
@@ -282,7 +280,7 @@ class _Steering:
         try:
             await self._start(self.config)
         except (OSError, RouterError) as error:
-            self._log.error("router.failed", reason=_reason(error))
+            self._log.error("router.failed", reason=reason_of(error))
             self._nursery.cancel_scope.cancel()
             return
         self._is_serving = True
@@ -306,15 +304,15 @@ class _Steering:
             self._check_identity(takeover)
             await self._succeed(takeover, config)
         else:
-            await self._try_listeners(config)  # before any process is started
+            await try_listeners(self._listeners, config)  # before any process is started
             self._await_successor()
             await self._admin.open(is_held=False)
             self._admin.serve()
             if config.router.journal.standby:
-                await self._lead(config, await self._listeners.open(_binds(config)))
+                await self._lead(config, await self._listeners.open(binds(config)))
             else:
                 await self._start_crew(config)
-                await self._listeners.configure(_binds(config))
+                await self._listeners.configure(binds(config))
         self._listeners.drop_inherited()
 
     async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
@@ -326,7 +324,7 @@ class _Steering:
         """
         self._listeners.inherited += takeover.sockets
         self._admin.inherited += takeover.admin
-        opened = await self._listeners.open(_binds(config))
+        opened = await self._listeners.open(binds(config))
         await self._admin.open(is_held=takeover.keeps_admin)
         if waits_for_predecessor(config):
             await trio.to_thread.run_sync(check_format, config)
@@ -339,10 +337,10 @@ class _Steering:
                 await self._lead(config, opened)
                 return
             await self._start_crew(config)
-            self._listeners.serve(_binds(config), opened)
+            self._listeners.serve(binds(config), opened)
         else:
             await self._start_crew(config)
-            self._listeners.serve(_binds(config), opened)
+            self._listeners.serve(binds(config), opened)
             self.notifier.succeeding()
             takeover.complete()
             self._await_successor()
@@ -359,7 +357,7 @@ class _Steering:
         turning_away = await self._nursery.start(turn_peers_away, standby)
         serving.warm(self._nursery)
         self._patience = Patience(journal)
-        self._listeners.serve(_binds(config), opened)
+        self._listeners.serve(binds(config), opened)
         self._listeners.drop_inherited()
         journal.address = addresses(config, self._port_of)
         await self._nursery.start(journal.run)
@@ -421,7 +419,7 @@ class _Steering:
             RouterError: they cannot be started.
         """
         self._is_starting = True
-        await self._start_journal(config)
+        await self.start_journal(config)
         await (crew or self.crew).start(self._nursery)
 
     def _check_identity(self, takeover: Takeover) -> None:
@@ -453,7 +451,7 @@ class _Steering:
         try:
             self._handover.open()
         except OSError as error:
-            self._log.info("handover.unavailable", reason=_reason(error))
+            self._log.info("handover.unavailable", reason=reason_of(error))
         else:
             self._nursery.start_soon(self._handover.run)
 
@@ -473,29 +471,6 @@ class _Steering:
         """Drains after a delay for the last accepted connections: a drain cuts handshakes."""
         await trio.sleep(HANDSHAKE_SECONDS)
         self._drain_once()
-
-    async def _start_journal(self, config: RouterConfig) -> None:
-        """Starts the processes of journal and archive if some route asks for them.
-
-        Raises:
-            JournalError: the directory of one of them cannot be used.
-        """
-        for store in Store:
-            if store not in self._journals and store.is_needed(config):
-                keeper = JournalKeeper(config, store)
-                await self._nursery.start(keeper.run)
-                self._journals[store] = keeper
-        if Store.JOURNAL in self._journals and not self._has_followers:
-            self._has_followers = True
-            state, compaction, tracing = (
-                config.router.state,
-                config.router.compaction,
-                config.router.tracing,
-            )
-            if compaction is not None:
-                self._nursery.start_soon(keep_ledger, state, compaction, self._ledger)
-            if tracing is not None:
-                self._nursery.start_soon(self._tracing.run, state, tracing)
 
     async def _tell_ready(self) -> None:
         garbage.settle()
@@ -655,120 +630,49 @@ class _Steering:
     async def _compact(self) -> None:
         """Compacts the last segments into the ledger, within a time limit."""
         options = self.config.router.compaction
-        if options is not None and Store.JOURNAL in self._journals:
+        if options is not None and self.keeps_journal():
             with trio.move_on_after(LEDGER_SECONDS):
                 await compact(self.config.router.state, options)
 
     async def reload(self) -> ReloadReport:
         """Reloads the file and applies it if it is valid."""
-        if problems := self._why_no_reload():
-            return ReloadReport(problems=problems)
-        async with self._reloads:
-            self.notifier.reloading()
-            try:
-                return await self._reload()
-            except ConfigError as error:
-                return self._refuse([str(problem) for problem in error.problems])
-            except (RouterError, OSError) as error:
-                return self._refuse([_reason(error)])
-            finally:
-                self.notifier.ready()
+        return await self._reloader.reload()
 
     async def rehearse(self, find: FindRecord) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""
-        if problems := self._why_no_reload():
-            return ReloadReport(problems=problems)
-        async with self._reloads:
-            try:
-                config = await trio.to_thread.run_sync(self.load)
-                self._check_fit(config)
-                await self._try_listeners(config)
-            except ConfigError as error:
-                return ReloadReport(problems=tuple(map(str, error.problems)))
-            except (RouterError, OSError) as error:
-                return ReloadReport(problems=(_reason(error),))
-        return ReloadReport(differences=rehearse(self.config, config, find))
+        return await self._reloader.rehearse(find)
 
-    async def _try_listeners(self, config: RouterConfig) -> None:
-        """Checks that all listeners of a configuration can be opened.
+    # The interface ``Life`` of a reload
 
-        Raises:
-            ConfigError: one cannot; with its place in the file.
-        """
-        try:
-            await self._listeners.try_open(_binds(config))
-        except ListenError as error:
-            where = named_listeners(config)[error.listener].where
-            place = where.keys.get("bind", Position(config.file, 1, 1))
-            raise ConfigError([Problem(place, _reason(error))]) from error
-
-    def _check_fit(self, file: RouterConfig) -> None:
-        """Checks that the workers that run can take over a valid file.
-
-        Raises:
-            ConfigError: they cannot.
-        """
-        if problems := [*refusals(self.config, file)]:
-            raise ConfigError(problems)
-
-    def _why_no_reload(self) -> tuple[str, ...]:
+    def why_no_reload(self) -> tuple[str, ...]:
+        """Returns why the file cannot be reloaded now; none: it can."""
         if self.is_draining or self._is_leaving:
             return ("the router is draining",)
         return () if self._is_serving else ("the router has not begun to serve",)
 
-    async def _reload(self) -> ReloadReport:
-        file = await trio.to_thread.run_sync(self.load)
-        self._check_fit(file)
-        running = self.config.router
-        section = attrs.evolve(file.router, workers=running.workers, journal=running.journal)
-        config = attrs.evolve(file, router=section)
-        if Store.JOURNAL in self._journals:
-            config = attrs.evolve(config, keeps_unsettled=True)
-        await self._try_listeners(config)
-        await self.crew.prepare(config)
-        await self._start_journal(config)
-        wanted = _binds(config)
-        opened = await self._listeners.open(wanted)
-        kept = await self.crew.apply()
-        self._listeners.serve(wanted, opened)
-        return self._report(file, config, kept)
+    def keeps_journal(self) -> bool:
+        """Returns whether the journal's process runs."""
+        return Store.JOURNAL in self._journals
 
-    def _refuse(self, problems: list[str]) -> ReloadReport:
-        for problem in problems:
-            self._log.error("config.refused", reason=problem)
-        return ReloadReport(problems=tuple(problems))
+    async def start_journal(self, config: RouterConfig) -> None:
+        """Starts the processes of journal and archive if some route asks for them.
 
-    def _report(
-        self, file: RouterConfig, config: RouterConfig, kept: Mapping[str, int]
-    ) -> ReloadReport:
-        """Records the configuration now in force, and logs how the file differs from the previous.
-
-        Args:
-            file: what the file says.
-            config: the configuration now in force: with the journal and the workers that run, of
-                which a reload starts and ends none. A worker that is replaced must not take over
-                what they have.
-            kept: unsettled deliveries whose route was removed, by its pattern.
+        Raises:
+            JournalError: the directory of one of them cannot be used.
         """
-        differences = [
-            attrs.evolve(each, kept=kept.get(each.name or "", 0))
-            if each.section == "routes"
-            else each
-            for each in compare(self.config, file)
-        ]
-        self.config = config
-        for each in differences:
-            self._log.info(
-                "config.deferred" if each.waits_for_restart else "config.changed",
-                section=each.section,
-                name=each.name,
-                change=each.change.value,
-                options=list(each.options) or None,
-                kept=each.kept or None,
-                effects=list(each.effects) or None,
-            )
-        self._log.info("config.reloaded", config=config.file, count=len(differences))
-        return ReloadReport(differences=tuple(differences))
+        for store in Store:
+            if store not in self._journals and store.is_needed(config):
+                keeper = JournalKeeper(config, store)
+                await self._nursery.start(keeper.run)
+                self._journals[store] = keeper
+        if self.keeps_journal() and not self._has_followers:
+            self._has_followers = True
+            options = config.router
+            state, compaction, tracing = options.state, options.compaction, options.tracing
+            if compaction is not None:
+                self._nursery.start_soon(keep_ledger, state, compaction, self._ledger)
+            if tracing is not None:
+                self._nursery.start_soon(self._tracing.run, state, tracing)
 
 
 def _has_tls(config: RouterConfig) -> bool:
@@ -776,11 +680,3 @@ def _has_tls(config: RouterConfig) -> bool:
     if any(each.tls is not None for each in config.listeners):
         return True
     return any(url.is_tls for each in config.containers.values() for url in each.url)
-
-
-def _binds(config: RouterConfig) -> dict[str, BindAddress]:
-    return {name: listener.bind for name, listener in named_listeners(config).items()}
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,181 @@
+"""A reload: the file is read again, tried, and applied if all of it can be.
+
+Workers, listeners and the journal's processes go on; what only a restart can change is reported as
+deferred. Reloads and rehearsals take turns.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import attrs
+import structlog
+import trio
+
+from router.errors import RouterError, reason_of
+from router.model.place import BindAddress
+from router.net.listener import ListenError, Listeners
+from router.routes.route import Position
+from router.service.assembly import named_listeners
+from router.service.config import ConfigError, Problem, RouterConfig
+from router.service.crew import Crew
+from router.service.difference import Difference, compare, refusals
+from router.service.fleet import ReloadReport
+from router.service.notify import Notifier
+from router.service.rehearsal import FindRecord, rehearse
+
+Load = Callable[[], RouterConfig]
+"""Loads the configuration; raises ``ConfigError`` if the file is invalid."""
+
+
+class Life(Protocol):
+    """What is reloaded.
+
+    Attributes:
+        crew: its workers.
+        config: the configuration in force.
+    """
+
+    crew: Crew
+    config: RouterConfig
+
+    def why_no_reload(self) -> tuple[str, ...]:
+        """Returns why the file cannot be reloaded now; none: it can."""
+
+    async def start_journal(self, config: RouterConfig) -> None:
+        """Starts the processes of journal and archive if some route asks for them.
+
+        Raises:
+            JournalError: the directory of one of them cannot be used.
+        """
+
+    def keeps_journal(self) -> bool:
+        """Returns whether the journal's process runs."""
+
+
+@attrs.define(eq=False)
+class Reloader:
+    """Reloads one life of the router."""
+
+    life: Life
+    load: Load
+    listeners: Listeners
+    notifier: Notifier
+    _turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def reload(self) -> ReloadReport:
+        """Reloads the file and applies it if it is valid."""
+        if problems := self.life.why_no_reload():
+            return ReloadReport(problems=problems)
+        async with self._turns:
+            self.notifier.reloading()
+            try:
+                return await self._reload()
+            except ConfigError as error:
+                return self._refuse([str(problem) for problem in error.problems])
+            except (RouterError, OSError) as error:
+                return self._refuse([reason_of(error)])
+            finally:
+                self.notifier.ready()
+
+    async def rehearse(self, find: FindRecord) -> ReloadReport:
+        """Reads the file and reports what a reload would change; changes nothing."""
+        if problems := self.life.why_no_reload():
+            return ReloadReport(problems=problems)
+        async with self._turns:
+            try:
+                config = await self._read()
+                await try_listeners(self.listeners, config)
+            except ConfigError as error:
+                return ReloadReport(problems=tuple(map(str, error.problems)))
+            except (RouterError, OSError) as error:
+                return ReloadReport(problems=(reason_of(error),))
+        return ReloadReport(differences=rehearse(self.life.config, config, find))
+
+    async def _read(self) -> RouterConfig:
+        """Reads the file, and checks that the workers that run can take it over.
+
+        Raises:
+            ConfigError: it is invalid, or they cannot.
+        """
+        file = await trio.to_thread.run_sync(self.load)
+        if problems := [*refusals(self.life.config, file)]:
+            raise ConfigError(problems)
+        return file
+
+    async def _reload(self) -> ReloadReport:
+        life, listeners = self.life, self.listeners
+        file = await self._read()
+        running = life.config.router
+        section = attrs.evolve(file.router, workers=running.workers, journal=running.journal)
+        config = attrs.evolve(file, router=section)
+        if life.keeps_journal():
+            config = attrs.evolve(config, keeps_unsettled=True)
+        await try_listeners(listeners, config)
+        await life.crew.prepare(config)
+        await life.start_journal(config)
+        wanted = binds(config)
+        opened = await listeners.open(wanted)
+        kept = await life.crew.apply()
+        listeners.serve(wanted, opened)
+        differences = _differences(life.config, file, kept)
+        life.config = config
+        self._tell(config, differences)
+        return ReloadReport(differences=differences)
+
+    def _refuse(self, problems: list[str]) -> ReloadReport:
+        for problem in problems:
+            self._log.error("config.refused", reason=problem)
+        return ReloadReport(problems=tuple(problems))
+
+    def _tell(self, config: RouterConfig, differences: tuple[Difference, ...]) -> None:
+        for each in differences:
+            self._log.info(
+                "config.deferred" if each.waits_for_restart else "config.changed",
+                section=each.section,
+                name=each.name,
+                change=each.change.value,
+                options=list(each.options) or None,
+                kept=each.kept or None,
+                effects=list(each.effects) or None,
+            )
+        self._log.info("config.reloaded", config=config.file, count=len(differences))
+
+
+def _differences(
+    before: RouterConfig, file: RouterConfig, kept: Mapping[str, int]
+) -> tuple[Difference, ...]:
+    """Returns how a file differs from the configuration before it.
+
+    Args:
+        before: was in force: with the journal and the workers that run, of which a reload starts
+            and ends none. A worker that is replaced must not take over what they have.
+        file: what the file says.
+        kept: unsettled deliveries whose route was removed, by its pattern.
+    """
+    return tuple(
+        attrs.evolve(each, kept=kept.get(each.name or "", 0)) if each.section == _ROUTES else each
+        for each in compare(before, file)
+    )
+
+
+_ROUTES: Final = "routes"
+
+
+async def try_listeners(listeners: Listeners, config: RouterConfig) -> None:
+    """Checks that all listeners of a configuration can be opened.
+
+    Raises:
+        ConfigError: one cannot; with its place in the file.
+    """
+    try:
+        await listeners.try_open(binds(config))
+    except ListenError as error:
+        where = named_listeners(config)[error.listener].where
+        place = where.keys.get("bind", Position(config.file, 1, 1))
+        raise ConfigError([Problem(place, reason_of(error))]) from error
+
+
+def binds(config: RouterConfig) -> dict[str, BindAddress]:
+    """Returns where each listener of a configuration listens, by its name."""
+    return {name: listener.bind for name, listener in named_listeners(config).items()}
