@@ -98,7 +98,7 @@ class AttachRequests:
 
     def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
         """Returns whether a link is to outlive its connection, with what is unsettled on it."""
-        if connection is None or not uplink.resumes or is_sibling(connection):
+        if connection is None or not uplink.there.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
         if is_neighbor(connection):
             return uplink.roams  # of others what is unsettled takes another way
@@ -158,7 +158,7 @@ class AttachRequests:
             source=attrs.evolve(source, expiry_policy=policy, expiry_seconds=seconds),
             target=attrs.evolve(target, expiry_policy=policy, expiry_seconds=seconds),
         )
-        uplink.has_map = uplink.attached_at is not None or uplink.kept is not None
+        uplink.has_map = uplink.there.was_attached or uplink.kept is not None
         if uplink.kept is not None:
             command = self._reducer.add_map(uplink.kept, command, frame_octets)
             uplink.is_cut = command.incomplete_unsettled

@@ -5,17 +5,16 @@ import attrs
 from router.core.attach_requests import AttachRequests
 from router.core.credit import Granter
 from router.core.detach import Detacher
-from router.core.mesh.names import MESH_USER, router_named
 from router.core.node import Direction
 from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.settings import container_of
 from router.core.state import State
 from router.core.stored import is_store
+from router.core.successors import key_of
 from router.core.uplink import Uplink
-from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.model.events import LinkAttached
-from router.model.identity import ContainerId
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
 from router.routes.pulling import SourceNames
 
@@ -51,6 +50,8 @@ class Joiner:
 
     def _join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
         kept, uplink.kept = uplink.kept, None
+        if kept is not None and kept.is_gone:  # its time was over while our attach was out
+            kept = None
         if (
             self._attach_requests.resumes(uplink, connection) is False
         ):  # whatever it answers: it was not asked
@@ -94,7 +95,7 @@ class Joiner:
     def _sender(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> OutgoingLink:
         node = uplink.node
         link = OutgoingLink(
-            key=_key_of(uplink, connection, event),
+            key=key_of(uplink, connection),
             address=uplink.address,
             source=event.source,
             target=event.target,
@@ -127,7 +128,7 @@ class Joiner:
         node = uplink.node
         second = self._attach_requests.wants_second(uplink, connection)
         takes_back = node.key.direction is Direction.FALLBACK
-        key = LinkKey(connection.user, connection.container, event.name, Role.RECEIVER)
+        key = key_of(uplink, connection)
         link = IncomingLink(
             key=key,
             address=uplink.address,
@@ -162,17 +163,6 @@ class Joiner:
         return self._resumer.reducer.begin(
             link, theirs, is_incomplete=is_incomplete, is_ours=uplink.is_cut
         )
-
-
-def _key_of(uplink: Uplink, connection: Connection, event: LinkAttached) -> LinkKey:
-    """Returns what identifies a link that we send on (§2.6.1).
-
-    One to another site is the same link by whichever neighbor it leads.
-    """
-    if uplink.roams:
-        site = ContainerId(router_named(uplink.container))
-        return LinkKey(MESH_USER, site, uplink.name, Role.SENDER)
-    return LinkKey(connection.user, connection.container, event.name, Role.SENDER)
 
 
 def _is_pulled(uplink: Uplink, connection: Connection) -> bool:

@@ -241,6 +241,7 @@ class Parts:
             self.granter,
             self.detacher,
             lanes=self.lanes,
+            suspender=self.suspender,
             reach=self.reach,
             resumer=self.resumer,
             link_ids=self.link_ids,

@@ -130,13 +130,14 @@ class Suspender:
         """Changes the terms on which a suspended link is kept.
 
         Args:
-            link: kept without a time limit until now.
+            link: suspended.
             keeping: for how long.
             connection: the one from which it was detached.
             expire: as with ``suspend``.
         """
         end = End.CONNECTION if connection is None or connection.is_gone else End.LINK
         its_connection = None if connection is None else connection.id
+        self.keep(link)
         kept = self._kept[link] = _Kept(its_connection, link.session, keeping)
         self._count_down(link, kept, end, expire)
 

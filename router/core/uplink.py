@@ -29,7 +29,7 @@ from router.core.alarms import Alarm
 from router.core.node import Node
 from router.links.link import Link, Names
 from router.model.condition import Condition
-from router.model.identity import LinkId, LinkName
+from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.terminus import Role
 from router.routes.route import PLAIN, LinkTerms
 
@@ -79,6 +79,19 @@ def next_step(step: Step, happening: Input) -> Step | None:
     return _NEXT.get((step, happening))
 
 
+@attrs.define(eq=False)
+class Acquaintance:
+    """What an uplink knows of one container.
+
+    Attributes:
+        resumes: as far as is known, it keeps unsettled state.
+        was_attached: it has answered an attach; nothing unsettled with it was forgotten since.
+    """
+
+    resumes: bool = True
+    was_attached: bool = False
+
+
 @attrs.define(eq=False, kw_only=True)
 class Uplink:
     """An uplink to a configured container.
@@ -103,10 +116,12 @@ class Uplink:
         is_finishing: no longer needed, and only kept for outstanding outcomes.
         id: the LinkId of the present attach.
         link: the attached link.
-        kept: the suspended link to be resumed.
+        kept: the suspended link to be resumed, if it is still this container (``successors``).
+        restored: more of them after a restart, of other containers that were at its place.
         has_map: our present attach has an unsettled map.
         is_cut: that map did not fit a frame and is marked incomplete.
-        resumes: as far as is known, the container keeps unsettled state.
+        there: the container to which it was attached last, or is attached.
+        acquaintances: of the containers that were at its place, the latest last.
         failures: consecutive ends without an attachment that lasted.
         error: why it last ended or was refused.
         attached_at: when it was last answered; None: never.
@@ -136,9 +151,11 @@ class Uplink:
     id: LinkId | None = attrs.field(default=None, init=False)
     link: Link | None = attrs.field(default=None, init=False)
     kept: Link | None = attrs.field(default=None, init=False)
+    restored: list[Link] = attrs.field(factory=list, init=False)
     has_map: bool = attrs.field(default=False, init=False)
     is_cut: bool = attrs.field(default=False, init=False)
-    resumes: bool = attrs.field(default=True, init=False)
+    there: Acquaintance = attrs.field(factory=Acquaintance, init=False)
+    acquaintances: dict[ContainerId, Acquaintance] = attrs.field(factory=dict, init=False)
     failures: int = attrs.field(default=0, init=False)
     error: Condition | None = attrs.field(default=None, init=False)
     attached_at: float | None = attrs.field(default=None, init=False)

@@ -20,6 +20,8 @@ from router.core.redirects import Redirects
 from router.core.resume import Resumer
 from router.core.state import State
 from router.core.stored import STORE, targets_of
+from router.core.successors import Successors
+from router.core.suspend import Suspender
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
@@ -64,6 +66,7 @@ class Uplinks:
         detacher: Detacher,
         *,
         lanes: Lanes,
+        suspender: Suspender,
         reach: Reach,
         resumer: Resumer,
         link_ids: Iterator[LinkId],
@@ -84,6 +87,7 @@ class Uplinks:
         self._joiner = Joiner(
             state, granter, detacher, reach=reach, resumer=resumer, offers=self._attach_requests
         )
+        self._successors = Successors(state, detacher, suspender, self._attach_requests)
         self._reducer = resumer.reducer
         self.redirects = Redirects(state)
         self._link_ids = link_ids
@@ -302,6 +306,8 @@ class Uplinks:
         """
         found = []
         for uplink in self._of_node.get(node, ()):
+            found += uplink.restored
+            uplink.restored.clear()
             link = uplink.link or uplink.kept
             if link is None or not (link.unsettled or link.adrift):
                 continue
@@ -321,6 +327,8 @@ class Uplinks:
         link, attachment = uplink.link or uplink.kept, uplink.id
         self._forget_id(uplink)
         uplink.kept = None
+        while uplink.restored:
+            self._detacher.expire(uplink.restored.pop())
         ends = self._ends_subscription(uplink)
         if link is not None:
             attachment = link.link
@@ -383,12 +391,15 @@ class Uplinks:
 
     def restored(self, node: Node, link: Link) -> None:
         """Records that a link of ours was suspended when the last life of this worker ended."""
-        role = link.key.role
+        role, link.is_ours = link.key.role, True
         if isinstance(link, OutgoingLink) and link.chain is not None:
             self.refit(node)  # it is what binds the node to that site
         for uplink in self._uplinks_of(node):
-            if uplink.name == link.key.name and uplink.role is role and uplink.kept is None:
-                uplink.kept = link
+            if uplink.name == link.key.name and uplink.role is role:
+                if uplink.kept is None:
+                    uplink.kept = link
+                else:
+                    uplink.restored.append(link)
                 self._want(uplink)
 
     def _uplinks_of(self, node: Node) -> list[Uplink]:
@@ -621,6 +632,7 @@ class Uplinks:
             return  # nothing is promised without a journal
         if not self._step(uplink, Input.WANTED):
             return
+        self._successors.meet(uplink, connection)
         self._end_detached(uplink, connection)
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
@@ -661,6 +673,7 @@ class Uplinks:
             self._decline(uplink, event.link, ignored)
             return
         uplink.attached_at = self._turn.now
+        uplink.there.was_attached = True
         subscribes = connection.capabilities.subscribes
         uplink.is_subscribed = uplink.subscription is not None and subscribes
         uplink.node.pending.discard(uplink)
@@ -785,7 +798,7 @@ class Uplinks:
         """Records that a container has refused an attach with an unsettled map."""
         reason = event.condition
         if reason is not None and reason.name == NOT_IMPLEMENTED:
-            uplink.resumes = False
+            uplink.there.resumes = False
             kept, uplink.kept = uplink.kept, None
             if kept is not None:
                 self._detacher.expire(kept)

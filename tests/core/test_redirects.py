@@ -274,7 +274,7 @@ def test_what_is_in_doubt_stays_so_when_its_link_is_redirected() -> None:
     target = east.answer_receiver("orders", credit=10)
     (number,) = sender.send("once")
     target.detach(closed=False, condition=redirect("other"))
-    other = play.dial("east@other:5672")
+    other = play.connect("east-id", dialed="east@other:5672")  # the same container elsewhere
     there = other.answer("orders")
     assert there.attach is not None
     assert list(there.attach.unsettled or ()) == [target.received[0].tag]
