@@ -46,6 +46,10 @@ from router.wire.machine import ConnectionMachine, MachinePhase
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for its earlier publishes; then they are void."""
 
+_GONE: Final = Condition(conditions.DETACH_FORCED, "the route is gone")
+_LEAVING: Final = Condition(conditions.CONNECTION_FORCED, "the router is about to stop")
+"""Why a link has ended that the core detaches without a reason, and keeps: it drains."""
+
 
 _Other: TypeAlias = (
     AddressesChanged
@@ -215,7 +219,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
         outlet = self.outlets.pop(command.link, None)
         if inlet is None and outlet is None:
             return
-        reason = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
+        reason = command.condition or (_GONE if command.closed else _LEAVING)
         self.runs.add(LinkDetached(command.link, command.closed, command.condition))
         if inlet is not None:
             inlet.publishing.lost(inlet, reason)

@@ -16,17 +16,16 @@ import trio
 
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import LinkId, LinkName
+from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
-from router.net.client.conversation import Conversation, Dialing, LinkMachine
+from router.net.client.conversation import Conversation, LinkMachine
 from router.net.client.receiver import ReceivingLink
 from router.net.client.sender import SendingLink
 from router.routes.route import Guarantee
 from router.wire import hub
-from router.wire.engine import Engine, EngineSettings
-from router.wire.mechanisms import MechanismClient
-from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
+from router.wire.protocols import PROTOCOLS
 from router.wire.v1_0.sections import AnnotatedMessage, Properties, encode_message
+from tests.support.conversing import conversing
 from tests.support.ports import free_port
 from tests.support.rabbitmq import RabbitNode
 from tests.support.running import running_router
@@ -114,20 +113,7 @@ class Pair:
         return ACCEPTED
 
     def _conversation(self, machine: LinkMachine, protocol: Protocol) -> Conversation:
-        def make_engine(link_ids: Iterator[LinkId]) -> Engine:
-            settings = EngineSettings(
-                is_server=False,
-                container=f"{self.address} {type(machine).__name__}",
-                link_ids=link_ids,
-                hostname=vhost_to_ask_for(protocol, None, "localhost"),
-                sasl_client=MechanismClient,
-            )
-            return PROTOCOLS[protocol].make(settings, None)
-
-        async def dial() -> trio.abc.Stream:
-            return await trio.open_tcp_stream("127.0.0.1", self.port)
-
-        return Conversation(Dialing(dial=dial, make_engine=make_engine), machine)
+        return conversing(machine, protocol, self.port, f"{self.address} {type(machine).__name__}")
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,17 @@ import trio
 
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import LinkId, LinkName
+from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
-from router.net.client.conversation import Conversation, Dialing
+from router.net.client.conversation import Conversation
 from router.net.client.receiver import ReceivingLink
 from router.net.client.sender import SendingLink
 from router.routes.route import Guarantee
 from router.wire import hub
-from router.wire.engine import Engine, EngineSettings
-from router.wire.mechanisms import MechanismClient
-from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
+from router.wire.protocols import PROTOCOLS
 from router.wire.v1_0.sections import AnnotatedMessage, Properties, encode_message
 from router.wire.v1_0.types import Symbol
+from tests.support.conversing import conversing
 from tests.support.ports import free_port
 from tests.support.running import running_router
 
@@ -162,20 +161,7 @@ def contexts_of(
 def conversation(
     machine: SendingLink | ReceivingLink, protocol: Protocol, port: int
 ) -> Conversation:
-    def make_engine(link_ids: Iterator[LinkId]) -> Engine:
-        settings = EngineSettings(
-            is_server=False,
-            container=str(machine.name),
-            link_ids=link_ids,
-            hostname=vhost_to_ask_for(protocol, None, "localhost"),
-            sasl_client=MechanismClient,
-        )
-        return PROTOCOLS[protocol].make(settings, None)
-
-    async def dial() -> trio.abc.Stream:
-        return await trio.open_tcp_stream("127.0.0.1", port)
-
-    return Conversation(Dialing(dial=dial, make_engine=make_engine), machine)
+    return conversing(machine, protocol, port, str(machine.name))
 
 
 @attrs.frozen(kw_only=True)

@@ -137,7 +137,7 @@ class ClientHandshake(Machine):
 
     def _take_reply(self, command: c.ConnectionReply) -> None:
         if command.reply_code != Reply.OK:
-            self.over(condition_of(command.reply_code, command.reply_text), True)
+            self.over(condition_of(command.reply_code, command.reply_text, Level.CONNECTION), True)
             return
         self.opened()
         self.runs.add(

@@ -294,7 +294,7 @@ class Machine(ConnectionMachine):
         self.flush()
         self.end_channels(close)
         self.send(c.ConnectionClose(Reply.OK))
-        self.over(condition_of(close.reply_code, close.reply_text), True)
+        self.over(condition_of(close.reply_code, close.reply_text, Level.CONNECTION), True)
 
     def cut_off(self) -> None:
         """Ends all channels: the connection is lost, or the peer at fault."""

@@ -71,7 +71,7 @@ _CONDITIONS: Final[dict[int, str]] = {
     Reply.CHANNEL_NOT_READY: conditions.ILLEGAL_STATE,
     Reply.HANDLE_NOT_READY: conditions.ILLEGAL_STATE,
     Reply.INSUFFICIENT_RESOURCES: conditions.RESOURCE_LIMIT_EXCEEDED,
-    Reply.FORBIDDEN_NOW: conditions.NOT_ALLOWED,
+    Reply.FORBIDDEN_NOW: conditions.DETACH_FORCED,
     Reply.NOT_IMPLEMENTED: conditions.NOT_IMPLEMENTED,
     Reply.INTERNAL_ERROR: conditions.INTERNAL_ERROR,
     Reply.CONTENTS_INVALID: conditions.DECODE_ERROR,
@@ -91,7 +91,7 @@ _REPLIES: Final[dict[str, Reply]] = {
     conditions.DECODE_ERROR: Reply.CONTENTS_INVALID,
     conditions.ILLEGAL_STATE: Reply.NOT_VALID_NOW,
     conditions.RESOURCE_LIMIT_EXCEEDED: Reply.INSUFFICIENT_RESOURCES,
-    conditions.NOT_ALLOWED: Reply.FORBIDDEN_NOW,
+    conditions.NOT_ALLOWED: Reply.ACCESS_REFUSED,
     conditions.CONNECTION_FORCED: Reply.FORBIDDEN_NOW,
     conditions.CONNECTION_REDIRECT: Reply.FORBIDDEN_NOW,
     conditions.DETACH_FORCED: Reply.FORBIDDEN_NOW,
@@ -118,11 +118,22 @@ class PeerError(RouterError):
         return cut_short(self.text)
 
 
-def condition_of(code: int, text: str) -> Condition | None:
-    """Translates a peer's reply code, known or not; None: it is no error."""
+def condition_of(code: int, text: str, level: Level = Level.HANDLE) -> Condition | None:
+    """Translates a peer's reply code, known or not; None: it is no error.
+
+    What is forbidden for the time being may be tried again, as after an end that was forced.
+
+    Args:
+        code: reply code.
+        text: reply text.
+        level: what the peer has ended.
+    """
     if code == Reply.OK:
         return None
-    return Condition(_CONDITIONS.get(code, conditions.INTERNAL_ERROR), f"{code} {text}".rstrip())
+    name = _CONDITIONS.get(code, conditions.INTERNAL_ERROR)
+    if level is Level.CONNECTION and name == conditions.DETACH_FORCED:
+        name = conditions.CONNECTION_FORCED
+    return Condition(name, f"{code} {text}".rstrip())
 
 
 def reply_of(condition: Condition | None) -> Reply:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from router.model.condition import NOT_FOUND, Condition
+from router.model.condition import CONNECTION_FORCED, NOT_FOUND, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState
@@ -481,6 +481,8 @@ class SubscribingSession(ClientSession):
     def lose(self, outlet: Outlet, condition: Condition) -> None:
         """Records that the core has detached a link.
 
+        A client whose connection ends next hears why by that.
+
         Raises:
             SessionFaultError: its queue has subscriptions, whose client must be notified.
         """
@@ -489,6 +491,6 @@ class SubscribingSession(ClientSession):
         self.lost(outlet)
         queue.forget(outlet)
         has_gone = not (queue.outlets or queue.watches or outlet.is_leaving)
-        if has_gone and queue.subscriptions:
+        if has_gone and queue.subscriptions and condition.name != CONNECTION_FORCED:
             codes = queue.subscriptions[0].codes
             raise SessionFaultError(ErrorCode.RESOURCE_DELETED, gone(queue, condition), *codes)

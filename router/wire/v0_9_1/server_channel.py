@@ -21,7 +21,7 @@ A client's close waits until its earlier publishes are handed on, since they wer
 from typing import ClassVar
 
 from router.errors import TranslationError
-from router.model.condition import Condition
+from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED
 from router.wire.v0_9_1 import methods as m
@@ -245,9 +245,12 @@ class ServerChannel(ClientChannel):
         """Notifies the client that a consumer's queue is gone.
 
         A client without RabbitMQ's notification would wait for ever; its channel is closed, unless
-        it deleted the queue itself (no condition).
+        it deleted the queue itself (no condition). Where the connection ends next, its end says
+        why, and that the client may come again.
         """
         self.consumers.pop(consumer.tag, None)
+        if condition is not None and condition.name == CONNECTION_FORCED:
+            return
         if self.machine.client_can("consumer_cancel_notify"):
             self.send(m.BasicCancel(consumer.tag, no_wait=True))
         elif condition is not None:

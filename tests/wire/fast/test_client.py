@@ -265,6 +265,31 @@ def test_an_orderly_close_of_the_servers_is_told_with_a_reason() -> None:
     assert server.take_events() == [LinkDetached(link, True, None)]
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (507, conditions.DETACH_FORCED),
+        (403, UNAUTHORIZED_ACCESS),
+        (404, NOT_FOUND),
+    ],
+)
+def test_what_is_forbidden_for_the_time_being_may_be_tried_again(code: int, name: str) -> None:
+    server = Server().open()
+    link = server.attached(Role.SENDER)
+    server.send(c.HandleClose(1, code, "so"))
+    server.read()
+    (ended,) = server.take_events()
+    assert ended == LinkDetached(link, True, Condition(name, f"{code} so"))
+
+
+def test_a_server_that_ends_the_connection_for_the_time_being_is_dialed_again() -> None:
+    server = Server().open()
+    server.send(c.ConnectionClose(507, "going home"))
+    assert [
+        each.condition for each in server.take_events() if isinstance(each, ConnectionClosed)
+    ] == [Condition(conditions.CONNECTION_FORCED, "507 going home")]
+
+
 # --- sending --------------------------------------------------------------------------------------
 
 

@@ -630,6 +630,15 @@ def test_a_queue_that_goes_away_ends_the_session() -> None:
     assert exception(peer).error_code == ErrorCode.RESOURCE_DELETED
 
 
+def test_subscribers_hear_nothing_from_a_router_that_is_about_to_stop() -> None:
+    """It closes the connection next, and says why: their queues are not gone."""
+    peer = attached()
+    peer.subscribe("q")
+    peer.read()
+    peer.engine.execute(DetachLink(links(peer, Role.SENDER)[0], False))
+    assert peer.read() == []
+
+
 def test_a_resume_id_is_told_with_every_transfer_and_nothing_is_kept_under_it() -> None:
     peer = attached()
     peer.subscribe("q", resume_id="r-1", resume_ttl=5)

@@ -480,6 +480,17 @@ def test_a_client_that_cannot_be_told_of_a_cancelled_consumer_loses_the_channel(
     assert close.reply_code == Reply.NOT_FOUND
 
 
+@pytest.mark.parametrize("capabilities", [False, True])
+def test_consumers_hear_nothing_from_a_router_that_is_about_to_stop(capabilities: bool) -> None:
+    """It closes the connection next, and says why: their queues are not gone."""
+    peer = ClientPeer().open(1, capabilities=capabilities)
+    peer.send(1, m.BasicConsume(queue="q", consumer_tag="c"))
+    link = peer.accept()
+    peer.received()
+    peer.do(DetachLink(link, False))
+    assert peer.methods() == []
+
+
 # --- get ------------------------------------------------------------------------------------------
 
 
