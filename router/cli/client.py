@@ -315,6 +315,9 @@ class Errand:
             print_json(self._facts(report), err=err)
         else:
             print_lines(self._line(report), err=err)
+        for container, number in report.in_doubt_with.items():
+            may = f"whether {container} has {number:,} of them"
+            print_lines(f"router {self.verb}: nobody can tell any more {may}", err=True)
         if self.error is not None:
             print_lines(f"router {self.verb}: {self.error}", err=True)
         if self.advice is not None:
@@ -329,6 +332,7 @@ class Errand:
     def _facts(self, report: Report) -> dict[str, object]:
         facts: dict[str, object] = attrs.asdict(report)
         facts["outcomes"] = dict(report.outcomes)
+        facts["in_doubt_with"] = dict(report.in_doubt_with)
         facts["seconds"] = round(self.seconds, 6)
         facts["messages_per_second"] = round(self._rate, 1)
         facts["error"] = self.error

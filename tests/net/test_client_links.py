@@ -289,6 +289,97 @@ def test_at_least_once_is_taken_at_least_once(
     assert set(taken) == set(supply)
 
 
+# --- the place turns out to be another container --------------------------------------------------
+
+
+def play_at(
+    line: Line, keepers: list[Keeper], cuts: list[tuple[int, list[tuple[int, int]]]]
+) -> None:
+    """Plays cuts, after each of which one of some containers is found."""
+    for found, steps in cuts:
+        for out_octets, in_octets in steps:
+            line.step(out_octets, in_octets)
+        if line.near.finished:
+            return
+        line.cut(keepers[found])
+    line.run()
+
+
+CUTS_AT = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.lists(st.tuples(st.integers(0, 600), st.integers(0, 600)), max_size=30),
+    ),
+    max_size=6,
+)
+
+
+@given(CUTS_AT, st.booleans())
+def test_exactly_once_is_never_sent_to_two_containers(
+    cuts: list[tuple[int, list[tuple[int, int]]]], keeps: bool
+) -> None:
+    supply = messages(20)
+    keepers = [Keeper(name="A", keeps=keeps), Keeper(name="B", keeps=keeps)]
+    machine = sending(EXACTLY_ONCE, supply)
+    play_at(Line(machine, keepers[0]), keepers, cuts)
+    assert machine.failure is None
+    assert machine.is_done
+    taken = Counter(keepers[0].taken) + Counter(keepers[1].taken)
+    assert max(taken.values(), default=0) <= 1
+    report = machine.report
+    assert report.settled + report.in_doubt == 20
+    assert report.in_doubt_with.total() == report.in_doubt
+    assert 20 - len(taken) <= report.in_doubt
+
+
+@given(CUTS_AT)
+def test_at_least_once_arrives_though_another_container_is_found(
+    cuts: list[tuple[int, list[tuple[int, int]]]],
+) -> None:
+    supply = messages(20)
+    keepers = [Keeper(name="A"), Keeper(name="B")]
+    machine = sending(AT_LEAST_ONCE, supply)
+    play_at(Line(machine, keepers[0]), keepers, cuts)
+    assert machine.is_done
+    assert set(keepers[0].taken) | set(keepers[1].taken) == set(supply)
+    assert machine.report.outcomes == {"accepted": 20}
+
+
+@given(CUTS_AT, st.integers(1, 12))
+def test_exactly_once_is_taken_once_from_each_of_two_containers(
+    cuts: list[tuple[int, list[tuple[int, int]]]], window: int
+) -> None:
+    supply = messages(40)
+    taken: list[bytes] = []
+    machine = receiving(EXACTLY_ONCE, taken, None, window)
+    keepers = [Keeper(name="A"), Keeper(name="B")]
+    keepers[0].waiting.extend(supply[:20])
+    keepers[1].waiting.extend(supply[20:])
+    line = Line(machine, keepers[0])
+    play_at(line, keepers, cuts)
+    for keeper in keepers:
+        if not line.near.finished:
+            line.cut(keeper)
+        line.run()
+    assert Counter(taken) == Counter(supply)
+
+
+def test_what_another_container_may_have_is_in_doubt_and_named() -> None:
+    a, b = Keeper(name="A"), Keeper(name="B")
+    machine = sending(EXACTLY_ONCE, messages(12))
+    line = Line(machine, a)
+    while not a.taken:
+        line.step(in_octets=1 << 20 if machine.phase is not SenderPhase.ATTACHED else 0)
+    came = len(a.taken)
+    line.cut(b)
+    line.run()
+    assert machine.is_done
+    assert b.attached[0].unsettled is None, "A's map is not B's"
+    assert b.taken == messages(12)[came:]
+    assert machine.report.in_doubt_with == {"A": came}
+    assert machine.report.outcomes == {"accepted": 12 - came}
+
+
 def test_a_map_that_fits_no_frame_is_told_in_pieces() -> None:
     supply = messages(400)
     machine, keeper = sending(EXACTLY_ONCE, supply), Keeper(credit=400, map_limit=40)

@@ -49,6 +49,7 @@ class Keeper:
     """The node: takes what comes in, and sends what waits.
 
     Attributes:
+        name: its container-id.
         keeps: remembers unsettled deliveries of links whose connection was lost.
         answer: what it says to deliveries.
         settles_second: whether it honors receiver-settle-mode second.
@@ -65,6 +66,7 @@ class Keeper:
         restarts_tags: begins its delivery-tags anew on each connection, as brokers do.
     """
 
+    name: str = "keeper"
     keeps: bool = True
     answer: DeliveryState = ACCEPTED
     settles_second: bool = True
@@ -319,18 +321,19 @@ class Line:
         self.far = Engine10(
             EngineSettings(
                 is_server=True,
-                container="keeper",
+                container=self.keeper.name,
                 max_frame_octets=self._frame_octets,
                 session_window_frames=self._window,
             )
         )
         self.is_leaving = False
 
-    def cut(self) -> None:
-        """Loses the connection and all that is under way; begins another."""
+    def cut(self, found: Keeper | None = None) -> None:
+        """Loses the connection and all that is under way; begins another, to ``found``."""
         self._near_events(self.near.receive_eof(0.0))
         self._far_events(self.far.receive_eof(0.0))
         self.keeper.lost()
+        self.keeper = found or self.keeper
         self.connect()
 
     def step(self, out_octets: int = 1 << 20, in_octets: int = 1 << 20) -> int:
@@ -365,6 +368,7 @@ class Line:
         for event in events:
             if isinstance(event, ConnectionOpened):
                 self.machine.frame_octets = event.capabilities.frame_octets
+                self.machine.peer = event.container
                 for command in self.machine.attach(self._ids):
                     self.near.execute(command)
         for command in self.machine.handle(events):

@@ -169,8 +169,8 @@ class Peer:
 
     # --- shortcuts --------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Goes through the handshake."""
+    def open(self, properties: dict[str, Any] | None = None) -> None:
+        """Goes through the handshake; ``properties`` are the server's."""
         if isinstance(self.engine, ServerEngine):
             self.feed(PROTOCOL_HEADER)
             self.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
@@ -178,7 +178,7 @@ class Peer:
             self.control(r.ConnectionOpen("/"), 0)
         else:
             self.feed(PROTOCOL_HEADER)
-            self.control(r.ConnectionStart(None, ["ANONYMOUS"], ["en_US"]), 0)
+            self.control(r.ConnectionStart(properties, ["ANONYMOUS"], ["en_US"]), 0)
             tune = r.ConnectionTune(
                 channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=0
             )
@@ -333,8 +333,10 @@ def server(memory: dict[str, object] | None = None, *, credit: int = 100) -> Pee
     return peer
 
 
-def broker(memory: dict[str, object] | None = None) -> Peer:
+def broker(
+    memory: dict[str, object] | None = None, properties: dict[str, Any] | None = None
+) -> Peer:
     """A broker, by script, with an open connection from a client engine."""
     peer = Peer(ClientEngine(settings(is_server=False, memory=memory)))
-    peer.open()
+    peer.open(properties)
     return peer

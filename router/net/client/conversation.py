@@ -32,7 +32,7 @@ from router.model.condition import (
     Condition,
 )
 from router.model.events import ConnectionClosed, ConnectionOpened, Event, LinkAttached
-from router.model.identity import LinkId
+from router.model.identity import ContainerId, LinkId
 from router.net.client.report import Report
 from router.net.tls import describe_error
 from router.wire.engine import Engine
@@ -57,10 +57,12 @@ class LinkMachine(Interface):
 
     Attributes:
         frame_octets: the largest frame that the other end takes; 0: any.
+        peer: the container at the other end.
     """
 
     report: Report
     frame_octets: int
+    peer: ContainerId | None
     failure: Condition | None
     interruption: str | None
 
@@ -277,9 +279,10 @@ class _Connection:
         machine = self.conversation.machine
         for event in events:
             match event:
-                case ConnectionOpened(capabilities=capabilities):
+                case ConnectionOpened(container=container, capabilities=capabilities):
                     self.conversation.opened()
                     machine.frame_octets = capabilities.frame_octets
+                    machine.peer = container
                     machine.report.connections += 1
                     self._execute(machine.attach(self.link_ids))
                 case LinkAttached(is_answer=False, link=link):

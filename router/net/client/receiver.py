@@ -8,6 +8,9 @@ until the sender has settled. After a lost connection
 - deliveries that it still has arrive again, marked as resumed, and get the same outcome again;
 - deliveries marked as resumed and unknown here are ignored, as the specification says.
 
+A link belongs to two containers (§2.6.1), so outcomes are kept for each sender by itself: another
+container that is found at the place is told nothing of them, and its tags are its own.
+
 A map that does not fit a frame of the sender is sent in several attachments; the sender detaches
 the link when it has resumed what it could.
 
@@ -42,9 +45,10 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
 )
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import RELEASED, DeliveryState, is_outcome
 from router.model.terminus import Role
+from router.net.client.met import Met
 from router.net.client.report import Report
 from router.net.client.terminus import (
     TERMINUS_SECONDS,
@@ -86,6 +90,7 @@ class ReceivingLink:
         interruption: why this connection is of no use any more; another may be.
         is_attached: whether deliveries may come.
         frame_octets: the largest frame that the other end takes; 0: any.
+        peer: the container at the other end of the connection.
     """
 
     name: LinkName
@@ -101,17 +106,21 @@ class ReceivingLink:
     interruption: str | None = attrs.field(default=None, init=False)
     is_attached: bool = attrs.field(default=False, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
+    peer: ContainerId | None = attrs.field(default=None, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
     _link: LinkId = attrs.field(default=LinkId(0), init=False)
     _credit: int = attrs.field(default=0, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
-    _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
+    _met: Met = attrs.field(factory=Met, init=False)
     _sent_map: bool = attrs.field(default=False, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _is_reducing: bool = attrs.field(default=False, init=False)
     _outcomes: dict[DeliveryTag, DeliveryState] = attrs.field(factory=dict, init=False)
+    _kept: dict[ContainerId | None, dict[DeliveryTag, DeliveryState]] = attrs.field(
+        factory=dict, init=False
+    )
     _tags: dict[DeliveryNumber, DeliveryTag] = attrs.field(factory=dict, init=False)
     _expected: set[DeliveryTag] = attrs.field(factory=set, init=False)
     _partial: Partial | None = attrs.field(default=None, init=False)
@@ -166,8 +175,10 @@ class ReceivingLink:
         self._tags.clear()
         self._expected.clear()
         self._partial = None
+        self._kept = {container: kept for container, kept in self._kept.items() if kept}
+        self._outcomes = self._kept.setdefault(self.peer, {})
         self.is_attached = self._is_cut = self._is_reducing = False
-        self._sent_map = self._was_attached and not self._peer_keeps_nothing
+        self._sent_map = self._met.may_resume(self.peer)
         command = AttachLink(
             link=self._link,
             name=self.name,
@@ -195,6 +206,7 @@ class ReceivingLink:
         self.failure = settles_first(self._terms, event.receiver_settle_mode)
         self.is_attached = True
         self._was_attached = True
+        self._met.answered(self.peer)
         theirs = event.unsettled or {}
         if not event.incomplete_unsettled:
             for tag in [tag for tag in self._outcomes if tag not in theirs]:
@@ -206,8 +218,8 @@ class ReceivingLink:
 
     def _detached(self, event: LinkDetached) -> list[Command]:
         self.is_attached = False
-        if self._sent_map and not self._peer_keeps_nothing and keeps_no_state(event):
-            self._peer_keeps_nothing = True
+        if self._sent_map and keeps_no_state(event):
+            self._met.keeps_nothing(self.peer)
             return self._attach()
         if self._is_reducing and event.condition is None and not event.closed:
             return self._attach()  # with shorter maps (§2.6.13)

@@ -27,6 +27,7 @@ class Report:
         received: taken by this client.
         repeated: came again after a lost connection, and recognized.
         in_doubt: may or may not have arrived, and can never be known.
+        in_doubt_with: the same by the container-id of who may have them; empty: it is not known.
         connections: opened so far.
         octets: of message payload, sent or received.
         outcomes: by name; ``settled`` where there was none.
@@ -38,6 +39,7 @@ class Report:
     received: int = 0
     repeated: int = 0
     in_doubt: int = 0
+    in_doubt_with: Counter[str] = attrs.field(factory=Counter)
     connections: int = 0
     octets: int = 0
     outcomes: Counter[str] = attrs.field(factory=Counter)
@@ -45,6 +47,12 @@ class Report:
     def count(self, state: DeliveryState | None, times: int = 1) -> None:
         """Counts an outcome."""
         self.outcomes[outcome_name(state)] += times
+
+    def doubt(self, container: str | None) -> None:
+        """Counts a delivery that a container may have or not."""
+        self.in_doubt += 1
+        if container is not None:
+            self.in_doubt_with[container] += 1
 
     @property
     def settled(self) -> int:

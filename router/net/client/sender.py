@@ -14,6 +14,9 @@ A lost connection leads to AWAY from any phase. What must never happen: an exact
 is sent again, unless the other end's map has proved that it does not have the delivery, or our own
 engine has reported that it was never sent.
 
+A link belongs to two containers (§2.6.1): another one that is found at the place is offered no map
+of the first. What the first may have is in doubt with it, if exactly-once; else it is sent again.
+
 The engine reports deliveries that were never sent as released, together with the end
 of the link or connection. The peer's own releases may arrive in the same run of events; sending
 those again is right as well, since released means that the receiver did not act upon them.
@@ -56,9 +59,10 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
 )
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import DeliveryState, Released, is_outcome
 from router.model.terminus import Role
+from router.net.client.met import Met
 from router.net.client.report import Report
 from router.net.client.terminus import (
     Terms,
@@ -95,6 +99,7 @@ class Outstanding:
     Attributes:
         is_sent: it went out on some connection, so the receiver may have it.
         sent_on: the link on which it went out first; what that gives back never left at all.
+        sent_to: the container that it went out to; None: its connection did not say.
         is_shared: both ends know it, and its settling is awaited.
     """
 
@@ -103,13 +108,15 @@ class Outstanding:
     payload: bytes
     is_sent: bool = False
     sent_on: LinkId | None = None
+    sent_to: ContainerId | None = None
     is_shared: bool = False
 
-    def send(self, link: LinkId) -> None:
+    def send(self, link: LinkId, container: ContainerId | None) -> None:
         """Records that it goes out, whole."""
         if not self.is_sent:
             self.is_sent = True
             self.sent_on = link
+        self.sent_to = container
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -129,6 +136,7 @@ class SendingLink:
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
         frame_octets: the largest frame that the other end takes; 0: any.
+        peer: the container at the other end of the connection.
     """
 
     name: LinkName
@@ -142,6 +150,7 @@ class SendingLink:
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
+    peer: ContainerId | None = attrs.field(default=None, init=False)
     phase: SenderPhase = attrs.field(default=SenderPhase.AWAY, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
@@ -156,7 +165,7 @@ class SendingLink:
     _again: deque[tuple[Outstanding, Action]] = attrs.field(factory=deque, init=False)
     _settling: list[Command] = attrs.field(factory=list, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
-    _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
+    _met: Met = attrs.field(factory=Met, init=False)
     _listed: frozenset[DeliveryTag] | None = attrs.field(default=None, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _idle_rounds: int = attrs.field(default=0, init=False)
@@ -284,8 +293,8 @@ class SendingLink:
         is_orderly = event.condition is None and not event.closed
         if phase is SenderPhase.SUSPENDING or (phase is SenderPhase.REDUCING and is_orderly):
             return self._attach_once_more()
-        if self._listed is not None and not self._peer_keeps_nothing and keeps_no_state(event):
-            self._peer_keeps_nothing = True
+        if self._listed is not None and keeps_no_state(event):
+            self._met.keeps_nothing(self.peer)
             return self._attach()
         if self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
@@ -316,13 +325,17 @@ class SendingLink:
     def _with_map(self, command: AttachLink) -> AttachLink:
         """Returns the attach with as much of the unsettled map as fits a frame (§2.6.13)."""
         self._listed, self._is_cut = None, False
-        if not self._was_attached or self._peer_keeps_nothing:
+        if not self._met.may_resume(self.peer):
             return command
-        sent = ((entry.tag, None) for entry in self._unsettled.values() if entry.is_sent)
+        sent = ((entry.tag, None) for entry in self._unsettled.values() if self._is_here(entry))
         command = with_map(command, sent, self.frame_octets, is_answer=False)
         self._listed = frozenset(command.unsettled or ())
         self._is_cut = command.incomplete_unsettled
         return command
+
+    def _is_here(self, entry: Outstanding) -> bool:
+        """Returns whether the container at the other end may have a delivery."""
+        return entry.is_sent and entry.sent_to == self.peer
 
     def _attach_once_more(self) -> list[Command]:
         """Attaches with shorter maps; if they do not become shorter, on another connection."""
@@ -341,10 +354,11 @@ class SendingLink:
         is_whole = not (self._is_cut or is_incomplete)
         self.phase = SenderPhase.ATTACHED if is_whole else SenderPhase.REDUCING
         self._was_attached = True
+        self._met.answered(self.peer)
         theirs = event.unsettled if self._listed is not None else None
         left = sum(entry.is_sent for entry in self._unsettled.values())
         for entry in tuple(self._unsettled.values()):
-            self._judge(entry, theirs, is_incomplete)
+            self._judge(entry, theirs if self._is_here(entry) else None, is_incomplete)
         has_moved = self._again or left > sum(each.is_sent for each in self._unsettled.values())
         self._idle_rounds = 0 if is_whole or has_moved else self._idle_rounds + 1
 
@@ -359,7 +373,7 @@ class SendingLink:
             self._doubt(entry)
             return
         state = ABSENT if theirs is None else theirs.get(entry.tag, ABSENT)
-        if state is ABSENT and entry.is_sent and is_incomplete:
+        if state is ABSENT and self._is_here(entry) and is_incomplete:
             return
         action = resume(None, state) if entry.is_sent else SendAnew()
         if isinstance(action, SendAnew) and self.phase is SenderPhase.REDUCING:
@@ -371,7 +385,7 @@ class SendingLink:
     def _doubt(self, entry: Outstanding) -> None:
         del self._unsettled[entry.number]
         self._unsettled_octets -= len(entry.payload)
-        self.report.in_doubt += 1
+        self.report.doubt(entry.sent_to)
 
     def _shared(self) -> bool:
         """Returns whether a delivery that was resumed while reducing is not settled yet."""
@@ -391,7 +405,7 @@ class SendingLink:
         match action:
             case SendAnew():
                 self.report.resent += entry.is_sent
-                entry.send(self._link)
+                entry.send(self._link, self.peer)
                 return OutgoingDelivery(entry.number, entry.tag, entry.payload)
             case ResumeFrom():
                 # From the start: the receiver skips what it has (§3.4.6, tag 2, case a).
@@ -431,7 +445,7 @@ class SendingLink:
             return OutgoingDelivery(number, tag, payload, settled=True)
         self._unsettled[number] = entry = Outstanding(number, tag, payload)
         self._unsettled_octets += len(payload)
-        entry.send(self._link)
+        entry.send(self._link, self.peer)
         return OutgoingDelivery(number, tag, payload)
 
     def _is_full(self) -> bool:

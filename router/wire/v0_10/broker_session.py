@@ -10,8 +10,9 @@ exist (queries), unless the route asks to declare it (declares). Then ``LinkAtta
 
 If a link's terminus is to outlive connections, the broker is asked for a timeout. If it grants one,
 the session is kept in the worker's memory when the connection is lost; the core's next
-``AttachLink`` of that name, with an unsettled map, attaches it again: the broker says which command
-it expects, later ones are sent again, and the unsettled map for the core has all open deliveries.
+``AttachLink`` of that name to the same broker, with an unsettled map, attaches it again: the broker
+says which command it expects, later ones are sent again, and the unsettled map for the core has all
+open deliveries.
 
 A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
 ``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``

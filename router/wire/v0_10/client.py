@@ -25,6 +25,12 @@ _DETACH_REASONS: Final = {int(code): code.name.lower().replace("_", "-") for cod
 
 _MEMORY: Final = "amqp-0-10 links"
 
+BROKERS_MOST: Final = 16
+"""Brokers at the place of one link whose sessions are kept. A cluster has fewer."""
+
+_Place = tuple[str, Role, bytes, str, str]
+"""Virtual host, our role and the session's name, and the identity of the broker."""
+
 
 class ClientEngine(ClientLinks):
     """One connection that we dialed; implements ``router.wire.engine.Engine``."""
@@ -37,7 +43,7 @@ class ClientEngine(ClientLinks):
         self._next_channel = 0
         memory = settings.memory.setdefault(_MEMORY, {})
         assert isinstance(memory, dict)
-        self._kept: dict[tuple[str, Role, bytes], BrokerSession] = memory
+        self._kept: dict[_Place, BrokerSession] = memory
 
     # --- channels ---------------------------------------------------------------------------------
 
@@ -101,8 +107,7 @@ class ClientEngine(ClientLinks):
         session.start()
 
     def _session_for(self, command: AttachLink, channel: int) -> BrokerSession:
-        place = (self.settings.hostname or "", command.role, command.name.encode())
-        kept = self._kept.pop(place, None)
+        kept = self._kept.pop(self._place(command.role, command.name.encode()), None)
         if kept is not None and command.unsettled is not None:
             kept.come_back(self, channel, command)
             return kept
@@ -127,5 +132,15 @@ class ClientEngine(ClientLinks):
         super().end_sessions(is_orderly=is_orderly)
         for session in sessions:
             if isinstance(session, BrokerSession) and session.is_ready and session.is_kept:
-                place = (self.settings.hostname or "", session.command.role, session.name)
-                self._kept[place] = session
+                self._keep(self._place(session.command.role, session.name), session)
+
+    def _place(self, role: Role, name: bytes) -> _Place:
+        return (self.settings.hostname or "", role, name, *self.identity)
+
+    def _keep(self, place: _Place, session: BrokerSession) -> None:
+        """Stores a session; of other brokers that were at its place, those of the last few."""
+        self._kept.pop(place, None)
+        self._kept[place] = session
+        others = [each for each in self._kept if each[:3] == place[:3]]
+        for each in others[:-BROKERS_MOST]:
+            del self._kept[each]

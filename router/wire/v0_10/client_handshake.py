@@ -47,6 +47,15 @@ class ClientHandshake(Machine):
         self._broker: dict[str, Any] = {}
         self.output.append(PROTOCOL_HEADER)
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What tells brokers apart: their name, and the federation tag of Qpid's."""
+        return self._name, str(self._broker.get("qpid.federation_tag") or "")
+
+    @property
+    def _name(self) -> str:
+        return str(self._broker.get("container") or self._broker.get("product") or "broker")
+
     def refuse_header(self, header: bytes) -> None:
         """Handles a header of another version: the broker does not speak this one."""
         self.over(Condition(conditions.NOT_IMPLEMENTED, describe_answer(bytes(header))), True)
@@ -148,10 +157,9 @@ class ClientHandshake(Machine):
 
     def _take_open_ok(self, control: r.ConnectionOpenOk) -> None:
         self.opened()
-        name = self._broker.get("container") or self._broker.get("product") or "broker"
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(words(str(name))),
+                container=ContainerId(words(self._name)),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
                     protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH, declares=True

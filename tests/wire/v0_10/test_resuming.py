@@ -449,6 +449,27 @@ def test_a_broker_that_keeps_nothing_is_told_from_one_that_does() -> None:
     assert answer.unsettled == {}
 
 
+def test_a_session_is_resumed_at_its_own_broker_and_at_no_other() -> None:
+    memory: Memory = {}
+    a, b = ({"product": "qpid-cpp", "qpid.federation_tag": tag} for tag in ("a", "b"))
+    peer = broker(memory, a)
+    peer.engine.execute(_attach(Role.SENDER))
+    _found(peer)
+    peer.engine.execute(SendDeliveries(LinkId(7), [delivery(0, b"m0")]))
+    lost(peer)
+    tags = {DeliveryTag(b"tag0"): None}
+    other = broker(memory, b)
+    other.engine.execute(_attach(Role.SENDER, tags))
+    _found(other)
+    assert other.of(LinkAttached)[0].unsettled == {}
+    assert other.said(Transfer) == []
+    lost(other)
+    back = broker(memory, a)
+    back.engine.execute(_attach(Role.SENDER, tags))
+    _found(back, expected=1)
+    assert back.of(LinkAttached)[0].unsettled == tags
+
+
 def test_a_receivers_session_is_resumed_at_the_broker() -> None:
     memory: Memory = {}
     peer = broker(memory)
