@@ -32,6 +32,7 @@ from router.core.state import State
 from router.links import life
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, Tally
 from router.links.pairing import UNNUMBERED, Pairing
+from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryTag, LinkId
@@ -610,6 +611,8 @@ def _fits_lane(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -
         delivery.more
         or delivery.resume
         or delivery.message_format
+        or delivery.protocol is not Protocol.AMQP_1_0
+        or (incoming.is_delayed and delivery.delivery_count)  # the header must tell
         or delivery.state is not None
         or delivery.ttl_milliseconds is not None
         or delivery.hops

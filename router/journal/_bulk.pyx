@@ -13,6 +13,10 @@ from libc.string cimport memcmp, memcpy
 cdef enum:
     ROW = 80          # octets
     KEY = 16          # octets; where it begins, too
+    PLACE = 8         # octets
+    ADDRESS_AT = 6
+    INCOMING_AT = 32
+    OUTGOING_AT = 40
     MESSAGE_AT = 48
     TAG_AT = 68
     OFFSET_AT = 72
@@ -33,6 +37,10 @@ cdef inline void put64(uint8_t *at, uint64_t value) noexcept:
 
 cdef inline uint16_t get16(const uint8_t *at) noexcept:
     return at[0] | <uint16_t>at[1] << 8
+
+
+cdef inline uint32_t get32(const uint8_t *at) noexcept nogil:
+    return at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
 
 
 cdef inline uint64_t get64(const uint8_t *at) noexcept:
@@ -122,6 +130,36 @@ def bare_rows(bytearray rows not None, Py_ssize_t at, bytes row not None, list k
         memcpy(to_row + KEY, PyBytes_AS_STRING(keys[each]), KEY)
         to_row += ROW
     return True
+
+
+def forwarded_rows(
+    bytearray rows not None, Py_ssize_t at, bytes row not None, bytes stored not None,
+    bytes places not None, Py_ssize_t begin, Py_ssize_t count,
+):
+    """Writes rows like ``row`` that say that messages of a run are gone.
+
+    The reference is ``StoreWriter.forwarded``.
+    """
+    cdef Py_ssize_t each
+    cdef uint8_t *to_row
+    cdef const uint8_t *of_row
+    cdef uint64_t octets
+    if (
+        PyBytes_GET_SIZE(row) != ROW or at < 0 or begin < 0 or count < 0
+        or at + count * ROW > PyByteArray_GET_SIZE(rows)
+        or (begin + count) * ROW > PyBytes_GET_SIZE(stored)
+        or (begin + count) * PLACE > PyBytes_GET_SIZE(places)
+    ):
+        raise ValueError("not so many rows")
+    to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
+    for each in range(begin, begin + count):
+        of_row = <const uint8_t *>PyBytes_AS_STRING(stored) + each * ROW
+        octets = ROW + get16(of_row + ADDRESS_AT) + get32(of_row + TAG_AT)
+        octets += get64(of_row + MESSAGE_AT)
+        memcpy(to_row, PyBytes_AS_STRING(row), ROW)
+        memcpy(to_row + INCOMING_AT, PyBytes_AS_STRING(places) + each * PLACE, PLACE)
+        put64(to_row + MESSAGE_AT, octets)
+        to_row += ROW
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -39,6 +39,32 @@ class Shortcuts(Interface):
     ) -> bool:
         """Writes rows like ``row`` that differ in their keys alone; False: as above."""
 
+    def forwarded_rows(  # noqa: PLR0917  as above
+        self,
+        rows: bytearray,
+        at: int,
+        row: bytes,
+        stored: bytes,
+        places: bytes,
+        begin: int,
+        count: int,
+        /,
+    ) -> None:
+        """Writes rows like ``row``: ``count`` messages from ``begin`` on are gone.
+
+        Args:
+            rows: of the block under way.
+            at: where the first of them goes.
+            row: a whole one.
+            stored: the rows of the messages.
+            places: of the messages, u64 each.
+            begin: the first of them that is gone.
+            count: how many are.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+
 
 shortcuts: Shortcuts | None = cast("Shortcuts | None", compiled("router.journal._bulk"))
 """None: there are none here."""

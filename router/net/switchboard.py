@@ -137,6 +137,7 @@ class Switchboard:
             for engine in self.lanes.end_turn():
                 connection = self._by_engine.get(engine)
                 if connection is not None:
+                    connection.is_deadline_stale |= connection.carried is None
                     self.touch(connection)
         for engine in self.core.take_awakened():
             connection = self._by_engine.get(engine)

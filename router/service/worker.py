@@ -320,6 +320,7 @@ class Worker:
                 plane=self.plane,
                 link_ids=self.shared.link_ids,
                 clock_ns=time.time_ns,
+                express=self.shared.express,
             )
             self._nursery.start_soon(self.message_store.run)
         if self.message_store is not None:

@@ -40,6 +40,29 @@ class StoreHost:
         log.open(now_ns)
         return cls(disk, log, Desk(log.store))
 
+    def hand_in(self, origin: Origin, octets: bytes) -> None:
+        """Gets what a worker has written."""
+        view, at = memoryview(octets), 0
+        while at < len(view):
+            block = open_block(view, at)
+            if is_hello(block):
+                self.log.admit(origin, 1)
+            elif block.flags & BlockFlag.ASKS:
+                self.desk.asked(origin, block)
+            else:
+                self.log.append(octets[at : at + block.octets], [block])
+            at += block.octets
+
+    def commit(self, origin: Origin, now_ns: int) -> bytes:
+        """Makes durable what it was given, and returns what a worker hears of that."""
+        self.log.commit(now_ns)
+        durable = self.log.durable[origin] - 1
+        return REPLY.pack(self.log.health, self.log.errno, durable)
+
+    def answer(self, origin: Origin, now_ns: int) -> bytes:
+        """Returns what it answers a worker."""
+        return self.desk.output(origin, now_ns)
+
 
 @attrs.define(eq=False)
 class StorePeer:
@@ -104,29 +127,17 @@ class StorePeer:
         while view := self.engine.data_to_send():
             octets += bytes(view)
             self.engine.bytes_sent(len(view))
-        view, at = memoryview(octets), 0
-        while at < len(view):
-            block = open_block(view, at)
-            if is_hello(block):
-                self.host.log.admit(self.origin, 1)
-                self.commit()
-            elif block.flags & BlockFlag.ASKS:
-                self.host.desk.asked(self.origin, block)
-            else:
-                self.host.log.append(octets[at : at + block.octets], [block])
-            at += block.octets
+        self.host.hand_in(self.origin, octets)
         return bool(octets)
 
     def commit(self) -> None:
         """The process makes durable what it was given."""
-        self.host.log.commit(self.now_ns())
-        durable = self.host.log.durable[self.origin] - 1
-        reply = REPLY.pack(self.host.log.health, self.host.log.errno, durable)
+        reply = self.host.commit(self.origin, self.now_ns())
         self.happens(self.engine.receive_data(reply, self.play.now))
 
     def give(self) -> bool:
         """The engine gets what the process answers."""
-        octets = self.host.desk.output(self.origin, self.now_ns())
+        octets = self.host.answer(self.origin, self.now_ns())
         if octets:
             self.happens(self.engine.receive_data(octets, self.play.now))
         return bool(octets)

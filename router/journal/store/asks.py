@@ -45,7 +45,7 @@ from router.journal.store import looking
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
-from router.journal.store.runs import MessagesRead, StoredRun, composed, is_run, messages_in
+from router.journal.store.runs import MessagesRead, StoredRun, composed, is_run, run_in
 from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
 
@@ -371,7 +371,7 @@ class AnswerReader:
     def answers_of(self, block: Block) -> Iterator[Answer]:
         """Yields the answers that a block completes."""
         if is_run(block):
-            yield messages_in(block)
+            yield run_in(block)
             return
         for row in block.unpacked_rows():
             tag, address, body = heap_strings(row, block.heap)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from router.journal.block import HEADER, Block
 from router.journal.keys import LinkKey
-from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind
+from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind, Row
 from router.journal.store.place import Place
 from router.journal.store.queues import Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
@@ -34,7 +34,9 @@ LEAST: Final = 4
 
 _STORED: Final = int(RecordKind.STORED)
 _MORE: Final = int(RecordFlag.MORE)
+_PLACE: Final = struct.Struct("<Q")
 _ROW_QUADS: Final = ROW.size // 8
+_TIME_QUAD: Final = 1
 _ROW_WORDS: Final = ROW.size // 4
 _FLAGS_HALF: Final = 2  # columns of a row, counted in units of 2 octets ...
 _TTL_WORD: Final = 16  # ... and of 4
@@ -61,11 +63,73 @@ class StoredRun(NamedTuple):
     heap: bytes
 
 
-class MessagesRead(NamedTuple):
-    """Messages of one address that were asked for, none of them overdue."""
+class MessagesRead:
+    """Messages of one address that were asked for, none of them overdue.
 
-    route: RouteKey
-    messages: list[StoredMessage]
+    Attributes:
+        route: of the messages.
+        queue: that they are in.
+        places: of the messages, u64 each.
+        rows: of the messages, one after the other.
+        heap: their strings.
+    """
+
+    __slots__ = ("_messages", "heap", "places", "queue", "route", "rows")
+
+    def __init__(
+        self, route: RouteKey, queue: QueueKey, places: bytes, rows: bytes, heap: bytes
+    ) -> None:
+        self.route = route
+        self.queue = queue
+        self.places = places
+        self.rows = rows
+        self.heap = heap
+        self._messages: list[StoredMessage] | None = None
+
+    def __len__(self) -> int:
+        return len(self.places) // _PLACE.size
+
+    @property
+    def address(self) -> bytes:
+        """The address of all of them.
+
+        Raises:
+            RecordError: the first row is malformed.
+        """
+        row: Row = ROW.unpack_from(self.rows)
+        begin = row[15] + row[14]
+        if begin + row[5] > len(self.heap):
+            raise RecordError("a row of a run points outside of its heap")
+        return self.heap[begin : begin + row[5]]
+
+    @property
+    def messages(self) -> list[StoredMessage]:
+        """The messages, one by one.
+
+        Raises:
+            RecordError: a row is malformed.
+        """
+        if self._messages is None:
+            self._messages = _messages_of(self)
+        return self._messages
+
+    def place(self, number: int) -> Place:
+        """Returns where a message stands."""
+        return Place(_PLACE.unpack_from(self.places, number * _PLACE.size)[0])
+
+    def claims(self, begin: int, end: int) -> list[Claim]:
+        """Names some of the messages towards the store."""
+        claims = []
+        for number in range(begin, end):
+            row: Row = ROW.unpack_from(self.rows, number * ROW.size)
+            octets = ROW.size + row[5] + row[14] + row[10]
+            claims.append(Claim(self.place(number), self.queue, octets))
+        return claims
+
+    @property
+    def oldest_ns(self) -> int:
+        """When the oldest of them arrived."""
+        return min(memoryview(self.rows).cast("Q")[_TIME_QUAD::_ROW_QUADS].tolist())
 
 
 def cut(block: Block, numbers: Sequence[int]) -> tuple[bytearray, bytes] | None:
@@ -119,29 +183,48 @@ def is_run(block: Block) -> bool:
     return bool(block.row_count) and block.rows[0] == RUN
 
 
-def messages_in(block: Block) -> MessagesRead:
+def run_in(block: Block) -> MessagesRead:
+    """Reads a run.
+
+    Raises:
+        RecordError: it is malformed.
+    """
+    head: Row = ROW.unpack_from(block.rows)
+    count, start, octets = head[10], head[15], head[16]
+    if (
+        not count
+        or count != block.row_count - 1
+        or octets != _PLACE.size * count
+        or start + octets > len(block.heap)
+    ):
+        raise RecordError("a run is not as long as it says")
+    return MessagesRead(
+        RouteKey(head[8]),
+        QueueKey(head[9]),
+        bytes(block.heap[start : start + octets]),
+        bytes(block.rows[ROW.size :]),
+        bytes(block.heap[:start]),
+    )
+
+
+def _messages_of(run: MessagesRead) -> list[StoredMessage]:
     """Takes a run apart.
 
     Raises:
         RecordError: it is malformed.
     """
-    heap, rows = bytes(block.heap), block.unpacked_rows()
-    head = next(rows)
-    route, queue, count = RouteKey(head[8]), QueueKey(head[9]), head[10]
-    start, octets = head[15], head[16]
-    if count != block.row_count - 1 or octets != 8 * count or start + octets > len(heap):
-        raise RecordError("a run is not as long as it says")
-    places = struct.unpack_from(f"<{count}Q", heap, start)
+    heap, queue, end = run.heap, run.queue, len(run.heap)
+    places = struct.unpack(f"<{len(run)}Q", run.places)
     address_octets, address = 0, ""
     messages: list[StoredMessage] = []
     append, size = messages.append, ROW.size
-    for place, row in zip(places, rows, strict=True):
+    for place, row in zip(places, ROW.iter_unpack(run.rows), strict=True):
         (
             _, priority, guarantee, protocol, _, length, time_ns, key, incoming, _, total,
             message_format, delivery_count, _, tags, at, held,
         ) = row  # fmt: skip
         begin = at + tags + length
-        if at + held > start or begin > at + held:
+        if at + held > end or begin > at + held:
             raise RecordError("a row of a run points outside of its heap")
         if not messages:
             address_octets, address = length, _address(heap[at + tags : begin])
@@ -164,7 +247,7 @@ def messages_in(block: Block) -> MessagesRead:
                 heap[begin : at + held],
             )
         )
-    return MessagesRead(route, messages)
+    return messages
 
 
 def row_numbers(positions: Sequence[int], block_offset: int) -> list[int]:

@@ -55,14 +55,19 @@ class Burials:
         self.waiting[route] -= 1
         if self.waiting[route] == BACKLOG:  # the route was asked for nothing meanwhile
             self._roll.stir_route(route)
-        self.was_swept(message, route)
+        self.was_swept(message.claim.place, route)
 
     def sweep(self, place: Place) -> None:
         """Records that an overdue message has come that was asked for as such."""
         self._swept.add(place)
 
-    def was_swept(self, message: StoredMessage, route: RouteKey) -> None:
+    @property
+    def has_swept(self) -> bool:
+        """Whether any overdue message is here that was asked for as such."""
+        return bool(self._swept)
+
+    def was_swept(self, place: Place, route: RouteKey) -> None:
         """Asks for another overdue message, if one of these has ended."""
-        if message.claim.place in self._swept:
-            self._swept.discard(message.claim.place)
+        if place in self._swept:
+            self._swept.discard(place)
             self._client.ask(Flow(route, None, 1))

@@ -18,7 +18,10 @@ the past as long as any is pending.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+import attrs
+
 from router.journal.client import ClientState, JournalReplyError
+from router.journal.record import RecordError
 from router.journal.store.asks import (
     Bound,
     Flow,
@@ -49,9 +52,11 @@ from router.model.events import ConnectionClosed, ConnectionOpened, Event
 from router.model.identity import ContainerId, LinkId
 from router.model.outcome import is_outcome
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
+from router.net.store.lane import LaneSession
 from router.net.store.pace import Paces
 from router.net.store.shelves import Shelves
 from router.wire.carrier import Carried
+from router.wire.v1_0.express import Express
 
 SURVEY_SECONDS: Final = 2.0
 """How old what is known of the routes' depth becomes."""
@@ -73,6 +78,7 @@ class StoreEngine:
         paces: how fast these are stored and forwarded.
         shelves: the links on which it takes messages.
         inlets: the links on which it sends them.
+        lane: these as the express lane sees them; None: there is none.
     """
 
     carried: Carried | None = None
@@ -88,6 +94,7 @@ class StoreEngine:
         stored_property: str,
         dead_property: str,
         going: Collection[tuple[Claim, int]] = (),
+        express: Express | None = None,
     ) -> None:
         """Begins before the HELLO is sent.
 
@@ -98,6 +105,7 @@ class StoreEngine:
             stored_property: property of the core's attaches, the name of a route.
             dead_property: property of an attach that brings dead letters.
             going: what an earlier connection has forwarded, and not heard to be durable.
+            express: the worker's express lane; None: it has none.
         """
         self.held: dict[RouteKey, RouteNews] = {}
         self.paces = Paces()
@@ -110,12 +118,14 @@ class StoreEngine:
         self._bounds: dict[RouteKey, Bounds] = {}
         self._others: Collection[RouteKey] = ()
         self._read: set[RouteKey] = set()
+        self.lane = None if express is None else LaneSession(express, self)
         self.inlets = Inlets(
             client,
             self._events.append,
             clock_ns,
             link_ids,
             lambda is_dead: {dead_property: True} if is_dead else {},
+            lane=self.lane,
         )
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
@@ -125,7 +135,8 @@ class StoreEngine:
     @property
     def going(self) -> list[tuple[Claim, int]]:
         """What was forwarded, and is not known to be durable, with its outcomes."""
-        return [(claim, outcome) for _, claim, outcome in self.inlets.leaving.going]
+        self._flush_lane()
+        return self.inlets.leaving.going
 
     @property
     def incarnation(self) -> int:
@@ -174,7 +185,7 @@ class StoreEngine:
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Handles replies and answers of the store."""
-        self._now = now
+        self._begin(now)
         try:
             durable = self._client.receive_data(octets)
         except JournalReplyError as error:
@@ -186,8 +197,11 @@ class StoreEngine:
             self._open(now)
         self.shelves.durable(durable)
         self.inlets.durable(durable)
-        while self._client.answers:
-            self._answered(self._client.answers.popleft())
+        try:
+            while self._client.answers:
+                self._answered(self._client.answers.popleft())
+        except RecordError as error:
+            return self._end(str(error))
         return self._take_events(now)
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -218,16 +232,19 @@ class StoreEngine:
                     self.shelves.attach(command, route)
             case RefuseLink(link=link) | DetachLink(link=link):
                 if not self.shelves.detach(link) and self.inlets.owns(link):
+                    self._flush_lane()
                     is_refused = isinstance(command, RefuseLink)
                     reason = command.condition if is_refused else None
                     self.inlets.ended(link, self._now, reason)
             case CloseConnection():
-                self.finished = True
+                self._finish()
             case _:
                 pass
 
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
+        if self.lane is not None and self.inlets.follow_lane(self._now):
+            self._review(self._now)
         return self._client.data_to_send()
 
     def bytes_sent(self, count: int) -> None:
@@ -236,7 +253,7 @@ class StoreEngine:
 
     def handle_deadline(self, now: float) -> list[Event]:
         """Returns pending events, and does what is due."""
-        self._now = now
+        self._begin(now)
         if self._survey_at is not None and self._survey_at <= now:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
@@ -246,6 +263,25 @@ class StoreEngine:
         return self._take_events(now)
 
     # Inside
+
+    def _begin(self, now: float) -> None:
+        """Begins a call that returns events."""
+        self._now = now
+        if self.lane is not None:
+            if not self._events:  # the core was told of all others
+                self.lane.go_on()
+            self.inlets.follow_lane(now)
+
+    def _flush_lane(self) -> None:
+        if self.lane is not None:
+            self.lane.flush()
+            self.inlets.follow_lane(self._now)
+
+    def _finish(self) -> None:
+        self._flush_lane()
+        self.finished = True
+        if self.lane is not None:
+            self.lane.close()
 
     def _take_events(self, now: float) -> list[Event]:
         self._review(now)
@@ -260,7 +296,8 @@ class StoreEngine:
 
     def _open(self, now: float) -> None:
         container = ContainerId(f"{self._client.router}/{CONTAINER}")
-        self._events.append(ConnectionOpened(container=container, capabilities=CAPABILITIES))
+        capabilities = attrs.evolve(CAPABILITIES, express=self.lane is not None)
+        self._events.append(ConnectionOpened(container=container, capabilities=capabilities))
         self._survey_at = now + SURVEY_SECONDS
         self._say_bounds(self._bounds)
         self._client.ask(Survey())
@@ -306,7 +343,7 @@ class StoreEngine:
                 pass
 
     def _end(self, reason: str) -> list[Event]:
-        self.finished = True
+        self._finish()
         condition = Condition(INTERNAL_ERROR, reason)
         events = [*self._events, ConnectionClosed(condition, by_peer=True)]
         self._events.clear()

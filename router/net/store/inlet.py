@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import attrs
 
@@ -12,6 +12,10 @@ from router.journal.store.queues import RouteKey
 from router.journal.store.reading import StoredMessage
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import DeliveryState
+from router.wire.v1_0.state import LinkState
+
+if TYPE_CHECKING:
+    from router.net.store.lane import SentRun
 
 
 class Name(NamedTuple):
@@ -77,9 +81,10 @@ class Inlet:
         turns_until: until then the store takes no more for it, so that it becomes empty.
         turns_again: not before this time if it did not become empty.
         accepted_at: when a message was accepted last.
-        credit: deliveries that may still be sent.
         waiting: messages to be sent, in their order.
         sent: those without an outcome, by number.
+        state: of the link, shared with the express lane; None: the lane does not know the link.
+        runs: what the lane has been sent, and has no outcome.
         is_exact: its route promises exactly-once: it resumes, and settles second.
         held: what the core has of earlier attachments, by place, until it was resumed; None: it is
             not known whether the store has it, GONE: it has not.
@@ -98,21 +103,36 @@ class Inlet:
     turns_until: float | None = None
     turns_again: float = 0.0
     accepted_at: float = float("-inf")
-    credit: int = 0
     waiting: list[StoredMessage] = attrs.field(factory=list)
     sent: dict[DeliveryNumber, StoredMessage] = attrs.field(factory=dict)
+    state: LinkState | None = None
+    runs: list["SentRun"] = attrs.field(factory=list)
     is_exact: bool = False
     held: dict[Place, StoredMessage | Literal["gone"] | None] = attrs.field(factory=dict)
     settling: int = 0
     rests_until: float = 0.0
     pauses: int = 0
     sentence: Sentence | None = None
+    _credit: int = 0
+
+    @property
+    def credit(self) -> int:
+        """Deliveries that may still be sent."""
+        return self._credit if self.state is None else self.state.credit
+
+    @credit.setter
+    def credit(self, credit: int) -> None:
+        if self.state is None:
+            self._credit = credit
+        else:
+            self.state.credit = credit
+            self.state.allowance = max(self.state.allowance, credit)
 
     @property
     def is_idle(self) -> bool:
         """Whether it has, and expects, no message."""
         is_open = self.held or self.settling or (self.is_exact and not self.is_attached)
-        is_busy = self.announced or self.is_expected or self.waiting or self.sent
+        is_busy = self.announced or self.is_expected or self.waiting or self.sent or self.runs
         return not (is_busy or is_open)
 
     def put_back(self, message: StoredMessage) -> None:

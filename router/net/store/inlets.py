@@ -49,6 +49,7 @@ from router.model.events import (
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
+from router.model.serial import MASK
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source, Target
 from router.net.store.burials import Burials
 from router.net.store.inlet import (
@@ -60,6 +61,7 @@ from router.net.store.inlet import (
     Roll,
     rank,
 )
+from router.net.store.lane import LaneSession
 from router.net.store.leaving import Leaving
 from router.net.store.overdue import Overdue
 from router.net.store.resuming import Resuming
@@ -105,6 +107,8 @@ class Inlets:
         clock_ns: Callable[[], int],
         link_ids: Iterator[LinkId],
         properties: Callable[[bool], dict[object, object]],
+        *,
+        lane: LaneSession | None = None,
     ) -> None:
         """Begins without a link.
 
@@ -114,6 +118,7 @@ class Inlets:
             clock_ns: nanoseconds since 1970.
             link_ids: shared with the worker's other engines.
             properties: of an attach; whether it is for dead letters.
+            lane: brings what it can; None: the core is told of everything.
         """
         self.exact: Collection[RouteKey] = ()
         self.turns = Turns()
@@ -127,6 +132,7 @@ class Inlets:
         self._clock_ns = clock_ns
         self._link_ids = link_ids
         self._properties = properties
+        self._lane = lane
         self._again: dict[Name, float] = {}
         self._asked: dict[tuple[RouteKey, bytes], int] = {}
         self._quiet: dict[Name, tuple[set[int], int]] = {}
@@ -199,23 +205,39 @@ class Inlets:
 
     def read_run(self, answer: MessagesRead) -> None:
         """Handles messages of one address that the store has read together."""
-        route, messages = answer
-        address = messages[0].address.encode()
+        route, address = answer.route, answer.address
         inlet = self._inlet(Name(route, address, False))
         twin = self._roll.by_name.get(inlet.name.twin)
         if inlet.held or (twin is not None and twin.held):
-            for message in messages:
+            for message in answer.messages:
                 self.read(MessageRead(route, message))
             return
-        left = self._asked.pop((route, address), 0) - len(messages)
+        left = self._asked.pop((route, address), 0) - len(answer)
         if left > 0:
             self._asked[route, address] = left
+        self._roll.stir(inlet)
+        brought = self._bring(inlet, answer)
+        messages = answer.messages[brought:] if brought < len(answer) else []
+        if not messages:
+            return
         if not inlet.waiting or rank(inlet.waiting[-1]) < rank(messages[0]):
             inlet.waiting += messages
         else:
             for message in messages:
                 inlet.put_back(message)
-        self._roll.stir(inlet)
+
+    def _bring(self, inlet: Inlet, run: MessagesRead) -> int:
+        """Has the express lane send a run, as far as it can; returns how many it has taken."""
+        if (
+            self._lane is None
+            or inlet.state is None
+            or inlet.waiting
+            or inlet in self._resting
+            or (inlet.sentence is not None and run.place(0) <= inlet.sentence.place)
+            or not self.overdue.are_early(inlet.name.route, run)
+        ):
+            return 0
+        return self._lane.bring(inlet, run)
 
     def dropped_oldest(self, route: RouteKey, place: Place) -> None:
         """Records up to where a route has dropped its messages as the oldest."""
@@ -314,6 +336,8 @@ class Inlets:
         """Records the core's answer to an attach."""
         inlet = self._roll.by_link[command.link]
         inlet.is_attached = True
+        if self._lane is not None and not (inlet.is_exact or inlet.name.is_dead):
+            self._lane.attach(inlet)
         if inlet.is_exact:
             places = [Place(int.from_bytes(tag, "big")) for tag in command.unsettled or {}]
             self.resuming.meet(inlet, places)
@@ -330,7 +354,10 @@ class Inlets:
         inlet = self._roll.by_link.pop(link)
         self._forget(inlet)
         held = [each for each in inlet.held.values() if isinstance(each, StoredMessage)]
-        messages = sorted([*inlet.waiting, *inlet.sent.values(), *held], key=rank)
+        sent = [*inlet.sent.values()]
+        if self._lane is not None:
+            sent += self._lane.take_all(inlet)
+        messages = sorted([*inlet.waiting, *sent, *held], key=rank)
         self._again[inlet.name] = now + REFUSED_SECONDS
         if refusal is not None and refusal.name == RESOURCE_DELETED:  # nothing was kept there
             self.resuming.met.add(inlet.name)
@@ -366,12 +393,12 @@ class Inlets:
         """Handles the outcome of messages; if they are not settled yet, they are when it lasts."""
         inlet = self._roll.by_link[link]
         if settled and isinstance(state, Accepted) and not self._attempts:
-            known = [each for each in numbers if each in inlet.sent]
-            self._all_accepted(inlet, [inlet.sent.pop(each) for each in known], now)
+            taken = [self._take(inlet, each) for each in numbers]
+            self._all_accepted(inlet, [each for each in taken if each is not None], now)
             return
         back: list[DeliveryNumber] = []
         for number in numbers:
-            message = inlet.sent.pop(number, None)
+            message = self._take(inlet, number)
             if message is None:
                 continue
             sequence = self._ended(inlet, message, state, now)
@@ -384,6 +411,46 @@ class Inlets:
             self._emit(DeliveriesUpdated(link, back, state, True))
         self._roll.stir(inlet)
         self._close_idle(inlet)
+
+    def _take(self, inlet: Inlet, number: DeliveryNumber) -> StoredMessage | None:
+        """Takes a message out of those without an outcome."""
+        message = inlet.sent.pop(number, None)
+        if self._lane is not None and (message is None or inlet.state is not None):
+            found = self._lane.take(inlet, number)
+            return found if message is None else message
+        return message
+
+    def follow_lane(self, now: float) -> bool:
+        """Handles what the express lane has noted; returns whether there was anything."""
+        notes = [] if self._lane is None else self._lane.take_notes()
+        for link, first, last in notes:
+            if link is None:
+                self._accepted(first, last, now)
+            elif link in self._roll.by_link:
+                self._roll.stir(self._roll.by_link[link])
+        return bool(notes)
+
+    def _accepted(self, first: int, last: int, now: float) -> None:
+        """Handles that deliveries with numbers from ``first`` to ``last`` were accepted."""
+        assert self._lane is not None
+        for found in self._lane.sent_between(first, last):
+            if len(found) == 2:  # they came to the lane by the core
+                inlet, numbers = found
+                self.updated(inlet.link, numbers, ACCEPTED, now, settled=True)
+                continue
+            run, begin, end = found
+            inlet, count = run.inlet, 0
+            for one, other in run.end(begin, end):
+                self.leaving.forward_run(run.read, one, other, OutcomeCode.ACCEPTED)
+                count += other - one
+            inlet.pauses, inlet.accepted_at = 0, now
+            self._uncount(inlet.name, count)
+            if self.burials.has_swept:
+                for claim in run.read.claims(begin, end):
+                    self.burials.was_swept(claim.place, inlet.name.route)
+            self._lane.ended(run)
+            self._roll.stir(inlet)
+            self._close_idle(inlet)
 
     def _all_accepted(self, inlet: Inlet, messages: list[StoredMessage], now: float) -> None:
         """Handles messages that were accepted; as ``_ended`` does, for a run of them."""
@@ -457,8 +524,7 @@ class Inlets:
                 continue
             del inlet.held[place]
             inlet.credit -= 1
-            self._number += 1
-            number = DeliveryNumber(self._number)
+            number = DeliveryNumber(self._next_number(inlet, 1))
             if isinstance(message, StoredMessage):
                 inlet.sent[number] = message
             tag = DeliveryTag(place.to_bytes(8, "big"))
@@ -519,12 +585,14 @@ class Inlets:
             return False
         count = len(dead.waiting) + len(dead.sent)
         is_asked = self._asked.get((name.route, name.address), 0) > 0
-        is_busy = inlet.waiting or inlet.sent or inlet.held or inlet.settling
+        is_busy = inlet.waiting or inlet.sent or inlet.runs or inlet.held or inlet.settling
         is_met = inlet.is_attached or not inlet.is_exact
         return is_asked and 0 < count >= inlet.depth and is_met and not is_busy
 
     def _forget(self, inlet: Inlet) -> None:
         del self._roll.by_name[inlet.name]
+        if self._lane is not None:
+            self._lane.detach(inlet)
         self._roll.stirred.pop(inlet, None)
         self._resting.pop(inlet, None)
         self.turns.end(inlet)
@@ -534,13 +602,20 @@ class Inlets:
         if not run:
             return
         inlet.credit -= len(run)
-        numbers = [DeliveryNumber(self._number + each) for each in range(1, len(run) + 1)]
-        self._number += len(run)
+        first = self._next_number(inlet, len(run))
+        numbers = [DeliveryNumber(each & MASK) for each in range(first, first + len(run))]
         inlet.sent.update(zip(numbers, run, strict=True))
         is_dead = inlet.name.is_dead
         pairs = zip(numbers, run, strict=True)
         deliveries = [self._delivery(number, each, is_dead) for number, each in pairs]
         self._emit(DeliveriesReceived(inlet.link, deliveries))
+
+    def _next_number(self, inlet: Inlet, count: int) -> int:
+        """Returns the number of the first of some deliveries that are sent now."""
+        if self._lane is not None:
+            return self._lane.sends(inlet, count)
+        first, self._number = self._number, (self._number + count) & MASK
+        return first
 
     def _delivery(
         self, number: DeliveryNumber, message: StoredMessage, is_dead: bool
@@ -624,27 +699,30 @@ class Inlets:
     def _left(self, inlet: Inlet, messages: Sequence[StoredMessage]) -> None:
         """Counts messages of an inlet that have arrived."""
         route, is_dead = inlet.name.route, inlet.name.is_dead
-        name = inlet.name._replace(is_dead=False)
-        alive = self._roll.by_name.get(name)
-        if alive is not None:
-            alive.depth -= len(messages)
-        elif name in self._quiet:
-            self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - len(messages)
+        self._uncount(inlet.name._replace(is_dead=False), len(messages))
         if is_dead:
             for message in messages:
                 self.burials.unbury(message, route)
         else:
             for message in messages:
-                self.burials.was_swept(message, route)
+                self.burials.was_swept(message.claim.place, route)
+
+    def _uncount(self, name: Name, count: int) -> None:
+        """Records that so many messages of an address have left."""
+        alive = self._roll.by_name.get(name)
+        if alive is not None:
+            alive.depth -= count
+        elif name in self._quiet:
+            self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - count
 
     def durable(self, sequence: int) -> None:
         """Records up to which record everything is durable."""
-        count, settled = self.leaving.durable(sequence)
+        is_any_gone, settled = self.leaving.durable(sequence)
         for link, numbers in settled.items():
             inlet = self._roll.by_link.get(link)
             if inlet is not None:
                 inlet.settling -= len(numbers)
                 self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, True))
                 self._close_idle(inlet)
-        if count:
+        if is_any_gone:
             self._roll.stirred.update((e, None) for e in self._roll.by_link.values() if e.held)

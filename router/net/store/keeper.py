@@ -27,6 +27,7 @@ from router.net.store.inlet import NO_DELAYS, Delays
 from router.net.store.pace import Paces
 from router.routes.route import Guarantee, Storing, WhenFull
 from router.routes.table import RoutingTable
+from router.wire.v1_0.express import Express
 
 PAUSE_SECONDS: Final = 0.1
 """Between two tries to connect; the process that listens starts within some tenths of a second."""
@@ -74,6 +75,7 @@ class StoreKeeper:
         plane: the data plane.
         link_ids: shared with the worker's engines.
         clock_ns: nanoseconds since 1970.
+        express: the worker's express lane; None: it has none.
     """
 
     router: str
@@ -82,6 +84,7 @@ class StoreKeeper:
     plane: DataPlane
     link_ids: Iterator[LinkId]
     clock_ns: Callable[[], int]
+    express: Express | None = None
     _engine: StoreEngine | None = attrs.field(default=None, init=False)
     _connection: Connection | None = attrs.field(default=None, init=False)
     _bounds: dict[RouteKey, Bounds] = attrs.field(factory=dict, init=False)
@@ -180,6 +183,7 @@ class StoreKeeper:
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
             going=self._going,
+            express=self.express,
         )
         engine.follow(self._bounds, self._names.keys(), self._passing, self._exact)
         self._connection = self.plane.add(

@@ -1,14 +1,13 @@
 """Messages that leave the store: said to be gone, and gone when that is durable."""
 
-import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 from router.journal.store.client import StoreClient
 from router.journal.store.place import Place
 from router.journal.store.queues import Claim
+from router.journal.store.runs import MessagesRead
 from router.model.identity import DeliveryNumber, LinkId
 
 
@@ -20,13 +19,33 @@ class Settling(NamedTuple):
     number: DeliveryNumber
 
 
-class Leaving:
-    """What has left, and is not known to be durable.
+class Going(NamedTuple):
+    """Messages that are gone as soon as their records are durable.
 
     Attributes:
-        going: messages that are gone as soon as their records are durable: the number of the
-            record, the message, and its outcome.
+        sequence: number of the last record.
+        outcome: of all of them.
+        names: of the messages; None: they are those of the run from ``begin`` to ``end``.
     """
+
+    sequence: int
+    outcome: int
+    names: Sequence[Claim] | None
+    run: MessagesRead | None = None
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """Names them."""
+        if self.names is not None:
+            return self.names
+        assert self.run is not None
+        return self.run.claims(self.begin, self.end)
+
+
+class Leaving:
+    """What has left, and is not known to be durable."""
 
     def __init__(self, client: StoreClient, clock_ns: Callable[[], int]) -> None:
         """Begins with nothing.
@@ -35,36 +54,48 @@ class Leaving:
             client: takes the records.
             clock_ns: nanoseconds since 1970.
         """
-        self.going: list[tuple[int, Claim, int]] = []
+        self._going: deque[Going] = deque()
         self._client = client
         self._clock_ns = clock_ns
         self._settling: deque[Settling] = deque()
 
+    @property
+    def going(self) -> list[tuple[Claim, int]]:
+        """What is gone as soon as that is durable, with its outcomes."""
+        return [(claim, each.outcome) for each in self._going for claim in each.claims]
+
     def forward(self, claims: Sequence[Claim], outcome: int) -> int:
         """Has the store forget messages; returns the number of the last record."""
         last = self._client.records.forwarded(self._clock_ns(), claims, outcome)
-        first = last + 1 - len(claims)
-        self.going += zip(range(first, last + 1), claims, repeat(outcome), strict=False)
+        self._going.append(Going(last, outcome, claims))
         return last
+
+    def forward_run(self, run: MessagesRead, begin: int, end: int, outcome: int) -> None:
+        """Has the store forget some messages of a run."""
+        records = self._client.records
+        last = records.forwarded_run(self._clock_ns(), run, begin, end, outcome)
+        self._going.append(Going(last, outcome, None, run, begin, end))
 
     def is_going(self, place: Place) -> bool:
         """Returns whether it is not durable yet that a message is gone."""
-        return any(claim.place == place for _, claim, _ in self.going)
+        return any(claim.place == place for each in self._going for claim in each.claims)
 
     def settle(self, sequence: int, link: LinkId, number: DeliveryNumber) -> None:
         """Has a delivery settled when a record is durable."""
         self._settling.append(Settling(sequence, link, number))
 
-    def durable(self, sequence: int) -> tuple[int, dict[LinkId, list[DeliveryNumber]]]:
+    def durable(self, sequence: int) -> tuple[bool, dict[LinkId, list[DeliveryNumber]]]:
         """Records up to which record everything is durable.
 
         Returns:
-            How many messages are gone, and the deliveries that are settled now.
+            Whether any message is gone, and the deliveries that are settled now.
         """
-        count = bisect.bisect_right(self.going, sequence, key=lambda each: each[0])
-        del self.going[:count]
+        is_any_gone = False
+        while self._going and self._going[0].sequence <= sequence:
+            self._going.popleft()
+            is_any_gone = True
         settled: dict[LinkId, list[DeliveryNumber]] = {}
         while self._settling and self._settling[0].sequence <= sequence:
             _, link, number = self._settling.popleft()
             settled.setdefault(link, []).append(number)
-        return count, settled
+        return is_any_gone, settled

@@ -11,6 +11,7 @@ import attrs
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey
 from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import MessagesRead
 
 
 @attrs.define(eq=False)
@@ -50,3 +51,10 @@ class Overdue:
             else:
                 good.append(each)
         return good, late
+
+    def are_early(self, route: RouteKey, run: MessagesRead) -> bool:
+        """Returns whether all messages of a run may go to their target."""
+        age_ns = self.bounds.get(route, UNBOUNDED).age_ns
+        if run.place(0) <= self.condemned.get(route, BEGINNING):
+            return False
+        return age_ns is None or self._clock_ns() < age_ns + run.oldest_ns

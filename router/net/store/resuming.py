@@ -46,7 +46,7 @@ class Resuming:
     def meet(self, inlet: Inlet, places: Sequence[Place]) -> None:
         """Finds out what became of messages that the core has of earlier attachments."""
         self.met.add(inlet.name)
-        going = {claim.place for _, claim, _ in self._leaving.going}
+        going = {claim.place for claim, _ in self._leaving.going}
         inlet.held = dict.fromkeys(places)
         for place in places:
             if place in going:

@@ -26,6 +26,9 @@ violation is judged in one place. A disposition with any other state *evicts* th
 is about: they are handed to the core as pairs (``DeliveriesAdopted``) and continue on the general
 path.
 
+Deliveries of the message store come as rows of its log (``bring``), on links of a session without a
+socket, whose outcomes and credit are noted for its owner instead of written.
+
 The kernel writes transfers at once; dispositions, credit and windows are combined and written at
 the end of a turn (``end_turn``). An engine has them written before a frame that must not overtake
 them (``flush``).
@@ -116,6 +119,30 @@ class Lane(Interface):
 
         Raises:
             MisuseError: if the link is not one of this lane, or a payload exceeds the limit.
+        """
+
+    def bring(
+        self, link: LinkState, rows: bytes, heap: bytes, places: bytes, begin: int = 0
+    ) -> int:
+        """Forwards stored messages on a receiving link of a session without a socket.
+
+        What would be written into the frames of such a session is put into its ``notes``: a tuple
+        (None, first, last) for delivery-ids that were accepted and are settled, and (link, credit,
+        0) for credit.
+
+        Args:
+            link: of such a session.
+            rows: of the messages, as ``journal.record`` draws them.
+            heap: their strings.
+            places: of the messages, u64 each; the delivery-tags are these.
+            begin: the first message to be sent.
+
+        Returns:
+            The first message that the lane leaves: there is no credit for it, or its row is
+            malformed or says what the header must tell, or its payload is to be looked at.
+
+        Raises:
+            MisuseError: if the link is not one of this lane, or its session has a socket.
         """
 
     def came(self, link: LinkState) -> None:

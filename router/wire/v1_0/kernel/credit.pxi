@@ -125,6 +125,8 @@ cdef int write_flow(Express kernel, SessionState session, LinkState link) except
         session.incoming_window = session.window_frames
     if not session.is_open:
         return 0
+    if session.notes is not None:
+        return note_credit(kernel, session, link)
     frame = session.output.reserve(64)
     at = write_frame_head(frame, session.channel, 0x13)
     at = write_uint(at, session.next_incoming_id)

@@ -306,6 +306,14 @@ cdef class Lane:
         self.touch(state)
         self.pump()
 
+    def bring(
+        self, LinkState link not None, rows, heap, bytes places not None, Py_ssize_t begin=0
+    ):
+        """Takes stored messages of a link without a socket; see ``express.Lane``."""
+        if link.lane is not self or link.is_sender or link.session.notes is None:
+            raise MisuseError(f"link {link.link} brings no stored messages to this lane")
+        return bring_stored(self.express, self, link, rows, heap, places, begin)
+
     def passed(self, link, int64_t count):
         """Records how many deliveries of a receiving link bypassed the lane."""
         cdef LinkState state = find(self.express, link)

@@ -260,6 +260,8 @@ cdef int write_disposition(
     cdef uint8_t *at
     if not session.is_open:
         return 0
+    if session.notes is not None:
+        return note_outcome(kernel, session, kind, first, last)
     frame = session.output.reserve(64)
     at = write_frame_head(frame, session.channel, 0x15)
     at[0] = 0x42 if kind == TO_RECEIVER_SETTLED else 0x41

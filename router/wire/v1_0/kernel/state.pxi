@@ -87,6 +87,7 @@ cdef class SessionState:
     cdef public object incoming
     cdef public object outgoing
     cdef public object waiting
+    cdef public list notes    # of a session without a socket; None: it has one, see inside
     # the lane's own
     cdef int64_t expected     # next_incoming_delivery; -1: None
     cdef Express express      # whose pairs the rings hold; None: none yet

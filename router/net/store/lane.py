@@ -1,0 +1,263 @@
+"""Inlets on the express lane: their messages go from the store's socket to the target's at once.
+
+Theory of operation. To the express lane an inlet is a receiving link like any other, of one session
+without a socket. Its messages come as rows of a run (``Lane.bring``), and what the lane would write
+into frames is noted instead (``notes``): which deliveries were accepted and are settled, and
+credit. The state of the link is shared, as with any engine, so whatever does not fit the lane goes
+to the core as an event, and both see one credit and one count of deliveries.
+
+    run --bring--> the lane     no object is made of a message; its run is kept until it is settled
+        '--------> waiting      the rest, if the lane leaves a message: they become objects
+
+    note: accepted              a part of a run is gone: its records are written by columns
+    outcome from the core       the lane had given the delivery up: it is taken out of its run
+
+As with any engine, the lane brings nothing of an inlet whose deliveries the core is about to be
+told (``keep_away``): they would be overtaken.
+
+Delivery numbers are delivery-ids, serial numbers of 32 bits.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import MessagesRead
+from router.model.identity import DeliveryNumber, LinkId
+from router.model.serial import MASK
+from router.model.terminus import Role, SenderSettleMode
+from router.net.store.inlet import Inlet
+from router.wire.v1_0.express import Express
+from router.wire.v1_0.state import LinkState
+
+Note = tuple[LinkId | None, int, int]
+"""A link, its credit, and 0; or None, and the first and the last delivery that was accepted."""
+
+
+@attrs.define(eq=False)
+class SentRun:
+    """Messages of a run that the lane has.
+
+    Attributes:
+        inlet: that they were sent on.
+        read: the run.
+        first: number of its first message.
+        count: how many were sent.
+        left: how many of them have no outcome.
+    """
+
+    inlet: Inlet
+    read: MessagesRead
+    first: int
+    count: int
+    left: int = attrs.field(init=False)
+    _begin: int = attrs.field(default=0, init=False)  # all before it have an outcome
+    _marks: bytearray | None = attrs.field(default=None, init=False)  # others that have
+
+    def __attrs_post_init__(self) -> None:
+        self.left = self.count
+
+    def position(self, number: int) -> int | None:
+        """Returns which of its messages has a number; None: none has."""
+        position = (number - self.first) & MASK
+        return position if position < self.count else None
+
+    def end(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Records the outcome of messages; returns those, as ranges, that had none."""
+        if self._marks is None and begin <= self._begin < end:
+            begin, self._begin = self._begin, end
+            self.left -= end - begin
+            return [(begin, end)]
+        if self._marks is None:
+            self._marks = bytearray(self.count)
+            self._marks[: self._begin] = b"\1" * self._begin
+        found = [each for each in range(begin, end) if not self._marks[each]]
+        for each in found:
+            self._marks[each] = 1
+        self.left -= len(found)
+        return [(each, each + 1) for each in found]
+
+    def rest(self) -> list[StoredMessage]:
+        """Returns the messages without an outcome, all of which have one now."""
+        return [
+            message
+            for begin, end in self.end(0, self.count)
+            for message in self.read.messages[begin:end]
+        ]
+
+
+class LaneSession:
+    """The inlets as the express lane sees them.
+
+    Attributes:
+        brought: messages that the lane has taken as they came from the log.
+    """
+
+    def __init__(self, express: Express, owner: object) -> None:
+        """Begins without a link.
+
+        Args:
+            express: the worker's.
+            owner: the engine, which is flushed when there are notes.
+        """
+        self.brought = 0
+        self._express = express
+        states: Any = express.states
+        self._states = states
+        self._connection = states.ConnectionState()
+        self._connection.owner = owner
+        self._connection.is_open = True
+        self._session = states.SessionState(self._connection, MASK)
+        self._session.owner = self
+        self._session.incoming = {}
+        self._session.next_incoming_delivery = 0
+        self._session.is_open = True
+        self._session.notes = []
+        self._runs: list[SentRun] = []
+        self._done = 0
+        self._kept_away: list[Any] = []
+        self._inlets: dict[int, Inlet] = {}
+
+    # Links
+
+    def attach(self, inlet: Inlet) -> None:
+        """Has the lane know an inlet."""
+        name = inlet.name.address.decode()
+        state = self._states.LinkState(inlet.link, name, Role.RECEIVER, self._session)
+        state.sender_settle_mode = SenderSettleMode.UNSETTLED.value
+        state.credit = state.allowance = inlet.credit
+        state.is_open = True
+        state.owner = self
+        inlet.state = state
+        self._express.register(state)
+
+    def detach(self, inlet: Inlet) -> None:
+        """Has the lane forget an inlet; what it was sent and has no outcome stays with it."""
+        if inlet.state is not None:
+            inlet.state.is_open = False
+            self._express.forget(inlet.state)
+
+    def close(self) -> None:
+        """Ends the session: nothing is settled any more."""
+        self._session.is_open = self._connection.is_open = False
+
+    # Sending
+
+    def bring(self, inlet: Inlet, run: MessagesRead) -> int:
+        """Sends messages of a run; returns how many, the first ones, the lane has taken."""
+        state: Any = inlet.state
+        if state.lane is None:
+            return 0
+        first = self._session.next_incoming_delivery
+        count: int = state.lane.bring(state, run.rows, run.heap, run.places)
+        self.brought += count
+        if count:
+            sent = SentRun(inlet, run, first, count)
+            self._runs.append(sent)
+            inlet.runs.append(sent)
+        return count
+
+    def sends(self, inlet: Inlet, count: int) -> int:
+        """Records that deliveries go to the core; returns the number of the first one."""
+        first: int = self._session.next_incoming_delivery
+        self._session.next_incoming_delivery = (first + count) & MASK
+        state: Any = inlet.state
+        if state is not None:
+            state.delivery_count = (state.delivery_count + count) & MASK
+            state.allowance -= count
+            self._inlets.update((each & MASK, inlet) for each in range(first, first + count))
+            if state.lane is not None:
+                state.in_progress = True
+                state.lane.came(state)
+                self._kept_away.append(state)
+        return first
+
+    def go_on(self) -> None:
+        """Records that the core has been told of all deliveries."""
+        for state in self._kept_away:
+            state.in_progress = False
+        self._kept_away.clear()
+
+    # Outcomes
+
+    def flush(self) -> None:
+        """Has the lane note everything."""
+        self._express.flush()
+
+    def take_notes(self) -> list[Note]:
+        """Returns what was noted since it was called last."""
+        notes: list[Note] = self._session.notes
+        if notes:
+            self._session.notes = []
+        return notes
+
+    def sent_between(
+        self, first: int, last: int
+    ) -> Iterator[tuple[SentRun, int, int] | tuple[Inlet, list[DeliveryNumber]]]:
+        """Yields what has numbers from ``first`` to ``last``: parts of runs, and others."""
+        left = ((last - first) & MASK) + 1
+        others: dict[Inlet, list[DeliveryNumber]] = {}
+        while left:
+            run, begin = self._find(first)
+            if run is None:
+                count = 1
+                inlet = self._inlets.get(first)
+                if inlet is not None:
+                    others.setdefault(inlet, []).append(DeliveryNumber(first))
+            else:
+                count = min(left, run.count - begin)
+                yield run, begin, begin + count
+            first = (first + count) & MASK
+            left -= count
+        yield from others.items()
+
+    def _find(self, number: int) -> tuple[SentRun | None, int]:
+        if not self._runs:
+            return None, 0
+        base = self._runs[0].first
+        offset = (number - base) & MASK
+        at = bisect_right(self._runs, offset, key=lambda each: (each.first - base) & MASK)
+        run = self._runs[at - 1]
+        position = run.position(number)
+        return (None, 0) if position is None or not run.left else (run, position)
+
+    def take(self, inlet: Inlet, number: DeliveryNumber) -> StoredMessage | None:
+        """Takes a message out of its run whose outcome is not noted but told; None: it has none."""
+        self._inlets.pop(number, None)
+        for run in inlet.runs:
+            position = run.position(number)
+            if position is not None and run.end(position, position + 1):
+                message = run.read.messages[position]
+                self.ended(run)
+                return message
+        return None
+
+    def take_all(self, inlet: Inlet) -> list[StoredMessage]:
+        """Takes all messages out of the runs of an inlet."""
+        messages = []
+        for run in tuple(inlet.runs):
+            messages += run.rest()
+            self.ended(run)
+        for number in inlet.sent:
+            self._inlets.pop(number, None)
+        return messages
+
+    def ended(self, run: SentRun) -> None:
+        """Forgets a run if all its messages have an outcome."""
+        if run.left:
+            return
+        run.inlet.runs.remove(run)
+        self._done += 1
+        if self._done * 2 > len(self._runs):
+            self._runs = [each for each in self._runs if each.left]
+            self._done = 0
+
+    # What the lane gives up
+
+    def adopt_incoming(
+        self, link: LinkState, delivery_id: int, tag: bytes, settles_second: bool
+    ) -> None:
+        """Does nothing: the message stays in its run until the core says what became of it."""
