@@ -38,7 +38,9 @@ ANY_ORIGIN: Final = "*"
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]+) \S+ HTTP/1\.1\r?\n")
 _HTTP: Final = b"HTTP/"
+_WEBSOCKET: Final = b"websocket"
 _KEY_OCTETS: Final = 16
+_LISTED: Final = re.compile(rb"(?im)^(connection|upgrade):([^\r\n]*)\r?\n")
 _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _SAID_MOST: Final = 200
 
@@ -92,7 +94,7 @@ def read_request(octets: bytes, origins: Set[str]) -> Upgraded | NotUpgraded | N
         return refuse(status, "this port serves AMQP over WebSocket, by GET", allow)
     handshake = H11Handshake(ConnectionType.SERVER)
     try:
-        handshake.receive_data(octets[:end])
+        handshake.receive_data(_as_read(octets[:end], chooses=True))
         request = next(handshake.events(), None)
     except RemoteProtocolError as error:
         hint = error.event_hint
@@ -166,7 +168,7 @@ class ClientUpgrade:
                 raise UpgradeError(f"the answer has a head of more than {HEAD_OCTETS} octets")
             return None
         try:
-            self._handshake.receive_data(self._octets[:end])
+            self._handshake.receive_data(_as_read(self._octets[:end], chooses=False))
             answer = next(self._handshake.events(), None)
         except (RemoteProtocolError, UnicodeError, NotImplementedError) as error:
             raise UpgradeError(f"the peer's WebSocket handshake: {shown(str(error))}") from None
@@ -182,6 +184,26 @@ def _head_end(octets: bytes) -> int | None:
     """Returns where a head ends, if it does in time."""
     found = _HEAD_END.search(octets, 0, HEAD_OCTETS)
     return None if found is None else found.end()
+
+
+def _as_read(head: bytes, *, chooses: bool) -> bytes:
+    """Puts the members of Connection, and of Upgrade, on one line each: the library reads one line.
+
+    Args:
+        head: of a request or response.
+        chooses: of the protocols that Upgrade lists, one is to be chosen (RFC 9110 §7.8): the
+            library expects that no other one is there.
+    """
+    lists: dict[bytes, list[bytes]] = {}
+    for name, value in _LISTED.findall(head):
+        members = [each.strip() for each in value.split(b",")]
+        lists.setdefault(name.lower(), []).extend(filter(None, members))
+    protocols = lists.get(b"upgrade", [])
+    if chooses and any(each.lower() == _WEBSOCKET for each in protocols):
+        lists[b"upgrade"] = [_WEBSOCKET]
+    first, _, rest = _LISTED.sub(b"", head).partition(b"\n")
+    lines = [b"%s: %s\r\n" % (name, b", ".join(members)) for name, members in lists.items()]
+    return b"".join([first, b"\n", *lines, rest])
 
 
 def _why_not(request: Request, origins: Set[str]) -> NotUpgraded | None:

@@ -270,6 +270,7 @@ WRONG: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "another key": ({"sec_websocket_accept": "x"}, "Bad accept token"),
     "no upgrade": ({"upgrade": None}, "Upgrade"),
+    "an upgrade that leaves the choice": ({"upgrade": "h2c, websocket"}, "Upgrade"),
     "no connection header": ({"connection": None}, "Upgrade"),
     "a redirect": ({"line": "HTTP/1.1 302 Found"}, "refused: HTTP/1.1 302 Found"),
     "a login": ({"line": "HTTP/1.1 401 Unauthorized"}, "401 Unauthorized"),
@@ -287,6 +288,14 @@ async def test_a_wrong_answer_for_a_websocket_is_refused(what: str) -> None:
         await receive_rest(stream)
 
     assert reason in await refusal(talk)
+
+
+def test_an_answer_may_have_several_lines_of_one_name_and_come_octet_by_octet() -> None:
+    upgrade = ClientUpgrade("h", "/")
+    lines = "keep-alive\r\nConnection: Upgrade\r\nconnection: x"
+    answer = answer_to(upgrade.request, connection=lines)
+    got = [upgrade.receive(bytes([octet])) for octet in answer]
+    assert got == [*[None] * (len(answer) - 1), b""]
 
 
 async def test_a_peer_that_ends_before_it_answers_is_refused() -> None:

@@ -1,6 +1,7 @@
 """AMQP over WebSocket at a listener: upgrade, frames, and peers that break the rules."""
 
 import itertools
+import re
 
 import attrs
 import pytest
@@ -122,6 +123,34 @@ async def test_the_subprotocol_is_amqp_if_it_is_offered(offered: str, chosen: st
         assert f"Protocol: {chosen}\r\n" in await receive_head(peer)
 
 
+LISTED = {
+    "h2c, before": ("Upgrade: websocket", "Upgrade: h2c, websocket"),
+    "h2c, behind": ("Upgrade: websocket", "Upgrade: WebSocket ,h2c"),
+    "a line each": ("Upgrade: websocket", "Upgrade: h2c\r\nupgrade: websocket"),
+    "empty members": ("Upgrade: websocket", "Upgrade: , websocket,,"),
+    "keep-alive, before": ("Connection: Upgrade", "Connection: keep-alive, Upgrade"),
+    "a line each, before": ("Connection: Upgrade", "Connection: upgrade\r\nConnection: keep-alive"),
+    "a line each, behind": ("Connection: Upgrade", "Connection: keep-alive\r\nCONNECTION: UPGRADE"),
+    "tabs around it": ("Connection: Upgrade", "Connection:\tupgrade\t"),
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
+async def test_a_websocket_may_be_one_of_several_wishes(what: str) -> None:
+    """RFC 9110 §5.3: lines of one name are one list; §7.8: the server chooses a protocol of it."""
+    old, new = (each.encode() for each in LISTED[what])
+    octets = request(upgrade="websocket", connection="Upgrade")
+    title = re.compile(re.escape(old), re.IGNORECASE)
+    assert len(title.findall(octets)) == 1
+    async with house() as at:
+        await at.listen(websocket_settings())
+        peer = await at.dial()
+        await peer.send_all(title.sub(new, octets))
+        head = await receive_head(peer)
+        assert head.startswith("HTTP/1.1 101 ")
+        assert re.search(r"(?im)^upgrade: websocket\r$", head)
+
+
 async def test_no_extension_is_accepted_so_nothing_is_compressed() -> None:
     async with house() as at:
         await at.listen(websocket_settings())
@@ -141,6 +170,7 @@ WRONG = {
     "another version": (request(sec_websocket_version="8"), 426),
     "no upgrade": (request(upgrade=None), 400),
     "an upgrade to something else": (request(upgrade="h2c"), 400),
+    "upgrades to something else": (request(upgrade="h2c, websocket2"), 400),
     "no connection header": (request(connection=None), 400),
     "no host": (request(host=None), 400),
     "a host that is no name": (request(host="b\xfccher..x"), 400),
