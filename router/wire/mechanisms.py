@@ -74,6 +74,10 @@ class MechanismServer:
         if mechanism in SCRAM_MECHANISMS:
             assert self.find_secret is not None, "it is not offered otherwise"
             self._exchange = ScramServerExchange(mechanism, self.find_secret)
+        if initial is None and mechanism == Mechanism.ANONYMOUS:
+            # RFC 4422 has a challenge here; there are clients that send nothing and expect none,
+            # and other servers let them in: what they would say may be empty (RFC 4505)
+            return self.step(b"")
         return Challenge(b"") if initial is None else self.step(initial)
 
     def step(self, response: bytes) -> Challenge | Success | Failure:

@@ -9,8 +9,6 @@ from router.model.terminus import Role, Source, Target
 from router.model.url_address import path_of
 from router.routes.route import Endpoint, Route
 from router.wire.engine import EngineSettings
-from router.wire.mechanisms import Mechanism, MechanismServer
-from router.wire.sasl import Challenge, Success
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import Attach, encode
@@ -63,14 +61,6 @@ def test_an_attach_whose_termini_have_urls_is_reported_with_their_addresses() ->
     assert attached.source.address == "orders eu"
     assert isinstance(attached.target, Target)
     assert attached.target.address == "x"
-
-
-def test_anonymous_without_an_initial_response_is_challenged_and_then_let_in() -> None:
-    server = MechanismServer(offer=(Mechanism.ANONYMOUS,))
-    assert server.start("ANONYMOUS", None) == Challenge(b"")
-    assert server.step(b"") == Success(None)
-    assert server.start("ANONYMOUS", None) == Challenge(b"")
-    assert server.step(b"somebody") == Success(None)
 
 
 def test_messages_of_an_anonymous_sender_may_name_urls() -> None:
