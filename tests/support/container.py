@@ -5,6 +5,7 @@ credit, and keeps what it is sent.
 """
 
 import itertools
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,12 +30,13 @@ from router.model.events import (
     ConnectionOpened,
     CreditGranted,
     DeliveriesReceived,
+    DeliveriesUpdated,
     Event,
     LinkAttached,
     LinkDetached,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
-from router.model.outcome import ACCEPTED
+from router.model.outcome import ACCEPTED, Modified, Released, is_outcome
 from router.model.terminus import Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
@@ -66,6 +68,8 @@ class Container:
         farewell: what each connection is closed with as soon as it is open.
         opened: every open that has come.
         credit: granted on each link to us.
+        tls: it listens with TLS alone.
+        redelivers: what has no outcome when its link is lost, or is given back, is sent again.
     """
 
     name: str = "scripted"
@@ -80,6 +84,8 @@ class Container:
     opened: list[ConnectionOpened] = attrs.field(factory=list)
     ended: list[Condition | None] = attrs.field(factory=list)
     port: int = attrs.field(factory=free_port)
+    tls: ssl.SSLContext | None = None
+    redelivers: bool = False
     lines: "list[Line]" = attrs.field(factory=list)
 
     @asynccontextmanager
@@ -91,9 +97,13 @@ class Container:
             nursery.cancel_scope.cancel()
 
     async def _accept(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await trio.serve_tcp(
-            self._serve, self.port, host="127.0.0.1", task_status=_Quiet(task_status)
-        )
+        quiet = _Quiet(task_status)
+        if self.tls is None:
+            await trio.serve_tcp(self._serve, self.port, host="127.0.0.1", task_status=quiet)
+        else:
+            await trio.serve_ssl_over_tcp(
+                self._serve, self.port, self.tls, host="127.0.0.1", task_status=quiet
+            )
 
     @asynccontextmanager
     async def dialed_in(self, port: int, user: str = "") -> AsyncIterator["Line"]:
@@ -149,6 +159,7 @@ class Line:
     credit: dict[LinkId, int] = attrs.field(factory=dict)
     names: dict[LinkId, str] = attrs.field(factory=dict)
     numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
+    given: dict[LinkId, dict[int, str]] = attrs.field(factory=lambda: defaultdict(dict))
 
     async def run(self) -> None:
         """Serves the connection to its end."""
@@ -171,6 +182,8 @@ class Line:
             pass
         finally:
             self.container.lines.remove(self)
+            for link in tuple(self.sources):
+                self.take_back(link)
             await trio.aclose_forcefully(self.stream)
 
     async def flush(self) -> None:
@@ -203,8 +216,13 @@ class Line:
                 self.credit[link] = credit
             case LinkDetached(link=link):
                 container.detached.append(self.names.pop(link, ""))
+                self.take_back(link)
                 self.sources.pop(link, None)
                 self.targets.pop(link, None)
+            case DeliveriesUpdated(link=link, numbers=numbers, state=state) if is_outcome(state):
+                texts = [self.given[link].pop(each, None) for each in numbers]
+                if container.redelivers and isinstance(state, Released | Modified):
+                    container.messages[self.sources[link]] += filter(None, texts)
             case DeliveriesReceived(link=link, deliveries=deliveries):
                 address = self.targets[link]
                 container.received[address] += [bytes(each.payload) for each in deliveries]
@@ -250,6 +268,7 @@ class Line:
         taken, waiting[:count] = waiting[:count], []
         self.credit[link] -= count
         numbers = list(itertools.islice(self.numbers, count))
+        self.given[link].update(zip(numbers, taken, strict=True))
         self.do(
             SendDeliveries(
                 link,
@@ -261,6 +280,12 @@ class Line:
                 ],
             )
         )
+
+    def take_back(self, link: LinkId) -> None:
+        """A link is lost; what it was given and has no outcome may be sent again."""
+        texts = self.given.pop(link, {}).values()
+        if self.container.redelivers and link in self.sources:
+            self.container.messages[self.sources[link]][:0] = texts
 
     def end(self, link_name: str, condition: Condition | None = None) -> None:
         """Detaches a link, for a reason."""
