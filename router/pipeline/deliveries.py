@@ -7,9 +7,10 @@ what they miss; grouping by the 128 bits of the key merges the rows with sums, m
 A delivery passes several hops: workers of a router, routers of a network. Links between them are
 *inner*; the others are *outer*. It was taken in when a RECEIVED stands on an outer link, and
 delivered when an outer link's receiver accepted it. The message store of a router is an inner hop:
-what it has accepted is stored, and open, until an outer link's receiver has accepted that. If it
-came from a router that does not record it, it is judged by what the first router that does was
-sent, and answered.
+what it has accepted is stored, and open, until an outer link's receiver has accepted that. A store
+of an at-least-once route may get a message twice, or send it twice, under the same key; when its
+worker is killed, no record ends the attempt before. If it came from a router that does not record
+it, it is judged by what the first router that does was sent, and answered.
 
     verdict         what the records prove
     delivered-once  accepted once (multicast: once by each), and no attempt whose end is unknown
@@ -75,6 +76,8 @@ STATE: Final = (
     Counter("accepted", "sum", "records of acceptance at outer links"),
     Counter("accepted_settled", "sum", "of these, by which the receiver settled"),
     Counter("accepted_again", "max", "1: accepted, sent again on the same link and accepted again"),
+    Counter("accepted_twice", "max", "1: accepted twice, and settled both times, on one link"),
+    Counter("sent_over", "max", "1: sent again on one link, and no record ends the attempt before"),
     Counter("accepted_unsent", "max", "1: accepted, and the record of sending it is missing"),
     Counter("accepted_ns", "min", "when it was first accepted, at an outer link"),
     Counter("target", "min", "least key of a link whose receiver accepted"),
@@ -84,11 +87,13 @@ STATE: Final = (
     Counter("released", "sum", "given back by receivers"),
     Counter("doubts", "sum", "attempts whose outcome was lost with the connection"),
     Counter("resolved", "sum", "attempts decided without an outcome"),
-    Counter("resolved_again", "sum", "of these, sent again"),
+    Counter("resolved_again", "sum", "of these, sent again though they may have arrived"),
     Counter("resolved_accepted", "sum", "of these, taken for accepted by a person"),
     Counter("inner_accepted", "sum", "accepted by a further hop"),
     Counter("inner_rejected", "sum", "refused by a further hop"),
     Counter("stored", "max", "1: the router's message store has accepted it"),
+    Counter("left_store", "sum", "how often a message store has sent it on"),
+    Counter("store_attempts", "sum", "attempts to store it that the store has not refused"),
     Counter("inner_ended", "sum", "attempts at inner links whose end is known"),
     Counter("inner_doubts", "sum", "and whose outcome was lost with the connection"),
     Counter("told_accepted", "sum", "accepted on the router's own word"),
@@ -215,6 +220,8 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
                 <= F.greatest("last_accepted_ns", F.when(is_given, c["last_sent_ns"]))
             )
         ),
+        "accepted_twice": flag(is_outer_out & (c["accepted_settled"] > 1)),
+        "sent_over": flag(is_outer_out & (_unended(c) > 1)),
         "accepted_unsent": flag(is_accepted & (c["sent"] == 0)),
         "accepted_ns": F.when(is_accepted, accepted_ns - c["ahead_ns"]),
         "target": F.when(is_accepted, c["outgoing"]),
@@ -229,6 +236,8 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
         "inner_accepted": only(is_inner_out, c["accepted"]),
         "inner_rejected": only(is_inner_out, c["rejected"]),
         "stored": flag(c["is_next_store"] & (c["accepted"] > 0)),
+        "left_store": only(c["is_last_store"], c["received"]),
+        "store_attempts": only(c["is_next_store"], c["sent"] - c["rejected"] - c["released"]),
         "inner_ended": only(is_inner_out, c["outcomes"] + c["resolved"]),
         "inner_doubts": only(is_inner_out, c["doubts"]),
         "told_accepted": only(is_own_word, c["accepted"]),
@@ -252,6 +261,11 @@ def to_state(hops: Any, routers: Any, pairs: Any, grace_ns: int, ended: Iterable
     }
     assert list(columns) == [each.name for each in STATE]
     return rows.select(*KEY, *(column.alias(name) for name, column in columns.items()))
+
+
+def _unended(c: Mapping[str, Any]) -> Any:
+    """Returns how many attempts nothing but an acceptance has ended, as far as is recorded."""
+    return c["sent"] - c["resolved"] - c["rejected"] - c["released"]
 
 
 def _with_neighbors(hops: Any, routers: Any, pairs: Any) -> Any:
@@ -398,21 +412,26 @@ def judge(deliveries: Any) -> Any:
     is_quiet = c["is_quiet"] == 1
     known_ends = c["resolved"] + c["accepted"] + c["rejected"] + c["released"]
     is_unknown = c["sent"] > known_ends
-    may_repeat = (c["guarantee"] != int(GuaranteeCode.EXACTLY_ONCE)) & (c["doubts"] > 0)
     is_fanned = c["fanned"] > 0
+    is_stored = (c["stored"] > 0) | (c["left_store"] > 0)
+    is_repeated = is_stored & ((c["sent_over"] == 1) | (~is_fanned & (_unended(c) > 1)))
+    is_inexact = c["guarantee"] != int(GuaranteeCode.EXACTLY_ONCE)
+    may_repeat = is_inexact & ((c["resolved_again"] > 0) | (c["store_attempts"] > 1))
     attempts = F.greatest(c["sent"] - c["resolved"], F.lit(1))
     is_duplicated = (
         (c["accepted_settled"] > attempts)
         | (~is_fanned & (c["target"] != c["last_target"]))
         | (~is_fanned & (c["accepted_again"] == 1))
         | (~is_fanned & (c["sent_settled"] - c["resolved"] > 1))
+        | (~is_fanned & (c["accepted_settled"] > 1))
+        | (c["accepted_twice"] == 1)
     )
     is_unsure = (c["accepted_unsent"] == 1) | ((c["sent_settled"] > 1) & (c["has_gap"] == 1))
     is_accepted = c["accepted"] > 0
-    is_stored = c["stored"] > 0
     claims = c["told_accepted"] + c["inner_accepted"] > 0
     is_over = c["settled"] + c["presettled"] >= c["received"]
-    is_lost_sight = (c["doubts"] + c["inner_doubts"] > 0) | (c["settled"] >= c["received"])
+    is_forgotten = (c["settled"] >= c["received"]) & ~is_stored
+    is_lost_sight = (c["doubts"] + c["inner_doubts"] > 0) | is_forgotten | is_repeated
     is_under_way = is_unknown | (c["inner_sent"] - c["inner_sent_settled"] > c["inner_ended"])
     is_given_away = (c["presettled"] > 0) & (c["sent"] + c["inner_sent"] == c["inner_sent_settled"])
     handed_over = c["inner_received"] - F.when(is_from_outside, 0).otherwise(1)
@@ -429,7 +448,7 @@ def judge(deliveries: Any) -> Any:
         .when(is_accepted & is_duplicated, "duplicated")
         .when(is_accepted & is_unknown & is_lost_sight, F.coalesce(unknown, F.lit("in-doubt")))
         .when(is_accepted & is_unknown & is_fanned, "open")
-        .when(is_accepted & may_repeat & (c["resolved_again"] > 0), "in-doubt")
+        .when(is_accepted & (may_repeat | is_repeated), "in-doubt")
         .when(is_accepted, "delivered-once")
         .when(c["resolved_accepted"] > 0, "in-doubt")
         .when(is_stored & is_unknown & (c["doubts"] > 0), "in-doubt")

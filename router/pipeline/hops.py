@@ -56,7 +56,7 @@ COUNTERS: Final = (
     Counter("released", "sum", "of the outcomes, released or modified"),
     Counter("doubts", "sum", "attempts whose outcome was lost with the connection"),
     Counter("resolved", "sum", "attempts decided without an outcome"),
-    Counter("resolved_again", "sum", "of these, sent again"),
+    Counter("resolved_again", "sum", "of these, sent again though they may have arrived"),
     Counter("resolved_accepted", "sum", "of these, taken for accepted by a person"),
     Counter("settled", "sum", "settled"),
     Counter("guarantee", "max", "promise of the route"),
@@ -121,7 +121,9 @@ def to_hops(records: Any) -> Any:
         "released": count(is_outcome & outcome.isin(*_GIVEN_BACK)),
         "doubts": count(kind == int(RecordKind.IN_DOUBT)),
         "resolved": count(is_resolved),
-        "resolved_again": count(is_resolved & (outcome == int(Resolution.SEND_AGAIN))),
+        "resolved_again": count(
+            is_resolved & (outcome == int(Resolution.SEND_AGAIN)) & ~is_flagged(RecordFlag.UNSENT)
+        ),
         "resolved_accepted": count(is_resolved & (outcome == int(Resolution.ACCEPT))),
         "settled": count(kind == int(RecordKind.SETTLED)),
         "guarantee": F.col("guarantee").cast("bigint"),

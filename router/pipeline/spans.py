@@ -322,11 +322,14 @@ _RESOLVED: Final[Mapping[int, int]] = {
 def _answer(
     passing: Passing, kind: int, outcome: int, target: int, time_ns: int, *, is_settled: bool
 ) -> None:
-    """Handles what a receiver's records tell of the last attempt on its link."""
+    """Handles what a receiver's records tell of an attempt on its link.
+
+    It is the first that is not over: of a message that is in the store twice there may be two.
+    """
     found = [each for each in passing.attempts if each.target == target]
     if not found:
         return
-    attempt = found[-1]
+    attempt = next((each for each in found if not each.is_over), found[-1])
     if kind == RecordKind.IN_DOUBT:
         attempt.was_in_doubt = True
         return

@@ -108,6 +108,22 @@ def test_a_delivery_that_is_sent_again_has_a_span_for_each_attempt() -> None:
     assert first.span != second.span
 
 
+def test_of_two_copies_on_one_link_each_has_its_own_end() -> None:
+    written = writer()
+    for _ in range(2):  # the store had it twice, and sends both in one turn
+        written.traced(1, KEY, SOURCE, HOP, guarantee=LEAST)
+    written.sent_run(2, SOURCE, EAST, [KEY, KEY], [b"", b""])
+    written.outcome_run(3, SOURCE, EAST, [KEY], ACCEPTED, flags=SETTLED)
+    written.outcome_run(4, SOURCE, EAST, [KEY], REJECTED, flags=SETTLED)
+    written.settled(4, KEY, SOURCE)
+    [passing] = done(spans_of(written))
+    assert [(each.outcome, each.ended_ns) for each in passing.attempts] == [
+        (ACCEPTED, 3),
+        (REJECTED, 4),
+    ]
+    assert not passing.is_unfinished
+
+
 def test_an_outcome_of_the_router_alone_completes_a_delivery() -> None:
     written = writer()
     written.traced(1, KEY, SOURCE, HOP, guarantee=LEAST)

@@ -34,7 +34,9 @@ ACCEPTED, REJECTED, RELEASED, MODIFIED = (
     )
 )
 AGAIN, TAKEN = int(Resolution.SEND_AGAIN), int(Resolution.ACCEPT)
-BY_THEM, FANNED = int(RecordFlag.SETTLED), int(RecordFlag.FANNED)
+BY_THEM, FANNED, UNSENT = (
+    int(flag) for flag in (RecordFlag.SETTLED, RecordFlag.FANNED, RecordFlag.UNSENT)
+)
 EAST, WEST = "east", "west"
 
 IN, TO_A, TO_B, TO_C, TO_WEST, FROM_EAST = 101, 201, 202, 203, 301, 302
@@ -115,6 +117,144 @@ class Story:
 
 
 COME, DONE = step(0, RECEIVED), step(9, SETTLED)
+AT_LEAST_ONCE = int(GuaranteeCode.AT_LEAST_ONCE)
+
+
+def fanned(at: float, *targets: int) -> list[Step]:
+    """Gives what is recorded of a message that leaves the store for several receivers."""
+    sent = [step(at + 1, SENT, flags=FANNED, target=each, source=FROM_STORE) for each in targets]
+    return [step(at, RECEIVED, source=FROM_STORE), *sent]
+
+
+def taken(at: float, target: int) -> Step:
+    """Gives the acceptance of what the store has sent."""
+    return accepted(at, target, source=FROM_STORE)
+
+
+TWICE = [
+    COME,
+    *attempt(1, TO_STORE, step(2, RESOLVED, AGAIN, target=TO_STORE)),
+    *attempt(3, TO_STORE, accepted(4, TO_STORE)),
+    step(4, SETTLED),
+]
+"""The connection to the store was lost, so it may have the message twice."""
+
+BOTH_LEAVE = [*TWICE, *forwarded(6, TO_A), *forwarded(6, TO_A)]
+
+STORED_AT_LEAST_ONCE = {
+    name: Story(verdict=verdict, guarantee=AT_LEAST_ONCE, steps=steps)
+    for name, verdict, steps in (
+        (
+            "stored once, forwarded once",
+            "delivered-once",
+            stored(*forwarded(5, TO_A, taken(7, TO_A))),
+        ),
+        (
+            "given back to the store, and accepted then",
+            "delivered-once",
+            stored(
+                *forwarded(
+                    5, TO_A,
+                    step(6, OUTCOME, RELEASED, flags=BY_THEM, target=TO_A, source=FROM_STORE),
+                ),
+                *forwarded(7, TO_B, taken(8, TO_B)),
+            ),
+        ),
+        (
+            "taken back unsent from a target that has gone",
+            "delivered-once",
+            stored(
+                *forwarded(
+                    5, TO_A,
+                    step(6, RESOLVED, AGAIN, flags=UNSENT, target=TO_A, source=FROM_STORE),
+                ),
+                *forwarded(7, TO_A, taken(8, TO_A)),
+            ),
+        ),
+        (
+            "perhaps in the store twice, and one has left",
+            "in-doubt",
+            [*TWICE, *forwarded(6, TO_A, taken(8, TO_A))],
+        ),
+        (
+            "in the store twice, and both arrive",
+            "duplicated",
+            [*BOTH_LEAVE, taken(8, TO_A), taken(9, TO_A)],
+        ),
+        (
+            "in the store twice, and both are accepted, but not settled by the target",
+            "in-doubt",
+            [
+                *BOTH_LEAVE,
+                *(step(8 + n, OUTCOME, ACCEPTED, target=TO_A, source=FROM_STORE) for n in (0, 1)),
+            ],
+        ),
+        (
+            "passed by, repeated by its sender, and stored",
+            "duplicated",
+            [
+                COME,
+                *attempt(1, TO_A, accepted(2, TO_A)),
+                *stored(*forwarded(5, TO_A, taken(8, TO_A))),
+            ],
+        ),
+        (
+            "passed by in vain, then stored",
+            "in-doubt",
+            [COME, *attempt(1, TO_A, step(2, RESOLVED, AGAIN, target=TO_A)),
+             *stored(*forwarded(5, TO_A, taken(8, TO_A)))[1:]],
+        ),
+        (
+            "its worker was killed before the target answered",
+            "in-doubt",
+            stored(*forwarded(5, TO_A), *forwarded(7, TO_A, taken(9, TO_A))),
+        ),
+        (
+            "its worker was killed, and the target told its outcome twice then",
+            "in-doubt",
+            stored(
+                *forwarded(5, TO_A),
+                *forwarded(7, TO_A, step(9, OUTCOME, ACCEPTED, target=TO_A, source=FROM_STORE)),
+                taken(10, TO_A),
+            ),
+        ),
+        (
+            "and another target was sent it then",
+            "in-doubt",
+            stored(*forwarded(5, TO_A), *forwarded(7, TO_B, taken(9, TO_B))),
+        ),
+        (
+            "its worker was killed after the target answered",
+            "duplicated",
+            stored(*forwarded(5, TO_A, taken(6, TO_A)), *forwarded(7, TO_A, taken(9, TO_A))),
+        ),
+        (
+            "on its way to the store when the worker was killed, and it is there",
+            "open",
+            [COME, *attempt(1, TO_STORE), step(2, SETTLED), *forwarded(5, TO_A)],
+        ),
+        (
+            "stored for two, and one has answered",
+            "open",
+            stored(*fanned(5, TO_A, TO_B), taken(7, TO_A)),
+        ),
+        (
+            "stored for two, and its worker was killed before either answered",
+            "in-doubt",
+            stored(*fanned(5, TO_A, TO_B), *fanned(7, TO_A, TO_B), taken(9, TO_A), taken(9, TO_B)),
+        ),
+        (
+            "stored for two, and its worker was killed after one answered",
+            "duplicated",
+            stored(
+                *fanned(5, TO_A, TO_B), taken(6, TO_A),
+                *fanned(7, TO_A, TO_B), taken(9, TO_A), taken(9, TO_B),
+            ),
+        ),
+    )
+}  # fmt: skip
+"""What a store of an at-least-once route may do: what it was handed or has sent may repeat."""
+
 SETTLED_AND_HANDED_ON = [
     step(0, RECEIVED, flags=BY_THEM),
     step(1, SENT, flags=BY_THEM, target=TO_WEST),
@@ -357,6 +497,27 @@ STORIES: Mapping[str, Story] = {
             *forwarded(7, TO_B, accepted(8, TO_B, source=FROM_STORE)),
         ),
     ),
+    "not there, sent again at least once": Story(
+        verdict="delivered-once",
+        guarantee=AT_LEAST_ONCE,
+        steps=[
+            COME,
+            *attempt(1, TO_A, step(2, RESOLVED, AGAIN, flags=UNSENT, target=TO_A)),
+            *attempt(3, TO_B, accepted(4, TO_B)),
+            DONE,
+        ],
+    ),
+    "sent again as its receiver had gone": Story(
+        verdict="in-doubt",
+        guarantee=AT_LEAST_ONCE,
+        steps=[
+            COME,
+            *attempt(1, TO_A, step(2, RESOLVED, AGAIN, target=TO_A)),
+            *attempt(3, TO_A, accepted(4, TO_A)),
+            DONE,
+        ],
+    ),
+    **STORED_AT_LEAST_ONCE,
     "older than the ledger": Story(verdict="continued", steps=[DONE]),
 }
 

@@ -378,9 +378,6 @@ def _tracing_problems(entry: RouteEntry, router: Router) -> Problems:
     here = entry.where.of("tracing")
     if router.tracing is None and "tracing" not in router.where.broken:
         yield Problem(here, "tracing: spans are exported only with router.tracing, an endpoint")
-    if entry.store is not None and entry.guarantee is not Guarantee.EXACTLY_ONCE:
-        problem = "tracing: stored messages are recorded with exactly-once only; leave it out"
-        yield Problem(here, f"{problem}: their context is passed on")
     if entry.ledger is False:
         yield Problem(here, "tracing: spans are made of the ledger; leave ledger: false out")
 

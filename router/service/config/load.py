@@ -24,9 +24,8 @@ from router.service.config.mesh_rules import mesh_notes
 from router.service.config.options import Section, options_of
 from router.service.config.policy import Policy
 from router.service.config.problems import ConfigError, Problem, UnfitError
-from router.service.config.process import LedgerScope, Router
+from router.service.config.process import Router
 from router.service.config.references import Sources
-from router.service.config.store_rules import store_notes
 
 _CONTAINER_KEYS: Final = frozenset(option.key for option in options_of(Container))
 """Names that stand where those of containers belong if a container is not indented enough."""
@@ -180,8 +179,6 @@ def _notes(file: ConfigFile) -> list[Problem]:
         for said in filter(None, (describe_port(url.port) for url in container.url)):
             notes.append(Problem(container.where.of("url"), f"containers.{name}.url: {said}"))
     notes += mesh_notes(file)
-    if file.router.ledger is LedgerScope.ALL:
-        notes += store_notes(file.routes)
     if not file.routes:
         notes.append(Problem(file.where.section, "there are no routes: no address is known"))
     return notes

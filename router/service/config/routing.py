@@ -227,11 +227,8 @@ class RouteEntry(Placed):
             scope: applies where the route itself does not set ``ledger``.
             sample: applies where the route itself does not set ``tracing``.
         """
-        sampling = (sample if self.tracing is None else self.tracing).sampling
-        is_recordable = self.store is None or self.guarantee is Guarantee.EXACTLY_ONCE
-        tracing = sampling if is_recordable else None
-        scope_records = scope is LedgerScope.ALL and is_recordable
-        is_recorded = scope_records if self.ledger is None else self.ledger
+        tracing = (sample if self.tracing is None else self.tracing).sampling
+        is_recorded = scope is LedgerScope.ALL if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,
             name=self.name or self.inner_address,

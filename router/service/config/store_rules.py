@@ -9,14 +9,6 @@ from router.service.config.routing import RouteEntry
 from router.service.config.storing import StoredIn
 
 
-def store_notes(entries: Iterable[RouteEntry]) -> Iterator[Problem]:
-    """Yields which routes the ledger of all routes does not have, because they store messages."""
-    for entry in entries:
-        if entry.store is not None and entry.guarantee is not Guarantee.EXACTLY_ONCE:
-            note = "router.ledger: all does not record this route, which stores messages"
-            yield Problem(entry.where.of("store"), f"{note}; with exactly-once it is recorded")
-
-
 def place_problems(entries: Iterable[RouteEntry], journal: Journal) -> Iterator[Problem]:
     """Yields which routes store elsewhere than the first one: a router has one message store."""
     stores = [each.store for each in entries if each.store is not None]
@@ -50,6 +42,7 @@ def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
     if entry.guarantee is Guarantee.EXACTLY_ONCE and is_apart:
         problem = "store: exactly-once needs the messages beside the journal, on PostgreSQL"
         yield Problem(entry.where.of("guarantee"), f"{problem}: write in: journal in store")
-    if entry.archive or entry.ledger:
-        problem = "store: this version does not record stored messages; leave ledger and archive"
-        yield Problem(here, f"{problem} out")
+    if entry.archive:
+        yield Problem(
+            here, "store: this version does not archive stored messages; leave archive out"
+        )

@@ -101,18 +101,28 @@ def test_dead_letters_need_no_other_outcome_of_what_is_unroutable() -> None:
     assert route.dead_letter is not None
 
 
-def test_a_ledger_of_all_routes_leaves_stored_ones_out() -> None:
+@pytest.mark.parametrize(
+    ("workers", "more", "is_recorded"),
+    [
+        ("1, ledger: all", "", True),
+        ("1", "    ledger: true", True),
+        ("1, ledger: all", "    ledger: false", False),
+        ("1", "", False),
+    ],
+)
+def test_stored_routes_are_recorded_as_all_others(
+    workers: str, more: str, is_recorded: bool
+) -> None:
     text = FILE.format(
         store="{always: true}",
-        more="    to: cloud\n    dead_letter: cloud/dead",
-        workers="1, ledger: all",
+        more=f"    to: cloud\n    dead_letter: cloud/dead\n{more}",
+        workers=workers,
         address="telemetry.#",
     )
     found = read(text, "router.yaml", Path(), {})
     (route,) = found.routes
-    assert not route.is_recorded
-    (note,) = [str(each) for each in found.notes]
-    assert "router.ledger: all does not record this route, which stores messages" in note
+    assert route.is_recorded is is_recorded
+    assert not found.notes
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,7 @@ def test_a_ledger_of_all_routes_leaves_stored_ones_out() -> None:
         (
             "{always: true}",
             "    to: cloud\n    dead_letter: cloud/dead\n    archive: true",
-            "leave ledger and archive out",
+            "does not archive stored messages; leave archive out",
         ),
     ],
 )

@@ -65,17 +65,16 @@ def test_an_endpoint_alone_samples_as_the_sender_does() -> None:
     assert (tracing.endpoint, tracing.sample) == (ENDPOINT, Sample.SENDER)
 
 
-def test_stored_messages_are_traced_with_exactly_once_only() -> None:
+@pytest.mark.parametrize(
+    "promise", ["guarantee: at-least-once", "guarantee: exactly-once\n    in_doubt: hold"]
+)
+def test_stored_messages_are_traced_as_all_others(promise: str) -> None:
     store = "    to: cloud\n    store: {always: true}\n    dead_letter: cloud/dead"
-    [route] = config(route=store).table.routes
-    assert route.tracing is None
-    [problem] = problems(route=f"{store}\n    tracing: always")
-    assert problem.startswith("tracing: stored messages are recorded with exactly-once only")
-    exact = f"{store}\n    guarantee: exactly-once\n    in_doubt: hold"
-    [route] = config(route=exact).table.routes
-    assert route.tracing is Sampling.SENDER
-    [route] = config(route=f"{exact}\n    tracing: always").table.routes
-    assert route.tracing is Sampling.ALWAYS
+    route = f"{store}\n    {promise}"
+    [found] = config(route=route).table.routes
+    assert found.tracing is Sampling.SENDER
+    [found] = config(route=f"{route}\n    tracing: always").table.routes
+    assert found.tracing is Sampling.ALWAYS
 
 
 def test_a_route_is_traced_only_with_an_endpoint_and_a_ledger() -> None:
