@@ -116,13 +116,13 @@ class RabbitNode:
             time.sleep(0.2)
         raise RuntimeError((self.home / "console").read_text(errors="replace")[-2000:])
 
-    def stop(self) -> None:
-        """Ends the node and its port mapper."""
+    def stop(self, seconds: float = 15) -> None:
+        """Ends the node and its port mapper; in order, unless that takes longer."""
         if self.process is None:
             return
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            self.process.wait(15)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -135,6 +135,13 @@ class RabbitNode:
                 capture_output=True,
                 check=False,
             )
+
+    def kill(self) -> None:
+        """Ends the node with SIGKILL; its port mapper stays for the next start."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process = None
 
 
 @contextmanager

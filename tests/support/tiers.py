@@ -93,6 +93,7 @@ TOGETHER: Final = {
     "tests/interop/test_bridge_0_9_1.py": RABBITMQ,
     "tests/interop/test_rabbitmq_shovel.py": RABBITMQ,
     "tests/interop/test_rabbitmq_polls.py": RABBITMQ,
+    "tests/interop/test_rabbitmq_away.py": RABBITMQ,
     "tests/interop/test_rabbitmq_bridge.py": RABBITMQ,
     "tests/interop/test_rabbitmq_check.py": RABBITMQ,
     "tests/interop/test_rabbitmq_exchanges.py": RABBITMQ,
