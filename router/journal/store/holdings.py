@@ -36,7 +36,7 @@ class Holdings:
         routes: those with messages, with bounds, or that had messages.
         clouded: messages before this place may have been forwarded, though no record says so:
             records were lost.
-        clock_ns: the latest time that was seen; time does not go back behind it.
+        clock_ns: the time when it was looked at last; it goes back if the machine's clock does.
         unsettled: deliveries that are durable here and not settled by their senders, by link.
     """
 
@@ -48,10 +48,13 @@ class Holdings:
         self.clock_ns = 0
         self.unsettled: dict[LinkKey, dict[DeliveryKey, None]] = {}
 
-    def tick(self, now_ns: int) -> int:
-        """Returns the time of the store, which never goes back even if the clock does."""
-        self.clock_ns = max(self.clock_ns, now_ns)
-        return self.clock_ns
+    def tick(self, now_ns: int) -> None:
+        """Records what time it is.
+
+        Messages bear the time of the machine's clock, so ages are counted by it as it stands: if
+        it was ahead and was set right, newcomers are as young as they are.
+        """
+        self.clock_ns = now_ns
 
     def segment(self, number: int) -> StoredSegment:
         """Returns a segment, which may be new; then it is the last one."""

@@ -160,7 +160,6 @@ def _apply(  # noqa: PLR0917
                     row.route, row.address, row.priority, behind=Place(entry.place - 1)
                 )
                 holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
-                holdings.tick(entry.time_ns)
                 index.add(entry)
                 if row.unsettled is not None:
                     holdings.unsettle(row.unsettled)

@@ -254,7 +254,7 @@ class MessageStore:
         age_ns, passed = route.bounds.age_ns, max(route.condemned, queue.condemned)
         if (
             places[0] <= max(passed, holdings.clouded)
-            or (age_ns is not None and oldest_ns + age_ns <= holdings.tick(now_ns))
+            or (age_ns is not None and oldest_ns + age_ns <= now_ns)
             or segment.is_any_gone(positions)
             or not self._taken.keys().isdisjoint(places)
         ):
@@ -283,7 +283,7 @@ class MessageStore:
         if route is None:
             return messages
         self.drop_oldest(key)
-        now_ns = self.holdings.tick(now_ns)
+        self.holdings.tick(now_ns)
         age_ns = route.bounds.age_ns
         is_any_old = age_ns is not None and self._old_from_ns(route) + age_ns <= now_ns
         if not is_any_old and route.condemned <= route.swept:
@@ -293,7 +293,11 @@ class MessageStore:
             if is_first:
                 route.first, is_first = Place(entry.place - 1), False
             is_old = age_ns is not None and entry.time_ns + age_ns <= now_ns
-            if len(messages) >= count or not (is_old or entry.place <= route.condemned):
+            if len(messages) >= count:
+                break
+            if not (is_old or entry.place <= route.condemned):
+                if entry.place in self._taken:
+                    continue  # its reader looks after it; the clock may have been set back since
                 break
             try:
                 message = None if entry.place in self._taken else self._take(entry, queue, now_ns)
@@ -556,7 +560,6 @@ class MessageStore:
         )
 
     def _is_overdue(self, message: StoredMessage, queue: StoredQueue, now_ns: int) -> bool:
-        now_ns = self.holdings.tick(now_ns)
         route = self.holdings.routes[queue.route]
         age_ns, ends_ns = route.bounds.age_ns, message.ttl_ends_ns
         return (

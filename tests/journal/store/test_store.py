@@ -272,7 +272,7 @@ def test_what_is_gone_stays_gone_when_its_segment_was_removed() -> None:
     assert numbers(again.read()) == [8, 9, 10, 11]
 
 
-def test_time_does_not_go_back_even_if_the_clock_was_set_back() -> None:
+def test_nothing_is_too_old_for_a_clock_that_was_set_back() -> None:
     disk = FakeDisk()
     custodian = opened(disk)
     custodian.bound(Bounds(age_ns=10 * SECOND_NS))
