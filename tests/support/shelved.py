@@ -121,8 +121,9 @@ class Shelved:
         return True
 
     def commit(self) -> None:
-        """The log makes durable what it has, and says so."""
+        """The log makes durable what it has, and says so; segments go that are not needed."""
         self.log.commit(self.now_ns)
+        self.log.store.remove_done()
         self._say_durable()
 
     @property

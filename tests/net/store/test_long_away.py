@@ -28,6 +28,9 @@ CREDIT = 1000
 NEWCOMER_EACH = 10
 """So many messages are forwarded for each one that comes while the store is emptied."""
 
+FIRST_DECADE = 10_000
+"""Stored messages after which memory is looked at first, and then after ten times as many."""
+
 GROWTH_OCTETS = 48 << 20
 LEFT_OCTETS = 64 << 20
 
@@ -81,14 +84,16 @@ def test_a_target_is_away_for_three_days_and_memory_stays_flat(tmp_path: Path) -
     away.attach()
     away.come(1)
     link = away.inlets()["telemetry.a", False]
-    begun, before, most = time.monotonic(), 0, 0
+    begun, before, most, decades = time.monotonic(), 0, 0, dict[int, int]()
     while away.next_number <= MESSAGES:
         away.come(min(STEP, MESSAGES + 1 - away.next_number))
         away.forget_events()
         away.wait(AWAY_SECONDS * STEP / MESSAGES)
+        most = max(most, resident_octets())
         if not before and away.next_number > MESSAGES // 10:
             before = resident_octets()
-        most = max(most, resident_octets())
+        if away.next_number > FIRST_DECADE * 10 ** len(decades):
+            decades[FIRST_DECADE * 10 ** len(decades)] = resident_octets()
     stored_seconds = time.monotonic() - begun
     assert away.messages == MESSAGES
     held = stored_octets(tmp_path)
@@ -107,6 +112,7 @@ def test_a_target_is_away_for_three_days_and_memory_stays_flat(tmp_path: Path) -
         assert away.forward(link)
     drained_seconds = time.monotonic() - begun
     away.wait(1.0)
+    print("resident:", *(f"{each >> 20} MiB at {n:,};" for n, each in decades.items()))
     print(
         f"{MESSAGES:,} messages, {held >> 20:,} MiB: stored at {MESSAGES / stored_seconds:,.0f}/s,"
         f" drained at {away.expected / drained_seconds:,.0f}/s with"
