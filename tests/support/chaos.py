@@ -140,7 +140,7 @@ def sending(
     name: str,
     address: str,
     port: int,
-    supply: Iterator[bytes],
+    supply: Iterator[bytes | None],
     *,
     window: int = 500,
     draw_number: DrawNumber = no_number,
