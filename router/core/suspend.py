@@ -41,7 +41,7 @@ from router.links.expiry import FOREVER, NEVER_EXPIRES, NOT_KEPT, End, Keeping, 
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.identity import ConnectionId
-from router.model.terminus import Source, Target
+from router.model.terminus import ExpiryPolicy, Source, Target
 from router.routes.route import Guarantee, InDoubt
 
 
@@ -76,6 +76,7 @@ class Suspender:
         self._granter = granter
         self._streams = streams
         self._kept: dict[Link, _Kept] = {}
+        self._mortal: dict[Link, None] = {}
 
     def suspend(
         self,
@@ -108,7 +109,7 @@ class Suspender:
             self._stop_receiver(link)
         if not link.is_detached:
             life.set_adrift(link)
-        self._kept[link] = kept
+        self._enter(link, kept)
         self._count_down(link, kept, end, expire)
         self._notices.add(
             "link.suspended",
@@ -117,8 +118,29 @@ class Suspender:
             address=link.address,
             count=len(link.adrift) + len(link.unsettled),
         )
-        if len(self._kept) > self._settings.suspended_links:
-            expire(next(iter(self._kept)))
+        self._bound(expire)
+
+    def _bound(self, expire: Callable[[Link], None]) -> None:
+        """Ends the oldest of too many links."""
+        if len(self._mortal) > self._settings.suspended_links:
+            expire(next(iter(self._mortal)))
+
+    def _enter(self, link: Link, kept: _Kept) -> None:
+        """Notes on which terms a link is kept; those that never expire do not count as many.
+
+        They are as many as there are links to containers and chains between sites, and what is
+        forgotten of them would be sent twice.
+        """
+        self._leave(link)
+        self._kept[link] = kept
+        if kept.keeping.policy is not ExpiryPolicy.NEVER:
+            self._mortal[link] = None
+
+    def _leave(self, link: Link) -> None:
+        kept = self._kept.pop(link, None)
+        self._mortal.pop(link, None)
+        if kept is not None:
+            self._alarms.cancel(kept.alarm)
 
     def keep_as(
         self,
@@ -137,9 +159,10 @@ class Suspender:
         """
         end = End.CONNECTION if connection is None or connection.is_gone else End.LINK
         its_connection = None if connection is None else connection.id
-        self.keep(link)
-        kept = self._kept[link] = _Kept(its_connection, link.session, keeping)
+        kept = _Kept(its_connection, link.session, keeping)
+        self._enter(link, kept)
         self._count_down(link, kept, end, expire)
+        self._bound(expire)
 
     def part(self, link: Link) -> None:
         """Removes the numbers of a detached link's deliveries: no disposition names them now."""
@@ -161,9 +184,7 @@ class Suspender:
 
     def hold(self, link: OutgoingLink) -> None:
         """Keeps an expired link for its deliveries in doubt."""
-        kept = self._kept.pop(link, None)
-        if kept is not None:
-            self._alarms.cancel(kept.alarm)
+        self._leave(link)
         self._registry.held[link] = None
         self._notices.add(
             "link.held",
@@ -177,15 +198,14 @@ class Suspender:
         """Keeps a suspended link without a time limit, until ``restart``."""
         kept = self._kept.get(link)
         if kept is not None:
-            self._alarms.cancel(kept.alarm)
-            kept.alarm, kept.keeping = None, NEVER_EXPIRES
+            self._enter(link, attrs.evolve(kept, keeping=NEVER_EXPIRES, alarm=None))
 
     def restart(self, link: Link, expire: Callable[[Link], None]) -> None:
         """Starts a suspended link's countdown as if its peer had just been lost."""
         kept = self._kept.get(link)
         if kept is not None:
-            self._alarms.cancel(kept.alarm)
-            kept.alarm, kept.keeping = None, agreed(link)
+            kept = attrs.evolve(kept, keeping=agreed(link), alarm=None)
+            self._enter(link, kept)
             self._count_down(link, kept, End.CONNECTION, expire)
 
     def release(self, link: Link) -> None:
@@ -193,9 +213,7 @@ class Suspender:
         self.part(link)
         if isinstance(link, OutgoingLink):
             self._registry.held.pop(link, None)
-        kept = self._kept.pop(link, None)
-        if kept is not None:
-            self._alarms.cancel(kept.alarm)
+        self._leave(link)
         self._registry.release(link)
 
     def settled_holds(self) -> list[OutgoingLink]:

@@ -314,6 +314,30 @@ def test_a_container_that_is_never_replaced_is_waited_for_without_limit() -> Non
     assert asked_map(reach(play, "A")) is not None
 
 
+def test_what_is_kept_for_a_container_outlives_any_number_of_suspended_links() -> None:
+    play = Play(FROM_EAST, settings=CoreSettings(router_id="dc1", suspended_links=2))
+    there, _ = received_from_a(play)
+    for number in range(5):
+        peer = play.connect(f"client-{number}")
+        peer.attach_receiver(None, dynamic=True, policy=ExpiryPolicy.CONNECTION_CLOSE, seconds=99)
+        peer.lose()
+    assert there.unsettled
+    a = reach(play, "A")
+    assert list(asked_map(a) or ()) == [T0]
+
+
+def test_what_is_kept_for_containers_that_are_gone_is_bounded() -> None:
+    play = Play(FROM_EAST, settings=CoreSettings(router_id="dc1", suspended_links=3))
+    there = receiver(play)
+    for number in range(8):
+        peer = reach(play, f"random-{number}")
+        peer.answer_sender().send("x", tag=T0)
+        peer.lose()
+    assert len(there.received) == 8
+    reach(play, "B")
+    assert len(play.core._registry.waiting()) == 3
+
+
 # After a restart
 
 

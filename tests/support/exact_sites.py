@@ -27,6 +27,7 @@ class ExactSites(Sites):
     flushes = True
     lives = 1
     link_credit = 1000
+    suspended_links = 10_000
 
     @property
     def chain_attaches(self) -> list[tuple[str, AttachLink]]:
@@ -44,6 +45,7 @@ class ExactSites(Sites):
             settings=CoreSettings(
                 router_id=name,
                 link_credit=self.link_credit,
+                suspended_links=self.suspended_links,
                 expiry_seconds=FOREVER,
                 failover_seconds=FOREVER,
             ),

@@ -69,7 +69,8 @@ class Limits(Placed):
         Whole(0),
         default=10_000,
         unit="links",
-        help="suspended links kept for absent peers, in all; the oldest is dropped for a new one",
+        help="suspended links kept for absent peers, in all; the oldest is dropped for a new one;"
+        " those to containers and of chains between sites do not count, and are not dropped",
     )
     expiry_seconds: float = option(
         Seconds(),

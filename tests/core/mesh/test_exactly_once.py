@@ -1,20 +1,22 @@
 """Exactly-once between sites: bind, chain, break, resume; in virtual time, with journals."""
 
 import attrs
+import pytest
 
 from router.core.listing import DeliveryRecord, Filter
 from router.core.mesh.names import VOUCHED
 from router.core.resolve import Decision
 from router.links.attaches import ATTACH
+from router.links.link import OutgoingLink
 from router.model.commands import AttachLink, RefuseLink
 from router.model.condition import STOLEN, UNAUTHORIZED_ACCESS, Condition
 from router.model.events import LinkAttached
 from router.model.identity import DeliveryTag, LinkName
 from router.model.outcome import ACCEPTED, RELEASED
-from router.model.terminus import Role
+from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import Distribution
 from tests.core.test_exactly_once import Receiver, Sender
-from tests.support.exact_sites import EXACT, ExactSites
+from tests.support.exact_sites import EXACT, FOREVER, ExactSites
 from tests.support.sites import Line
 
 PAIR: list[Line] = [("dc1", "dc5", 10)]
@@ -120,6 +122,28 @@ def test_a_chain_is_attached_again_when_its_only_path_comes_back() -> None:
     world.sites.cut("dc4", "dc5")
     world.work()
     world.sites.run(20.0)
+    world.sites.dial("dc4", "dc5")
+    world.sites.run(5.0)
+    world.check(2)
+
+
+def test_the_end_of_a_chain_outlives_any_number_of_suspended_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ExactSites, "suspended_links", 3)
+    world = World(LINE)
+    world.send(1, 2)
+    world.receiver.look()
+    world.sites.cut("dc4", "dc5")
+    egress = world.sites["dc5"]
+    for number in range(10):
+        peer = egress.connect(f"client-{number}")
+        peer.attach_receiver(
+            None, dynamic=True, policy=ExpiryPolicy.CONNECTION_CLOSE, seconds=FOREVER
+        )
+        peer.lose()
+    waiting = egress.core._registry.waiting()
+    assert len([link for link in waiting if isinstance(link, OutgoingLink)]) == 3
     world.sites.dial("dc4", "dc5")
     world.sites.run(5.0)
     world.check(2)
