@@ -262,6 +262,36 @@ def test_what_a_site_never_got_goes_to_another_when_that_site_has_said_so() -> N
     assert len(other.end.received) == 1
 
 
+# Numbered attaches
+
+
+def answers(world: World) -> int:
+    """How many attaches of the chain dc5 has answered on its present connection."""
+    (wire,) = (wire for wire in world.sites.wires if set(wire.ends) == {"dc4", "dc5"})
+    end = wire.joints[wire.ends.index("dc5")]
+    return sum(isinstance(each, AttachLink) and "#" in each.name for each in end.commands)
+
+
+def test_the_egress_answers_a_numbered_attach_when_its_number_is_durable() -> None:
+    """Else an attach with a lower number could be believed after a crash of the egress."""
+    world = World(LINE)
+    world.send(1)
+    world.sites.cut("dc4", "dc5")
+    world.sites.run(5.0)
+    world.sites.flushes = False
+    world.sites.dial("dc4", "dc5")
+    for _ in range(20):
+        world.sites.run(0.5)
+        world.sites.flush("dc1")  # the ingress has drawn the number
+        world.sites.settle()
+    assert answers(world) == 0
+    world.sites.flush("dc5")
+    world.sites.settle()
+    assert answers(world) == 1
+    world.sites.flushes = True
+    world.check(1)
+
+
 # Late attaches, and forged ones
 
 
