@@ -295,3 +295,15 @@ def test_at_least_once_loses_nothing(tmp_path: Path, seed: int) -> None:
     assert len(keeper.settled) == MANY
     assert reader.link.unsettled == 0
     assert not reader.log.segments()
+
+
+def test_another_container_is_offered_no_map_of_the_first(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, Keeper(name="A"))
+    reader.keeper.waiting.extend(numbered(b"m", COUNT))
+    reader.line.run()
+    reader.take()
+    other = Keeper(name="B")
+    reader.line.cut(other)
+    reader.line.run()
+    assert other.attached[-1].unsettled is None
+    assert "forgotten the link" in str(reader.link.failure)

@@ -11,6 +11,11 @@ class Met:
 
     _resumes: dict[ContainerId | None, bool] = attrs.field(factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether none has attached it yet."""
+        return not self._resumes
+
     def answered(self, container: ContainerId | None) -> None:
         """Records that a container has attached the link."""
         self._resumes.setdefault(container, True)

@@ -27,7 +27,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
 )
-from router.model.identity import LinkId, LinkName
+from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.terminus import (
     ALL_OUTCOMES,
     Role,
@@ -88,6 +88,7 @@ class Probe:
     name: str
     report: Report = attrs.field(factory=Report)
     frame_octets: int = 0
+    peer: ContainerId | None = None
     failure: Condition | None = None
     interruption: str | None = None
     opened: ConnectionOpened | None = attrs.field(default=None, init=False)

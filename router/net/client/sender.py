@@ -304,7 +304,15 @@ class SendingLink:
 
     # --- attach and resume ------------------------------------------------------------------------
 
+    def _adopt(self) -> None:
+        """Has what an earlier process sent be with the first container that is met."""
+        self._met.answered(self.peer)
+        for entry in self._unsettled.values():
+            entry.sent_to = self.peer
+
     def _attach(self) -> list[Command]:
+        if self._was_attached and self._met.is_empty:
+            self._adopt()
         self._link = next(self._link_ids)
         self._credit = 0
         self._is_draining = False

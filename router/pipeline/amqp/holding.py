@@ -10,8 +10,9 @@ that Spark has committed. States of a held delivery:
     forgotten   the peer has settled too, or never will   -
 
 After a lost connection or a new start the maps are compared (§2.6.13): what the peer does not have,
-it has settled: forgotten. What it has comes again, marked as resumed, and is known by its tag: its
-payload is not taken twice.
+it has settled: forgotten. Another container that is found in its place (§2.6.1) is offered no map,
+and is a peer that has forgotten the link. What it has comes again, marked as resumed, and is known
+by its tag: its payload is not taken twice.
 
 A peer that settles first (``at-least-once``) is told nothing and asked for nothing: it brings again
 what it did not hear settled. With ``dedupe`` a message whose id is known is not taken again: the
@@ -50,7 +51,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
 )
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
 from router.model.terminus import ReceiverSettleMode, Role, Source
 from router.net.client.report import Report
@@ -99,6 +100,7 @@ class HoldingLink:
         failure: why the link has failed for good; None: it has not.
         interruption: why this connection cannot be used any more; another one may work.
         frame_octets: the largest frame that the peer accepts; 0: any.
+        peer: the container at the other end of the connection.
     """
 
     name: LinkName
@@ -115,6 +117,7 @@ class HoldingLink:
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
+    peer: ContainerId | None = attrs.field(default=None, init=False)
     is_attached: bool = attrs.field(default=False, init=False)
     was_attached: bool = attrs.field(default=False, init=False)
     news: threading.Event = attrs.field(factory=threading.Event, init=False)
@@ -138,6 +141,7 @@ class HoldingLink:
     _is_reducing: bool = attrs.field(default=False, init=False)
     _is_shortened: bool = attrs.field(default=False, init=False)
     _partial: tuple[ReceivedDelivery, list[bytes]] | None = attrs.field(default=None, init=False)
+    _met: ContainerId | None = attrs.field(default=None, init=False)
 
     # --- what the reader calls --------------------------------------------------------------------
 
@@ -267,7 +271,7 @@ class HoldingLink:
                 receiver_settle_mode=terms.receiver_mode,
                 properties=properties_of(self.draw_number()),
             )
-            if self.guarantee is Guarantee.EXACTLY_ONCE:
+            if self.guarantee is Guarantee.EXACTLY_ONCE and not self._is_another:
                 attach = self._with_map(attach)
         self.on_forgotten(forgotten)
         return [attach]
@@ -303,6 +307,11 @@ class HoldingLink:
         return [DetachLink(self._link, closed=True)]
 
     # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _is_another(self) -> bool:
+        """Whether the peer is another container than the one that sent what is held."""
+        return self._met not in (None, self.peer)
 
     def _with_map(self, attach: AttachLink) -> AttachLink:
         """Returns the attach with as much of the unsettled map as fits a frame (§2.6.13)."""
@@ -447,7 +456,7 @@ class HoldingLink:
         if self.failure is not None:
             return
         self._is_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
-        theirs = event.unsettled
+        theirs = None if self._is_another else event.unsettled
         if self.guarantee is Guarantee.EXACTLY_ONCE and theirs is None and self._held:
             if not self.dedupe or any(held.message_id is None for held in self._held.values()):
                 self.failure = Condition(
@@ -462,6 +471,7 @@ class HoldingLink:
             for tag, held in tuple(self._held.items()):
                 if tag not in theirs:
                     self._drop(held, forgotten)
+        self._met = self.peer
         self.is_attached = self.was_attached = True
         self._is_reducing = self._is_reducing or event.incomplete_unsettled
 
