@@ -62,7 +62,7 @@ from router.service.admin.views import (
     StoredAddressesView,
     StoreView,
 )
-from router.service.control import UnknownRouteError
+from router.service.control import MeshRecord, MeshSiteRecord, UnknownRouteError
 from router.service.cursor import decode, encode
 from router.service.diagnosis import (
     Problem,
@@ -233,6 +233,7 @@ class Api:
         peers = heapq.nsmallest(most, outside, key=weight)
         stored = stored_routes(snapshot)
         deepest = heapq.nlargest(most, stored, key=lambda each: each.record.messages)
+        mesh = next((each.mesh for each in snapshot.workers if each.mesh is not None), None)
         return OverviewView(
             status=self._status(snapshot, moment, problems, most),
             hidden_problems=max(0, len(problems) - most),
@@ -247,6 +248,8 @@ class Api:
             hidden_peers=max(0, len(outside) - most),
             store=_store_view(snapshot, deepest),
             hidden_stores=max(0, len(stored) - most),
+            mesh=None if mesh is None else _mesh_view(mesh, most),
+            hidden_sites=0 if mesh is None else max(0, len(mesh.sites) - most),
             samples=self._samples(asked.query["since"]),
         )
 
@@ -333,20 +336,14 @@ class Api:
         await self.control.resume(asked.path["name"])
         return await self.route(asked)
 
-    # The message store
-
     async def mesh(self, asked: Asked) -> MeshView:
         """Returns the mesh, and the ways to an address if one is named."""
         found = await self.control.mesh(asked.query["address"])
         if found is None:
             raise NotFoundError("this router is in no mesh: its file has no section mesh")
-        return MeshView(
-            router=found.router,
-            is_edge=found.is_edge,
-            links=found.links,
-            sites=found.sites,
-            ways=found.ways,
-        )
+        return _mesh_view(found)
+
+    # The message store
 
     async def store(self, asked: Asked) -> StoreView:
         """Lists what the message store holds, by route."""
@@ -490,6 +487,20 @@ class Api:
         body = asked.body
         parse_pattern(body.address)  # before anything is answered
         return TraceResponse(self.control, body.address, body.count, body.seconds)
+
+
+def _mesh_view(mesh: MeshRecord, most: int | None = None) -> MeshView:
+    """Returns the mesh; of many sites this router, those that are not reached, and the nearest."""
+    sites = mesh.sites
+    if most is not None and len(sites) > most:
+        sites = tuple(heapq.nsmallest(most, sites, key=partial(_nearness, mesh.router)))
+    return MeshView(
+        router=mesh.router, is_edge=mesh.is_edge, links=mesh.links, sites=sites, ways=mesh.ways
+    )
+
+
+def _nearness(here: str, site: MeshSiteRecord) -> tuple[bool, int]:
+    return site.router != here, -1 if site.cost is None else site.cost
 
 
 def _store_view(snapshot: RouterSnapshot, routes: Iterable[StoredSummary]) -> StoreView:

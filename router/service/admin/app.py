@@ -62,13 +62,12 @@ _STATUSES: Final[Mapping[type[RouterError], int]] = {
 """Any other error of ours means that the request cannot be served now, because a worker has just
 ended for example."""
 
+_SCRIPTS: Final = ["api", "app", "boxes", "dom", "plots", "sites", "summary", "tables", "topology"]
+
 _FILES: Final = {
     "index.html": "text/html",
     "style.css": "text/css",
-    **dict.fromkeys(
-        ("api.js", "app.js", "dom.js", "plots.js", "summary.js", "tables.js", "topology.js"),
-        "text/javascript",
-    ),
+    **dict.fromkeys((f"{name}.js" for name in _SCRIPTS), "text/javascript"),
     "icon.svg": "image/svg+xml",
 }
 """Files of the console, and their media types."""

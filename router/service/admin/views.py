@@ -528,6 +528,8 @@ class OverviewView:
         hidden_peers: number of peers left out.
         store: what the message store holds, of the routes whose stores are deepest.
         hidden_stores: number of stored routes left out.
+        mesh: null: the router is in none; of its sites those that are not reached, and the nearest.
+        hidden_sites: number of sites left out.
         samples: of the history, those that are later than what was asked for.
     """
 
@@ -544,6 +546,8 @@ class OverviewView:
     hidden_peers: int
     store: StoreView
     hidden_stores: int
+    mesh: MeshView | None
+    hidden_sites: int
     samples: tuple[Sample, ...]
 
 

@@ -20,7 +20,14 @@ from router.model.terminus import Role
 from router.model.text import shown
 from router.service import admin
 from router.service.admin.history import SAMPLE_SECONDS, History, Rates, Sample
-from router.service.control import StoredRecord, StoreRecord, WorkerSnapshot
+from router.service.control import (
+    MeshLinkRecord,
+    MeshRecord,
+    MeshSiteRecord,
+    StoredRecord,
+    StoreRecord,
+    WorkerSnapshot,
+)
 from tests.support import peers, served
 from tests.support.browser import chromium, photograph, wait_until
 from tests.support.fleets import (
@@ -29,6 +36,7 @@ from tests.support.fleets import (
     core,
     delivery,
     fleet,
+    mesh_site,
     rejecting,
     route,
     stalled,
@@ -177,9 +185,11 @@ def history() -> History:
 
 
 @contextmanager
-def serving(token: str | None = None, *, store: StoreRecord | None = None) -> Iterator[Served]:
+def serving(
+    token: str | None = None, *, store: StoreRecord | None = None, mesh: MeshRecord | None = None
+) -> Iterator[Served]:
     shown = worker()
-    shown.fares = attrs.evolve(shown.fares, store=store)
+    shown.fares = attrs.evolve(shown.fares, store=store, mesh=mesh)
     with served.serving(fleet(shown), history(), token) as up:
         yield up
 
@@ -275,6 +285,60 @@ def test_topology_shows_live_rates_and_who_is_away(browser: Any) -> None:
         for box, *texts in boxes:
             assert all(text <= box for text in texts), "a text leaves its box"
         page.keep_picture("topology")
+
+
+RING = {("dc1", "dc2"): 10, ("dc2", "dc3"): 10, ("dc3", "dc4"): 10, ("dc1", "dc5"): 30}
+WAYS = {
+    "dc1": (0, ""),
+    "dc2": (10, "dc2"),
+    "dc3": (20, "dc2"),
+    "dc4": (30, "dc2"),
+    "dc5": (30, "dc5"),
+}
+
+
+def five_sites() -> MeshRecord:
+    """A chain of four sites, a site beside it, one that is not reached, and a line that is down."""
+    lines = [*RING.items(), *(((to, from_), cost) for (from_, to), cost in RING.items())]
+    sites = [
+        MeshSiteRecord(
+            router=name,
+            cost=cost,
+            hop=hop,
+            links=tuple((to, each) for (from_, to), each in lines if from_ == name),
+            prefixes=(f"{name}.#",),
+            addresses=1 if name == "dc4" else 0,
+        )
+        for name, (cost, hop) in WAYS.items()
+    ]
+    sites.append(mesh_site("dc6", cost=None))
+    links = [
+        MeshLinkRecord(router="dc2", cost=10, is_up=True, is_active=True),
+        MeshLinkRecord(router="dc5", cost=30, is_up=True, is_active=True),
+        MeshLinkRecord(router="dc6", cost=40, is_up=False),
+    ]
+    return MeshRecord(router="dc1", links=tuple(links), sites=tuple(sites))
+
+
+def test_without_a_mesh_no_sites_are_shown(browser: Any) -> None:
+    with serving() as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("routes", "orders"), "the routes")
+        assert not page.find("#sites-section").is_displayed()
+
+
+HUBS = {"dc2": "reached", "dc3": "not reached"}
+
+
+def test_an_edge_shows_its_hubs(browser: Any) -> None:
+    hubs = (
+        MeshLinkRecord(router="dc2", cost=1, is_up=True, is_active=True),
+        MeshLinkRecord(router="dc3", cost=1, is_up=False),
+    )
+    mesh = MeshRecord(router="app", links=hubs, sites=(), is_edge=True)
+    with serving(mesh=mesh) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.row("sites", "dc3"), "the hubs")
+        states = {name: page.find(f"#sites tr[data-key={name}] .pill").text for name in HUBS}
+        assert states == HUBS
 
 
 def test_plots_have_curves_and_tell_the_value_under_the_pointer(browser: Any) -> None:
@@ -436,6 +500,43 @@ def test_senders_routes_and_receivers_are_on_the_screen_together(browser: Any, w
         right_of = {round(box["left"]): box["right"] for box in boxes["all"]}
         assert right_of[lefts[0]] + 15 < lefts[1]
         assert right_of[lefts[1]] + 15 < lefts[2]
+
+
+SITES = """
+const texts = (selector) =>
+  [...document.querySelectorAll(`#sites-picture ${selector}`)].map((each) => each.textContent);
+return {
+  names: texts("text.name"), lost: texts(".off .name"), columns: texts("text.column"),
+  costs: texts("text.cost"), ways: texts("path.way").length, down: texts("path.bad").length,
+};
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_sites_of_the_mesh_are_shown_with_their_lines(browser: Any, width: int) -> None:
+    up = serving(mesh=five_sites())
+    with screen(browser, width), up as made, looking(browser, made) as page:
+        page.wait_for(lambda: page.row("sites", "dc4"), "the sites")
+        assert page.find("#sites-state").text == "1 not reached"
+        rows = {name: page.texts(f"#sites tr[data-key={name}] > *") for name in ("dc1", "dc6")}
+        assert rows["dc1"] == [
+            *("dc1", "this router", "0", ""),
+            *("dc1.#", "dc2 10, dc5 30, dc6 40 (down)"),
+        ]
+        assert rows["dc6"] == ["dc6", "not reached", "–", "", "", "dc1 40 (down)"]
+        told = browser.execute_script(SITES)
+        assert sorted(told["names"]) == [*WAYS, "dc6"]
+        assert told["lost"] == ["dc6"]
+        assert told["columns"][0] == "Here"
+        assert told["columns"][-1] == "Not reached"
+        assert sorted(told["costs"]) == ["10", "10", "10", "30", "40"]
+        assert (told["ways"], told["down"]) == (4, 1)
+        wanted = {"all": "#sites-picture rect", "card": "#sites-section"}
+        boxes = browser.execute_script(BOXES, wanted)
+        (card,) = boxes["card"]
+        for box in boxes["all"]:
+            assert card["left"] <= box["left"] < box["right"] <= card["right"]
+        page.keep_picture(f"sites-{width}")
 
 
 def test_incoming_and_outgoing_are_drawn_on_two_sides_of_one_axis(browser: Any) -> None:

@@ -4,6 +4,7 @@
 import { ask, Refused, setToken } from "./api.js";
 import { count, find, make, say, seconds } from "./dom.js";
 import { Plots } from "./plots.js";
+import { showSites } from "./sites.js";
 import { showSilence, showSummary, toggleProblems } from "./summary.js";
 import { showContainers, showDeliveries, showRoutes, showStores } from "./tables.js";
 import { drawTopology } from "./topology.js";
@@ -77,6 +78,7 @@ function show(overview) {
   showSummary(overview);
   plots.show(overview.samples, status, SPAN_SECONDS);
   showTopology();
+  showSites(overview.mesh, overview.hidden_sites, widthIn("sites-section"));
   showRoutes(overview.routes, toggle);
   showFold(overview);
   showContainers(overview.containers, overview.hidden_containers);
@@ -87,12 +89,15 @@ function show(overview) {
 
 function showTopology() {
   const card = find("topology-card");
-  const place = card.parentElement.clientWidth; // the card may be hidden
-  const width = Math.max(LEAST_WIDTH, place) - 2; // without its border
-  const { drawn, of } = drawTopology(find("topology"), last, width);
+  const { drawn, of } = drawTopology(find("topology"), last, widthIn("topology-section"));
   card.hidden = !drawn;
   const nothing = of ? "" : "Nothing is under way: no route has traffic, links or trouble to show here.";
   say(find("topology-more"), drawn < of ? `${drawn} of ${count(of)} routes that are not idle, the worst first` : nothing);
+}
+
+/** The width of the cards in a section, without their borders. */
+function widthIn(section) {
+  return Math.max(LEAST_WIDTH, find(section).clientWidth) - 2;
 }
 
 /** Says which routes there are, and what is left out of the table. */

@@ -13,10 +13,10 @@ const PILLS = {
   idle: "pill none",
 };
 
-const body = (id) => find(id).tBodies[0];
+export const body = (id) => find(id).tBodies[0];
 
 /** A row with so many cells; the first one heads it. */
-function row(cells) {
+export function row(cells) {
   const made = make("tr");
   for (const [index, className] of cells.entries()) {
     made.append(make(index ? "td" : "th", index ? { class: className } : { scope: "row" }));

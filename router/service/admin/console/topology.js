@@ -1,18 +1,13 @@
 // Who sends to which routes, and who receives from them, as a picture in three columns: containers
 // by the names of the file or the container-ids that they gave, routes by their names in the file.
 
-import { draw, say, short, shown } from "./dom.js";
+import { boxOf, heading, leftOf, show, sizeOf } from "./boxes.js";
+import { draw, short } from "./dom.js";
 
-const WIDE = { width: 250, height: 44, gap: 10, padding: 12, name: 13, facts: 12 };
-const NARROW = { width: 0, height: 38, gap: 8, padding: 7, name: 12, facts: 11 };
-const NARROW_MOST = 760; // pixels
-const EDGES_LEAST = 22; // pixels between two columns
 const TOP = 28;
-const NAME_MOST = 80; // characters, more than a box has room for
 const PEERS_MOST = 10;
 const ROUTES_MOST = 10;
 const TROUBLED_MOST = 6; // of these, if others have traffic
-const FONT = "system-ui, sans-serif";
 
 /**
  * Draws an overview as wide as its place; what is idle is left out.
@@ -22,14 +17,14 @@ const FONT = "system-ui, sans-serif";
 export function drawTopology(svg, overview, width) {
   const active = overview.routes.filter((route) => isActive(route, overview.peers));
   const routes = chosen(active);
-  const box = sizeOf(width);
+  const box = sizeOf(width, 3);
   const edges = findEdges(overview, routes);
   const picture = {
     box,
     senders: column(edges.senders, routes, PEERS_MOST),
     routes,
     receivers: column(edges.receivers, routes, PEERS_MOST),
-    x: { senders: 8, routes: (width - box.width) / 2, receivers: width - box.width - 8 },
+    x: { senders: leftOf(0, 3, width, box), routes: leftOf(1, 3, width, box), receivers: leftOf(2, 3, width, box) },
     y: {},
   };
   const rows = Math.max(picture.senders.length, routes.length, picture.receivers.length);
@@ -37,11 +32,8 @@ export function drawTopology(svg, overview, width) {
     picture.y[name] = place(picture[name].map((each) => each.name), rows, box);
   }
   const height = TOP + rows * (box.height + box.gap) + 4;
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("height", height);
   const told = routes.map((route) => `${route.name} ${route.state}`).join(", ");
-  svg.setAttribute("aria-label", shown(`Senders, routes and receivers: ${told}`));
-  svg.replaceChildren(...paint(picture));
+  show(svg, width, height, box, `Senders, routes and receivers: ${told}`, paint(picture));
   const { idle = 0 } = overview.route_counts;
   const busy = overview.status.routes - idle;
   return { drawn: routes.length, of: Math.max(active.length, busy) };
@@ -58,11 +50,6 @@ function chosen(active) {
 
 function isActive(route, peers) {
   return route.state !== "idle" || peers.some((peer) => peer.routes.some(([name]) => name === route.name));
-}
-
-function sizeOf(width) {
-  if (width >= NARROW_MOST) return WIDE;
-  return { ...NARROW, width: Math.floor((width - 16 - 2 * EDGES_LEAST) / 3) };
 }
 
 function paint({ box, senders, routes, receivers, x, y }) {
@@ -91,23 +78,6 @@ function paint({ box, senders, routes, receivers, x, y }) {
     parts.push(peerBox(peer, peer.sent, { x: x.receivers, y: y.receivers.get(peer.name) }, box));
   }
   return parts;
-}
-
-const measure = document.createElement("canvas").getContext("2d");
-
-/** Shortens a text in its middle until it has room: names differ at both ends. */
-function fit(text, room, font) {
-  measure.font = font;
-  const isTooWide = (some) => measure.measureText(some).width > room;
-  if (!isTooWide(text)) return text;
-  const cut = (length) => `${text.slice(0, Math.ceil(length / 2))}…${text.slice(text.length - Math.floor(length / 2))}`;
-  let [least, most] = [1, text.length - 1];
-  while (least < most) {
-    const middle = Math.ceil((least + most) / 2);
-    if (isTooWide(cut(middle))) most = middle - 1;
-    else least = middle;
-  }
-  return cut(least);
 }
 
 /** Finds which peers belong to which routes: by their links, and by what the file asks for. */
@@ -178,12 +148,6 @@ function curve(start, end, isAway, rate) {
   });
 }
 
-function heading(text, x) {
-  const label = draw("text", { class: "column", x: x + 2, y: 18 });
-  label.textContent = text;
-  return label;
-}
-
 /** The name that a client gave, without what the router appends to tell it from its like. */
 const nameGiven = (container) => container.replace(/#[0-9a-f]{8}\.([0-9]+)$/, " #$1");
 
@@ -205,22 +169,4 @@ function routeBox(route, at, size) {
   const moved = route.rates ? `${short(route.rates.received)}/s in, ${short(route.rates.sent)}/s out` : "";
   const facts = trouble || !moved ? route.state : moved;
   return boxOf(route.name, facts, at, size, `route ${trouble ?? ""}`);
-}
-
-function boxOf(name, facts, at, size, className) {
-  const room = size.width - 2 * size.padding;
-  const title = draw("title");
-  say(title, name);
-  const text = (what, class_, y, font) => {
-    const label = draw("text", { class: class_, x: at.x + size.padding, y: at.y + y });
-    label.textContent = fit(what, room, font);
-    return label;
-  };
-  const whole = shown(name, NAME_MOST);
-  const label = text(whole, "name", size.height * 0.42, `600 ${size.name}px ${FONT}`);
-  const short = facts.replace("/s in, ", " in, ").replace("/s out", " out");
-  const isTight = fit(facts, room, `${size.facts}px ${FONT}`) !== facts;
-  const sub = text(isTight ? short : facts, "sub", size.height * 0.81, `${size.facts}px ${FONT}`);
-  const rect = draw("rect", { ...at, width: size.width, height: size.height, rx: 8 });
-  return draw("g", { class: className }, title, rect, label, sub);
 }
