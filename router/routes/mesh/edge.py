@@ -10,11 +10,13 @@ fail-over needs no handshake::
       ^                      |                                      |                   |
       +----------------------+-- connection lost, or silence -------+-------------------+
 
-When the active uplink is lost the first warm one becomes active at once, and gets all addresses in
-one message or several; changes follow by number, and a hub that misses one asks for the whole. A
-lost connection counts at once, silence after 3 s. An edge does not go back to an uplink of its own
-accord: it would move all of its traffic for nothing. At most one uplink is active; the hello that
-says so goes to the new one only after the old one was told otherwise, if that still listens.
+The first choice waits a second for uplinks that precede the one that is warm: they may start at the
+same time. When the active uplink is lost the first warm one becomes active at once, and gets all
+addresses in one message or several; changes follow by number, and a hub that misses one asks for
+the whole. A lost connection counts at once, silence after 3 s. An edge does not go back to an
+uplink of its own accord: it would move all of its traffic for nothing. At most one uplink is
+active; the hello that says so goes to the new one only after the old one was told otherwise, if
+that still listens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,6 +55,9 @@ from router.routes.mesh.survey import LinkState, Survey
 
 ADDRESSES_IN_MESSAGE = 256
 
+PREFERENCE_SECONDS = 1.0
+"""How long the first choice waits for an uplink that precedes the ones that are up."""
+
 
 class Edge:
     """The control plane of one edge.
@@ -77,6 +82,8 @@ class Edge:
         self._orders: list[Order] = []
         self._number = 0
         self._expected_at: float | None = None
+        self._choose_at: float | None = None
+        self._has_chosen = False
         self.active: RouterId | None = None
 
     @property
@@ -87,7 +94,9 @@ class Edge:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is to be called."""
-        timers = (min(one.hello_at, one.dead_at) for one in self._neighbors.values())
+        timers = [min(one.hello_at, one.dead_at) for one in self._neighbors.values()]
+        if self._choose_at is not None:
+            timers.append(self._choose_at)
         return min(timers, default=None)
 
     def way(self) -> Way | None:
@@ -129,6 +138,8 @@ class Edge:
                 self._orders.append(CloseConnection(uplink.id, reason))
             elif now >= uplink.hello_at:
                 self._greet(uplink, now)
+        if self._choose_at is not None and now >= self._choose_at:
+            self._choose(now)
         return self._finish(now)
 
     def serves(self, address: str) -> bool:
@@ -201,10 +212,22 @@ class Edge:
         if self.active is not None:
             return
         up = (id for id in self._order if id in self._neighbors and self._neighbors[id].is_up)
-        self.active = next(up, None)
-        if self.active is not None:
-            self._greet(self._neighbors[self.active], now)
-            self._send_all()
+        chosen = next(up, None)
+        if chosen is None:
+            self._choose_at = None
+        if chosen is None or self._waits_for_another(chosen, now):
+            return
+        self.active, self._has_chosen, self._choose_at = chosen, True, None
+        self._greet(self._neighbors[chosen], now)
+        self._send_all()
+
+    def _waits_for_another(self, warm: RouterId, now: float) -> bool:
+        """Returns whether uplinks that precede a warm one have time left to come up."""
+        if self._has_chosen or warm == self.preferred:
+            return False
+        if self._choose_at is None:
+            self._choose_at = now + PREFERENCE_SECONDS
+        return now < self._choose_at
 
     def _drop(self, id: RouterId, reason: str, now: float) -> None:
         uplink = self._neighbors.pop(id, None)

@@ -119,6 +119,45 @@ def test_the_first_uplink_is_active_and_the_hub_speaks_for_the_edge() -> None:
     assert EDGE not in one.hubs[ONE].paths.tree.costs
 
 
+def test_the_first_of_the_list_has_a_second_to_come_up_when_an_edge_starts() -> None:
+    one = Town()
+    one.tell(EDGE, AddressAttached("jobs.a"))
+    one.join(EDGE, TWO)
+    one.wait(0.9)
+    assert one.edge.active is None
+    one.join(EDGE, ONE)
+    assert one.edge.active == ONE
+    one.wait(5.0)
+    assert one.edge.active == ONE
+    one.cut(EDGE, ONE)
+    assert one.edge.active == TWO  # at once, from now on
+
+
+def test_an_edge_whose_first_uplink_is_away_starts_with_the_next() -> None:
+    one = Town()
+    one.tell(EDGE, AddressAttached("jobs.a"))
+    one.join(EDGE, TWO)
+    one.wait(1.1)
+    assert one.edge.active == TWO
+    assert one.ways(TWO, "jobs.a") == "edge edge"
+    one.join(EDGE, ONE)
+    one.wait(5.0)
+    assert one.edge.active == TWO
+
+
+def test_an_uplink_that_is_lost_before_it_was_chosen_leaves_nothing_due() -> None:
+    one = Town()
+    one.join(EDGE, TWO)
+    one.wait(0.5)
+    one.cut(EDGE, TWO)
+    assert one.edge.deadline is None
+    one.join(EDGE, TWO)
+    one.wait(0.9)
+    assert one.edge.active is None
+    one.wait(0.2)
+    assert one.edge.active == TWO
+
+
 def test_addresses_of_an_edge_come_and_go() -> None:
     one = town()
     one.tell(EDGE, AddressAttached("jobs.b"))
