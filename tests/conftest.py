@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import peers, rabbitmq, tiers
 from tests.support.rabbitmq import RabbitNode
 from tests.support.rule_check import RuleCheck
+from tests.support.telling import Telling
 from tests.support.tiers import Tier, tier_of
 
 # A machine busy with other tests makes any example slow: how long one takes says nothing here.
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
     os.chdir(config.rootpath)
     config.pluginmanager.register(RuleCheck(config))
+    if os.environ.get("ROUTER_TESTS_TELL") and not _is_worker(config):
+        config.pluginmanager.register(Telling(config))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
