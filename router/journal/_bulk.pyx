@@ -5,7 +5,9 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
@@ -160,6 +162,183 @@ def forwarded_rows(
         memcpy(to_row + INCOMING_AT, PyBytes_AS_STRING(places) + each * PLACE, PLACE)
         put64(to_row + MESSAGE_AT, octets)
         to_row += ROW
+
+
+# --- stored messages ------------------------------------------------------------------------------
+
+cdef enum:
+    STORED = 28
+    FORWARDED = 29
+    PART_ROW = 2
+    EXACTLY_ONCE = 3
+    PART_OCTETS = 1 << 20
+    FLAGS_AT = 4
+    MORE = 4
+    TIME_AT = 8
+    TTL_AT = 64
+
+
+def stored_columns(rows, heap, uint32_t start):
+    """Returns what the STORED rows of a block say of their queues, by columns.
+
+    The reference is ``index.rows_of``.
+
+    Args:
+        rows: of a block.
+        heap: of that block.
+        start: octet of the segment at which its first row stands.
+
+    Returns:
+        Positions u32, octets u32 and times u64 of all messages; and for each queue its route, its
+        address and its priority, the numbers, u32, of its messages among all, and their octets in
+        all. None: there is something else in the block, or a row is malformed.
+    """
+    cdef Py_buffer row_view
+    cdef Py_buffer heap_view
+    PyObject_GetBuffer(rows, &row_view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(heap, &heap_view, PyBUF_SIMPLE)
+        try:
+            return columns_of(
+                <const uint8_t *>row_view.buf, row_view.len // ROW,
+                <const uint8_t *>heap_view.buf, heap_view.len, start,
+            )
+        finally:
+            PyBuffer_Release(&heap_view)
+    finally:
+        PyBuffer_Release(&row_view)
+
+
+cdef object columns_of(
+    const uint8_t *rows, Py_ssize_t count, const uint8_t *heap, Py_ssize_t heap_octets,
+    uint32_t start,
+):
+    cdef const uint8_t *row
+    cdef const uint8_t *address
+    cdef const uint8_t *last_address = NULL
+    cdef const uint8_t *last_row = NULL
+    cdef Py_ssize_t each, found = 0
+    cdef uint64_t total
+    cdef uint32_t address_octets, tag_octets, octets, slot = 0
+    cdef uint32_t *slots = NULL
+    cdef dict known = {}
+    cdef list queues = []
+    cdef bytearray positions, sizes, times, numbers
+    for each in range(count):
+        row = rows + each * ROW
+        if row[0] == STORED:
+            found += 1
+            total = <uint64_t>get32(row + TAG_AT) + get16(row + ADDRESS_AT)
+            if (
+                row[2] == EXACTLY_ONCE or total > get32(row + HEAP_AT)
+                or <uint64_t>get32(row + OFFSET_AT) + get32(row + HEAP_AT) > <uint64_t>heap_octets
+                or get64(row + MESSAGE_AT) >> 31
+            ):
+                return None
+        elif row[0] != FORWARDED and row[0] != PART_ROW:
+            return None
+    positions, sizes, times = bytearray(4 * found), bytearray(4 * found), bytearray(8 * found)
+    cdef uint8_t *to_positions = <uint8_t *>PyByteArray_AS_STRING(positions)
+    cdef uint8_t *to_sizes = <uint8_t *>PyByteArray_AS_STRING(sizes)
+    cdef uint8_t *to_times = <uint8_t *>PyByteArray_AS_STRING(times)
+    cdef uint32_t position, number
+    cdef uint64_t time_ns
+    found = 0
+    for each in range(count):
+        row = rows + each * ROW
+        if row[0] != STORED:
+            continue
+        address_octets, tag_octets = get16(row + ADDRESS_AT), get32(row + TAG_AT)
+        total = get64(row + MESSAGE_AT)
+        octets = <uint32_t>(
+            ((total - 1) // PART_OCTETS + 1 if total else 1) * ROW
+            + address_octets + tag_octets + total
+        )
+        position = start + <uint32_t>(each * ROW)
+        time_ns = get64(row + TIME_AT)
+        memcpy(to_positions + 4 * found, &position, 4)
+        memcpy(to_sizes + 4 * found, &octets, 4)
+        memcpy(to_times + 8 * found, &time_ns, 8)
+        address = heap + get32(row + OFFSET_AT) + tag_octets
+        if (
+            last_row == NULL or row[1] != last_row[1]
+            or memcmp(row + OUTGOING_AT, last_row + OUTGOING_AT, 8)
+            or get16(last_row + ADDRESS_AT) != address_octets
+            or memcmp(address, last_address, address_octets)
+        ):
+            key = (get64(row + OUTGOING_AT), (<const char *>address)[:address_octets], row[1])
+            queue = known.get(key)
+            if queue is None:
+                queue = known[key] = [*key, bytearray(), 0]
+                queues.append(queue)
+        last_row, last_address = row, address
+        number = <uint32_t>found
+        numbers = <bytearray>(<list>queue)[3]
+        numbers += (<const char *>&number)[:4]
+        (<list>queue)[4] += octets
+        found += 1
+    return positions, sizes, times, queues
+
+
+def cut_rows(rows, heap, list numbers not None):
+    """Cuts messages out of a block of the log, as ``runs.cut`` does, which is the reference.
+
+    Returns:
+        Their rows, which point into their strings, and these; None: something is unusual.
+    """
+    cdef Py_buffer row_view
+    cdef Py_buffer heap_view
+    PyObject_GetBuffer(rows, &row_view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(heap, &heap_view, PyBUF_SIMPLE)
+        try:
+            return cut_out(
+                <const uint8_t *>row_view.buf, row_view.len // ROW,
+                <const uint8_t *>heap_view.buf, heap_view.len, numbers,
+            )
+        finally:
+            PyBuffer_Release(&heap_view)
+    finally:
+        PyBuffer_Release(&row_view)
+
+
+cdef object cut_out(
+    const uint8_t *rows, Py_ssize_t row_count, const uint8_t *heap, Py_ssize_t heap_octets,
+    list numbers,
+):
+    cdef Py_ssize_t count = len(numbers), each, number
+    cdef const uint8_t *row
+    cdef uint64_t octets = 0
+    cdef uint32_t held
+    for each in range(count):
+        number = numbers[each]
+        if not 0 <= number < row_count:
+            return None
+        row = rows + number * ROW
+        held = get32(row + HEAP_AT)
+        if (
+            row[0] != STORED or row[FLAGS_AT] & MORE or <uint32_t>(get32(row + TTL_AT) + 1)
+            or <uint64_t>get32(row + OFFSET_AT) + held > <uint64_t>heap_octets
+        ):
+            return None
+        octets += held
+    if octets >> 31:
+        return None
+    cdef bytes cut = PyBytes_FromStringAndSize(NULL, count * ROW)
+    cdef bytes strings = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>octets)
+    cdef uint8_t *to_row = <uint8_t *>PyBytes_AS_STRING(cut)
+    cdef uint8_t *to_heap = <uint8_t *>PyBytes_AS_STRING(strings)
+    octets = 0
+    for each in range(count):
+        number = numbers[each]
+        row = rows + number * ROW
+        held = get32(row + HEAP_AT)
+        memcpy(to_row, row, ROW)
+        put32(to_row + OFFSET_AT, <uint32_t>octets)
+        memcpy(to_heap + octets, heap + get32(row + OFFSET_AT), held)
+        octets += held
+        to_row += ROW
+    return cut, strings
 
 
 # --- reading --------------------------------------------------------------------------------------

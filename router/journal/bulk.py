@@ -65,6 +65,29 @@ class Shortcuts(Interface):
             ValueError: there are not so many.
         """
 
+    def stored_columns(
+        self, rows: bytes | memoryview, heap: bytes | memoryview, start: int, /
+    ) -> (
+        tuple[bytearray, bytearray, bytearray, list[tuple[int, bytes, int, bytearray, int]]] | None
+    ):
+        """Returns what the STORED rows of a block say of their queues, by columns.
+
+        Args:
+            rows: of the block.
+            heap: of the block.
+            start: octet of the segment at which its first row stands.
+
+        Returns:
+            Positions u32, octets u32 and times u64 of all messages; and for each queue its route,
+            its address and its priority, the numbers, u32, of its messages among all, and their
+            octets in all. None: there is something else in the block, or a row is malformed.
+        """
+
+    def cut_rows(
+        self, rows: bytes | memoryview, heap: bytes | memoryview, numbers: list[int], /
+    ) -> tuple[bytes, bytes] | None:
+        """Cuts messages out of a block, as ``router.journal.store.runs.cut`` does."""
+
 
 shortcuts: Shortcuts | None = cast("Shortcuts | None", compiled("router.journal._bulk"))
 """None: there are none here."""

@@ -1,5 +1,6 @@
 """What storing costs: messages that become durable, and how fast they leave afterwards."""
 
+import contextlib
 import os
 import tempfile
 import time
@@ -11,13 +12,21 @@ import attrs
 from tests.bench import subjects
 from tests.bench.cases import Case
 from tests.bench.measure import Conditions, Figures, receiving, run_load
+from tests.bench.subjects import Subject
 from tests.support.ports import free_port
 
 CASE = Case(name="stored")
 ADDRESSES: dict[str, object] = {"addresses": 10, "address": "stored.%d"}
 PACE = 10_000
-_BACKLOG = 4
+DRAINED_OCTETS = 1024
+"""Of the messages that are forwarded from the store, and past it."""
+
+_BACKLOG = 6
 """So many times as long is stored as is forwarded after that: it must not end before."""
+
+_COMES_SECONDS = 0.3
+_COMES_TRIES = 40
+"""The target is dialed again within a second, then its links are attached: nothing comes before."""
 
 FLUSHES = 200
 BLOCK_OCTETS = 64 << 10
@@ -25,14 +34,14 @@ BLOCK_OCTETS = 64 << 10
 
 
 def measure_stored(conditions: Conditions) -> Figures:
-    """Measures storing and forwarding of 100 octets by 10 senders, beside a route without a store.
+    """Measures storing and forwarding by 10 senders, beside a route without a store.
 
     Returns:
         ``stored_per_second``: accepted, which is durable; ``accepted_p50_us``, ``accepted_p99_us``:
         from the transfer to that, at ``PACE`` messages a second; ``flush_p99_us``: of fdatasync on
-        the same disk. ``drained_per_second``: received behind the target, while nobody sends;
-        ``forwarded_per_second``: the same way by the route that stores nothing;
-        ``drained_part``: the one by the other. ``_cpu_ns``: of the worker, for a message.
+        the same disk. ``drained_per_second``: messages of ``DRAINED_OCTETS`` received behind the
+        target, while nobody sends; ``forwarded_per_second``: the same way by the route that stores
+        nothing; ``drained_part``: the one by the other. ``_cpu_ns``: of the worker, for a message.
     """
     core, far = conditions.subject_core, free_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -48,10 +57,13 @@ def measure_stored(conditions: Conditions) -> Figures:
             accepted = run_load(paced, conditions, of="settled_per_second")
             for name in ("p50_us", "p99_us"):
                 found[f"accepted_{name}"] = accepted[f"round_trip_{name}"]
-            _note(found, "stored", run_load(near, longer, of="settled_per_second"))
+            _note(found, "stored", run_load(near, conditions, of="settled_per_second"))
+            near.options.update(address="large.%d", size=DRAINED_OCTETS)
+            run_load(near, longer, of="settled_per_second")
             with subjects.router(CASE, core, directory / "far", port=far) as target:
-                behind = {"senders": 0, **ADDRESSES}
+                behind = {"senders": 0, **ADDRESSES, "address": "large.%d"}
                 load = attrs.evolve(target, process=near.process, options=CASE.load | behind)
+                _await_messages(load, conditions)
                 _note(found, "drained", run_load(load, conditions), of="messages_per_second")
                 near.options["address"] = behind["address"] = "plain.%d"
                 receivers = CASE.load | behind | {"port": far, "seconds": 3600}
@@ -60,6 +72,16 @@ def measure_stored(conditions: Conditions) -> Figures:
                     _note(found, "forwarded", run_load(near, conditions, of=of))
     found["drained_part"] = found["drained_per_second"] / found["forwarded_per_second"]
     return found
+
+
+def _await_messages(load: Subject, conditions: Conditions) -> None:
+    """Receives until the first messages have come, or raises what the last try did."""
+    short = attrs.evolve(conditions, seconds=_COMES_SECONDS)
+    for _ in range(_COMES_TRIES):
+        with contextlib.suppress(RuntimeError):
+            run_load(load, short)
+            return
+    run_load(load, short)
 
 
 def _note(found: Figures, name: str, figures: Figures, of: str = "settled_per_second") -> None:

@@ -40,18 +40,20 @@ class StoreHost:
         log.open(now_ns)
         return cls(disk, log, Desk(log.store))
 
-    def hand_in(self, origin: Origin, octets: bytes) -> None:
-        """Gets what a worker has written."""
-        view, at = memoryview(octets), 0
+    def hand_in(self, origin: Origin, octets: bytes) -> bool:
+        """Gets what a worker has written; returns whether that is answered at once."""
+        view, at, is_hello_there = memoryview(octets), 0, False
         while at < len(view):
             block = open_block(view, at)
             if is_hello(block):
                 self.log.admit(origin, 1)
+                is_hello_there = True
             elif block.flags & BlockFlag.ASKS:
                 self.desk.asked(origin, block)
             else:
                 self.log.append(octets[at : at + block.octets], [block])
             at += block.octets
+        return is_hello_there
 
     def commit(self, origin: Origin, now_ns: int) -> bytes:
         """Makes durable what it was given, and returns what a worker hears of that."""
@@ -127,7 +129,8 @@ class StorePeer:
         while view := self.engine.data_to_send():
             octets += bytes(view)
             self.engine.bytes_sent(len(view))
-        self.host.hand_in(self.origin, octets)
+        if self.host.hand_in(self.origin, octets):
+            self.commit()
         return bool(octets)
 
     def commit(self) -> None:

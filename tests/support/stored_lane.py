@@ -238,8 +238,7 @@ class StoredLane:
 
     def _hand_in(self, octets: bytes) -> None:
         assert self.store is not None
-        self.host.hand_in(self._origin, octets)
-        if self.is_committing:
+        if self.host.hand_in(self._origin, octets) or self.is_committing:
             self.commit()
 
     def commit(self) -> None:

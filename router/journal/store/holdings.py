@@ -89,6 +89,23 @@ class Holdings:
         self.count(queue, place, octets)
         self.routes[queue.route].came += 1
 
+    def stored_run(self, queue: StoredQueue, count: int, octets: int) -> None:
+        """Counts messages of a queue that are durable now, except at their segment.
+
+        They stand behind all others, so behind those that were dropped as the oldest, too.
+
+        Args:
+            queue: of the messages.
+            count: how many.
+            octets: of their records, in all.
+        """
+        queue.messages += count
+        queue.octets += octets
+        route = self.routes[queue.route]
+        route.messages += count
+        route.octets += octets
+        route.came += count
+
     def unsettle(self, delivery: Unsettled) -> None:
         """Records that a delivery is durable, and its sender is to settle it."""
         self.unsettled.setdefault(delivery.link, {})[delivery.key] = None

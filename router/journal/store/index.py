@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from router.journal.block import Block, BlockFlag
+from router.journal.block import HEADER, Block, BlockFlag
+from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import ROW, GuaranteeCode, RecordKind, Row
 from router.journal.store.place import Place, place_of, position_of, row_position, segment_of
@@ -102,6 +103,75 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
             yield _unsettled(row)
 
 
+class QueueColumn(NamedTuple):
+    """The messages of one queue in a block.
+
+    Attributes:
+        queue: key of the queue.
+        route, address, priority: of the queue.
+        numbers: u32 each; of its messages among all of the block.
+        octets: of their records, in all.
+    """
+
+    queue: QueueKey
+    route: RouteKey
+    address: bytes
+    priority: int
+    numbers: "array[int]"
+    octets: int
+
+
+class StoredColumns(NamedTuple):
+    """The messages of a block, by columns.
+
+    Attributes:
+        block: offset of the block.
+        positions: of the messages.
+        octets: of their records.
+        times: when they arrived.
+        queues: that they are in.
+    """
+
+    block: int
+    positions: "array[int]"
+    octets: "array[int]"
+    times: "array[int]"
+    queues: list[QueueColumn]
+
+
+def columns_of(offset: int, block: Block) -> StoredColumns | None:
+    """Reads the messages of a block at once.
+
+    Returns:
+        None: there is no shortcut here, or a row says more than ``StoredColumns`` can; then
+        ``rows_of`` has to be asked.
+    """
+    if shortcuts is None or block.flags & BlockFlag.OWN:
+        return None
+    found = shortcuts.stored_columns(block.rows, block.heap, offset + HEADER.size)
+    if found is None:
+        return None
+    *columns, queues = found
+    positions, octets, times = map(array, "IIQ", columns)
+    return StoredColumns(
+        offset,
+        positions,
+        octets,
+        times,
+        [
+            QueueColumn(
+                key_of_queue(RouteKey(route), address, priority),
+                RouteKey(route),
+                address,
+                priority,
+                array("I", bytes(numbers)),
+                total,
+            )
+            for route, address, priority, numbers, total in queues
+        ],
+    )
+
+
 def claims_in(block: Block) -> list[Claim]:
     """Returns the messages that a block says to be gone."""
     count = bytes(block.rows[:: ROW.size]).count(_FORWARDED)
@@ -144,6 +214,24 @@ class SegmentIndex:
         self._octets.append(entry.octets)
         self._times.append(entry.time_ns)
         self._blocks.append(entry.block)
+
+    def add_columns(self, columns: StoredColumns) -> None:
+        """Adds the messages of a block, which stand behind all others."""
+        before, count = len(self._positions), len(columns.positions)
+        self._positions += columns.positions
+        self._octets += columns.octets
+        self._times += columns.times
+        self._blocks += array("I", (columns.block,)) * count
+        queues = array("Q", bytes(8)) * count
+        for each in columns.queues:
+            mine = self._by_queue.setdefault(each.queue, array("I"))
+            if before:
+                mine.extend([before + number for number in each.numbers])
+            else:
+                mine += each.numbers
+            for number in each.numbers:
+                queues[number] = each.queue
+        self._queues += queues
 
     def entries(self, after: Place, queue: QueueKey | None = None) -> Iterator[Entry]:
         """Yields the messages behind a place, those of one queue or all."""

@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from router.journal.block import HEADER, Block
+from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind, Row
 from router.journal.store.place import Place
@@ -28,9 +29,6 @@ from router.model.identity import DeliveryKey
 
 RUN: Final = 76
 """Kind of the first row; apart from those of ``AskKind``."""
-
-LEAST: Final = 4
-"""Fewer messages are read one by one: the row and the block of a run would cost more."""
 
 _STORED: Final = int(RecordKind.STORED)
 _MORE: Final = int(RecordFlag.MORE)
@@ -132,7 +130,7 @@ class MessagesRead:
         return min(memoryview(self.rows).cast("Q")[_TIME_QUAD::_ROW_QUADS].tolist())
 
 
-def cut(block: Block, numbers: Sequence[int]) -> tuple[bytearray, bytes] | None:
+def cut(block: Block, numbers: list[int]) -> tuple[bytes | bytearray, bytes] | None:
     """Cuts messages out of a block of the log.
 
     Args:
@@ -144,6 +142,8 @@ def cut(block: Block, numbers: Sequence[int]) -> tuple[bytearray, bytes] | None:
     """
     if not _IS_LITTLE:
         return None
+    if shortcuts is not None:
+        return shortcuts.cut_rows(block.rows, block.heap, numbers)
     view, size = block.rows, ROW.size
     first, count = numbers[0], len(numbers)
     if numbers[-1] - first + 1 == count:

@@ -50,6 +50,16 @@ class StoredSegment:
             if len(self.queues) > QUEUES_LIMIT:
                 self.queues = None
 
+    def hold_run(self, queues: Sequence[QueueKey], times: Sequence[int]) -> None:
+        """Records that it holds more messages, at least one of each of some queues."""
+        self.stored += len(times)
+        self.first_ns = min(self.first_ns or times[0], *times)
+        self.last_ns = max(self.last_ns, *times)
+        if self.queues is not None:
+            self.queues.update(queues)
+            if len(self.queues) > QUEUES_LIMIT:
+                self.queues = None
+
     def may_hold(self, queue: QueueKey) -> bool:
         """Returns whether it may have messages of a queue that are not gone."""
         return not self.is_done and (self.queues is None or queue in self.queues)

@@ -43,9 +43,11 @@ from router.journal.store.holdings import Holdings
 from router.journal.store.index import (
     Entry,
     SegmentIndex,
+    StoredColumns,
     StoredRow,
     Unsettled,
     claims_in,
+    columns_of,
     rows_of,
 )
 from router.journal.store.opening import Found, read_store
@@ -59,7 +61,7 @@ from router.journal.store.queues import (
     StoredRoute,
 )
 from router.journal.store.reading import SegmentReader, StoredMessage
-from router.journal.store.runs import LEAST, StoredRun, cut, row_numbers
+from router.journal.store.runs import StoredRun, cut, row_numbers
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
 
@@ -152,7 +154,12 @@ class MessageStore:
         known = holdings.segment(segment)
         blocks, self._appended = self._appended, []
         for block, claims in blocks:
+            columns = None
             if len(claims) < block.row_count:
+                columns = columns_of(offset, block)
+            if columns is not None:
+                self._landed_run(segment, columns)
+            elif len(claims) < block.row_count:
                 for row in rows_of(segment, offset, block):
                     if isinstance(row, StoredRow):
                         self._landed(row)
@@ -168,6 +175,20 @@ class MessageStore:
             self._taken.pop(claim.place, None)
         self._may_remove |= self.holdings.forwarded_run(claims)
         self._stirred.update([claim.queue for claim in claims])
+
+    def _landed_run(self, segment: int, columns: StoredColumns) -> None:
+        """Counts the messages of a block; as ``_landed`` does, which is the reference."""
+        if not columns.positions:
+            return
+        holdings, known = self.holdings, self.holdings.segment(segment)
+        for each in columns.queues:
+            behind = Place(place_of(segment, columns.positions[each.numbers[0]]) - 1)
+            queue = holdings.queue(each.route, each.address, each.priority, behind=behind)
+            holdings.stored_run(queue, len(each.numbers), each.octets)
+            self._stirred.add(queue.key)
+        known.hold_run([each.queue for each in columns.queues], columns.times)
+        assert self._open is not None
+        self._open.add_columns(columns)
 
     def _landed(self, row: StoredRow) -> None:
         entry, holdings = row.entry, self.holdings
@@ -242,11 +263,13 @@ class MessageStore:
         queue, holdings = self.holdings.queues.get(key), self.holdings
         if queue is None or queue.returned:
             return None
-        segment = holdings.segments.get(segment_of(queue.read))
-        if segment is None or not segment.may_hold(key):
-            return None
-        found = self._index(segment).run(queue.read, key, count)
-        if found is None or len(found[0]) < LEAST:
+        for segment in holdings.segments_from(queue.read):
+            found = None
+            if segment.may_hold(key):
+                found = self._index(segment).run(queue.read, key, count)
+            if found is not None:
+                break
+        else:
             return None
         positions, octets, offset, oldest_ns = found
         places = [place_of(segment.number, each) for each in positions]
@@ -588,6 +611,10 @@ class MessageStore:
         for offset, block in SegmentScan(octets).blocks():
             if offset >= segment.end:
                 break
+            columns = columns_of(offset, block)
+            if columns is not None:
+                index.add_columns(columns)
+                continue
             for row in rows_of(segment.number, offset, block):
                 if isinstance(row, StoredRow):
                     index.add(row.entry)

@@ -6,15 +6,23 @@ import attrs
 import pytest
 
 from router.journal.block import BlockFlag, open_block
-from router.journal.record import RecordError
+from router.journal.bulk import shortcuts
+from router.journal.keys import NO_LINK
+from router.journal.record import NO_TTL, ROW, RecordError
+from router.journal.store import runs
 from router.journal.store.asks import AnswerReader, AskWriter
-from router.journal.store.queues import Bounds
+from router.journal.store.index import SegmentIndex, StoredRow, columns_of, rows_of
+from router.journal.store.place import BEGINNING, Place
+from router.journal.store.queues import Bounds, Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
-from router.journal.store.runs import LEAST, MessagesRead, StoredRun
-from tests.support.journal import FakeDisk
+from router.journal.store.records import StoreWriter
+from router.journal.store.runs import MessagesRead, StoredRun, cut
+from tests.support.journal import SOURCE, FakeDisk, key
 from tests.support.stored import ROUTE, Custodian, claims, numbers, queue
 
 SECOND_NS = 1_000_000_000
+
+needs_shortcuts = pytest.mark.skipif(shortcuts is None, reason="the shortcuts were not built")
 
 
 def custodian(count: int = 40, **fields: object) -> Custodian:
@@ -126,9 +134,110 @@ def test_messages_of_a_run_are_given_back_when_their_reader_is_lost() -> None:
     assert numbers(made.read()) == [*range(5, 10), *range(10, 40)]
 
 
-def test_few_messages_are_no_run() -> None:
-    assert run_of(custodian(LEAST - 1)) is None
-    assert len(sent(run_of(custodian(LEAST)))) == LEAST
+def test_a_run_goes_on_in_the_next_segment() -> None:
+    made = Custodian(FakeDisk(), segment_octets=6000, reserve_octets=1024)
+    made.open()
+    for number in range(200):
+        made.put(number)
+        if number % 10 == 9:
+            assert made.commit()
+    found: list[int] = []
+    while len(found) < 200:
+        found += numbers(sent(run_of(made)))
+    assert found == list(range(200))
+    assert len(made.store.holdings.segments) > 3
+
+
+@needs_shortcuts
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_say_what_rows_say(seed: int) -> None:
+    """The shortcut against its reference, which it leaves what it does not know."""
+    draw = random.Random(seed)
+    writer = StoreWriter(worker=1, incarnation=1)
+    for number in range(draw.randint(1, 300)):
+        if draw.random() < 0.1:
+            writer.forwarded(number, [Claim(Place(number), QueueKey(7), 100)], 0x24)
+        if seed % 5 == 0 and draw.random() < 0.05:
+            writer.settled_run(number, SOURCE, NO_LINK, [key(number)])
+        writer.stored(
+            draw.randrange(1 << 63),
+            key(number),
+            SOURCE,
+            bytes(draw.randint(0, 20)),
+            bytes(draw.choice([0, 1, 100, 3000])),
+            route=RouteKey(draw.choice([1, 2])),
+            address=draw.choice(["a", "b", "ab", "\u00e4" * 40]),
+            priority=draw.choice([4, 9]),
+            guarantee=3 if seed % 4 == 1 and draw.random() < 0.1 else 2,
+        )
+    if seed % 7 == 0:
+        big = bytes(3 << 20)
+        writer.stored(1, key(1), SOURCE, b"", big, route=ROUTE, address="a", priority=4)
+    offset = 4096
+    for sealed in writer.take_blocks():
+        block = open_block(memoryview(sealed.octets))
+        rows = list(rows_of(3, offset, block))
+        stored = [each for each in rows if isinstance(each, StoredRow)]
+        others = [each for each in rows if not isinstance(each, StoredRow | Claim)]
+        columns = columns_of(offset, block)
+        if others or any(each.unsettled for each in stored):
+            assert columns is None
+            continue
+        assert columns is not None
+        index, reference = SegmentIndex(3), SegmentIndex(3)
+        for each in stored:
+            reference.add(each.entry)
+        index.add_columns(columns)
+        index.add_columns(columns)
+        for each in stored:
+            reference.add(each.entry)
+        queues = {each.entry.queue for each in stored}
+        for name in (None, *queues):
+            entries = index.entries(BEGINNING, name)
+            assert list(entries) == list(reference.entries(BEGINNING, name))
+        by_queue = {each.queue: each for each in columns.queues}
+        assert by_queue.keys() == queues
+        for each in stored:
+            known = by_queue[each.entry.queue]
+            assert (known.route, known.address, known.priority) == each[1:4]
+        for known in columns.queues:
+            octets = sum(each.entry.octets for each in stored if each.entry.queue == known.queue)
+            assert known.octets == octets
+
+
+@needs_shortcuts
+@pytest.mark.parametrize("seed", range(10))
+def test_a_run_is_cut_out_alike_with_and_without_shortcuts(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    made = custodian(0)
+    for number in range(100):
+        ttl = 5000 if draw.random() < 0.03 else NO_TTL
+        made.put(number, octets=draw.randint(8, 900), ttl_milliseconds=ttl)
+    (sealed,) = made.writer.take_blocks()
+    block = open_block(memoryview(sealed.octets))
+    for _ in range(50):
+        chosen = sorted(draw.sample(range(100), draw.randint(1, 20)))
+        found = cut(block, chosen)
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "shortcuts", None)
+            assert cut(block, chosen) == found
+
+
+@needs_shortcuts
+def test_a_block_that_points_outside_of_its_heap_has_no_columns_and_no_run() -> None:
+    made = custodian(0)
+    for number in range(5):
+        made.put(number)
+    (sealed,) = made.writer.take_blocks()
+    block = open_block(memoryview(sealed.octets))
+    for at in (68, 72, 76):  # octets of the tag, where the strings begin, and their octets
+        rows = bytearray(block.rows)
+        rows[ROW.size + at + 3] = 0x7F
+        damaged = attrs.evolve(block, rows=memoryview(bytes(rows)))
+        assert columns_of(0, damaged) is None
+        assert at == 68 or cut(damaged, [0, 1, 2]) is None
 
 
 @pytest.mark.parametrize("at", range(0, 480, 7))
