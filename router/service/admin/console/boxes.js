@@ -15,9 +15,9 @@ export function columnsIn(width) {
   return Math.max(2, Math.floor((width - 2 * MARGIN + EDGES_LEAST) / (NARROW_LEAST + EDGES_LEAST)));
 }
 
-/** The size of boxes in so many columns. */
-export function sizeOf(width, columns) {
-  const room = Math.floor((width - 2 * MARGIN - (columns - 1) * EDGES_LEAST) / columns);
+/** The size of boxes in so many columns, with room between them for edges. */
+export function sizeOf(width, columns, edges = EDGES_LEAST) {
+  const room = Math.floor((width - 2 * MARGIN - (columns - 1) * edges) / columns);
   return room < WIDE.width ? { ...NARROW, width: room } : WIDE;
 }
 

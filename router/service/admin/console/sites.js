@@ -8,6 +8,8 @@ import { body, row } from "./tables.js";
 const TOP = 28;
 const DRAWN_MOST = 40;
 const COLUMNS_MOST = 6;
+const LINES = 70; // pixels between columns for lines with costs, where there is room
+const LINES_ROOM = 150; // pixels for a column and its lines
 const LISTED_MOST = 6; // prefixes, or lines, of one site
 
 /** Shows the mesh; without one the section is not there. */
@@ -60,7 +62,8 @@ function linesOf(mesh, sites) {
 
 function drawSites(svg, here, sites, lines, width) {
   const columns = columnsOf(here, sites, lines, Math.min(COLUMNS_MOST, columnsIn(width)));
-  const box = sizeOf(width, Math.max(2, columns.length));
+  const isWide = width >= columns.length * LINES_ROOM;
+  const box = sizeOf(width, Math.max(2, columns.length), isWide ? LINES : undefined);
   const step = box.height + box.gap;
   const rows = Math.max(...columns.map((column) => column.sites.length));
   const at = new Map();
@@ -101,12 +104,17 @@ function columnsOf(here, sites, lines, most) {
   const depth = (site) => Math.min(deepest, steps.get(site.router) ?? 1);
   const columns = [];
   for (const site of reached) (columns[depth(site)] ??= []).push(site);
-  const titled = [...columns.entries()].map(([number, some]) => ({ title: titleOf(number), sites: some ?? [] }));
+  const isCut = reached.some((site) => (steps.get(site.router) ?? 1) > deepest);
+  const titled = [...columns.entries()].map(([number, some]) => ({
+    title: titleOf(number, isCut && number === deepest),
+    sites: some ?? [],
+  }));
   return lost.length ? [...titled, { title: "Not reached", sites: lost }] : titled;
 }
 
-function titleOf(number) {
+function titleOf(number, hasFarther) {
   if (number === 0) return "Here";
+  if (hasFarther) return `${number} or more`;
   return number === 1 ? "1 line away" : `${number} lines away`;
 }
 
