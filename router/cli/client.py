@@ -19,16 +19,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from router import __version__
 from router.cli.output import TEXT, print_json, print_lines
+from router.cli.place import Place, open_stream, other_place, read_place
 from router.links.attaches import DrawNumber, LifeCount, no_number
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
-from router.model.place import BindAddress, TcpAddress, UnixAddress
-from router.net.client.conversation import Conversation, Dialing, LinkMachine, UnreachableError
+from router.net.client.conversation import Conversation, Dialing, UnreachableError
+from router.net.client.course import Course
+from router.net.client.receiver import ReceivingLink
 from router.net.client.report import Report
+from router.net.client.sender import SendingLink
+from router.net.diversion import DiversionPolicy
 from router.routes.route import Guarantee
-from router.service.advice import command_link_advice, command_words, connection_advice
-from router.service.config.addresses import parse_url
-from router.service.config.problems import UnfitError
+from router.service.advice import command_link_advice
 from router.wire.engine import Engine, EngineSettings
 from router.wire.mechanisms import MechanismClient
 from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
@@ -40,63 +42,7 @@ LOOK_SECONDS: Final = 0.1
 STILL_SECONDS: Final = 2.0
 """Time without progress after which the reason is printed."""
 
-UNIX: Final = "unix:"
-
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-@attrs.frozen(kw_only=True)
-class Place:
-    """The peer's address, and our credentials.
-
-    Attributes:
-        hostname: the peer's.
-        vhost: virtual host to open; None: the protocol's default.
-        server_name: the name that the peer's certificate must have.
-    """
-
-    address: BindAddress
-    hostname: str
-    vhost: str | None = None
-    is_tls: bool = False
-    user: str | None = None
-    password: str | None = attrs.field(default=None, repr=False)
-    server_name: str = ""
-
-    def advice(self, reason: str) -> str:
-        """Returns what to do when nothing is reached there for a reason."""
-        port = self.address.port if isinstance(self.address, TcpAddress) else None
-        return connection_advice(reason, command_words(str(self.address), port))
-
-
-def read_place(context: click.Context, parameter: click.Parameter, value: str) -> Place:
-    """Parses a URL argument; errors do not quote it."""
-    try:
-        return place_of(value)
-    except UnfitError as error:
-        raise click.BadParameter(f"it {error.reason}", context, parameter) from None
-
-
-def place_of(value: str) -> Place:
-    """Parses a URL.
-
-    Raises:
-        UnfitError: the text is not such a URL.
-    """
-    if value.startswith(UNIX) and value != UNIX:
-        return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
-    url = parse_url(value)
-    if url.path is not None:
-        raise UnfitError("is the URL of a WebSocket, which only containers of a router have")
-    return Place(
-        address=TcpAddress(url.host, url.port),
-        hostname=url.host,
-        vhost=url.vhost,
-        is_tls=url.is_tls,
-        user=url.user,
-        password=None if url.password is None else url.password.reveal(),
-        server_name=url.host,
-    )
 
 
 def client_options(command: Command) -> Command:
@@ -132,6 +78,22 @@ def client_options(command: Command) -> Command:
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
             help="Give up after this time without any progress; default: never.",
+        ),
+        click.option(
+            "--failover",
+            type=click.Choice(["obey", "ignore"]),
+            default="obey",
+            show_default=True,
+            help="Whether places that the peer names are dialed, in a redirect or when the"
+            " connection is lost: with TLS if URL has it, and never otherwise.",
+        ),
+        click.option(
+            "--failover-host",
+            "failover_hosts",
+            metavar="HOST",
+            multiple=True,
+            help="Host to which the peer may lead beside that of URL, with the same login: a name,"
+            " *.domain or *; may be repeated; default: none.",
         ),
         click.option(
             "--ca",
@@ -185,7 +147,7 @@ class Errand:
     verb: str
     place: Place
     protocol: Protocol
-    machine: LinkMachine
+    machine: SendingLink | ReceivingLink
     container: str
     address: str
     expected: int | None
@@ -193,6 +155,7 @@ class Errand:
     patience_seconds: float
     timeout_seconds: float | None
     ca: Path | None = None
+    failover: DiversionPolicy
     waits_for: Callable[[], str | None] = lambda: None
     beside: Callable[[Conversation], Awaitable[None]] | None = None
     is_whole: Callable[[], bool] = lambda: True
@@ -200,8 +163,17 @@ class Errand:
     error: str | None = attrs.field(default=None, init=False)
     advice: str | None = attrs.field(default=None, init=False)
     _memory: dict[str, object] = attrs.field(factory=dict, init=False)
+    _course: Course[Place] = attrs.field(init=False)
     _reported: tuple[str, int] | None = attrs.field(default=None, init=False)
     was_stopped: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._course = Course(
+            home=self.place,
+            address=self.address,
+            divert=lambda other: other_place(self.place, other, self.failover),
+            report=self._report_course,
+        )
 
     def run(self) -> None:
         """Runs until the machine is done, a signal comes, or time runs out."""
@@ -225,7 +197,8 @@ class Errand:
         if self.place.is_tls:
             context = ssl.create_default_context(cafile=self.ca and str(self.ca))
         dialing = Dialing(
-            dial=lambda: open_stream(self.place, context),
+            dial=lambda: self._dial(context),
+            course=self._course,
             make_engine=self._make_engine,
             patience_seconds=self.patience_seconds,
             on_lost=self._report_lost,
@@ -240,13 +213,18 @@ class Errand:
             try:
                 await conversation.run()
             except UnreachableError as error:
-                self.error = f"{self.place.address}: {error}"
-                self.advice = self.place.advice(str(error))
+                self.error = f"{self._course.here}: {error}"
+                self.advice = self._course.here.advice(str(error))
             nursery.cancel_scope.cancel()
         self.seconds = trio.current_time() - began
 
+    async def _dial(self, context: ssl.SSLContext | None) -> trio.abc.Stream:
+        """Connects to the place that the course has chosen."""
+        self.machine.aim(self._course.address_here)
+        return await open_stream(self._course.here, context)
+
     def _make_engine(self, link_ids: Iterator[LinkId]) -> Engine:
-        place = self.place
+        place = self._course.here
         settings = EngineSettings(
             is_server=False,
             container=self.container,
@@ -262,7 +240,10 @@ class Errand:
         if (reason, self.machine.report.connections) == self._reported:
             return
         self._reported = reason, self.machine.report.connections
-        print_lines(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
+        print_lines(f"router {self.verb}: {self._course.here}: {reason}; dialing again", err=True)
+
+    def _report_course(self, text: str) -> None:
+        print_lines(f"router {self.verb}: {self._course.here}: {text}", err=True)
 
     async def _watch_signals(self, conversation: Conversation) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -354,24 +335,6 @@ class Errand:
         return (
             f"{counted or 'nothing'} in {self.seconds:.2f} s ({self._rate:,.0f} msg/s){connections}"
         )
-
-
-async def open_stream(place: Place, context: ssl.SSLContext | None) -> trio.abc.Stream:
-    """Connects to a place, with TLS if there is a context for it."""
-    if isinstance(place.address, UnixAddress):
-        return await trio.open_unix_socket(str(place.address.path))
-    stream = await trio.open_tcp_stream(place.address.host, place.address.port)
-    if context is None:
-        return stream
-    secured = trio.SSLStream(
-        stream, context, server_hostname=place.server_name, https_compatible=True
-    )
-    try:
-        await secured.do_handshake()
-    except BaseException:
-        await trio.aclose_forcefully(secured)
-        raise
-    return secured
 
 
 @attrs.define(eq=False)

@@ -10,8 +10,9 @@ import attrs
 import click
 import trio
 
-from router.cli.client import FAILED, Errand, Place, client_options, count_attaches, link_name
+from router.cli.client import FAILED, Errand, client_options, count_attaches, link_name
 from router.cli.output import one_line
+from router.cli.place import Place, diversion_policy
 from router.errors import TranslationError
 from router.model.capabilities import Protocol
 from router.model.condition import DECODE_ERROR, Condition
@@ -158,6 +159,8 @@ def command(
     protocol: str,
     wait: float,
     timeout: float | None,
+    failover: str,
+    failover_hosts: tuple[str, ...],
     ca: Path | None,
     name: str | None,
     as_json: bool,
@@ -201,6 +204,7 @@ def command(
         patience_seconds=wait,
         timeout_seconds=timeout,
         ca=ca,
+        failover=diversion_policy(url, is_obeyed=failover == "obey", hosts=failover_hosts),
     )
     errand.beside = printer.end_when_closed
     errand.run()

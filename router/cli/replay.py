@@ -7,9 +7,9 @@ from typing import Any, Final
 import attrs
 import click
 
-from router.cli.client import Place, read_place
 from router.cli.output import TEXT, print_json, print_lines
 from router.cli.pipeline import pipeline
+from router.cli.place import Place, read_place
 from router.pipeline.extra import need_arrow
 from router.routes.route import Guarantee
 

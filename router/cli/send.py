@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import click
 
-from router.cli.client import Errand, Place, client_options, count_attaches, link_name
+from router.cli.client import Errand, client_options, count_attaches, link_name
 from router.cli.intake import STANDARD_INPUT, Intake, LineError, has_input, open_input
 from router.cli.output import TEXT
+from router.cli.place import Place, diversion_policy
 from router.cli.stamps import given, head_of, stamp_options
 from router.model.capabilities import Protocol
 from router.model.identity import LinkName
@@ -81,6 +82,8 @@ def command(
     protocol: str,
     wait: float,
     timeout: float | None,
+    failover: str,
+    failover_hosts: tuple[str, ...],
     ca: Path | None,
     name: str | None,
     as_json: bool,
@@ -134,6 +137,7 @@ def command(
         patience_seconds=wait,
         timeout_seconds=timeout,
         ca=ca,
+        failover=diversion_policy(url, is_obeyed=failover == "obey", hosts=failover_hosts),
         waits_for=lambda: machine.waits_for,
     )
     if intake is not None:

@@ -38,11 +38,13 @@ class DiversionPolicy:
         is_obeyed: any are.
         hosts: allowed hosts, in lower case; ``*`` is any, ``*.domain`` any below a domain.
         option: the configuration key that allows more, for people.
+        ignored: why none is, if so, for people.
     """
 
     is_obeyed: bool = False
     hosts: tuple[str, ...] = ()
     option: str = "failover_hosts"
+    ignored: str = "the file says failover: ignore"
 
     def check(self, other: Alternative, *, is_tls: bool) -> None:
         """Checks a place that is named on a connection of the container.
@@ -55,7 +57,7 @@ class DiversionPolicy:
             RefusedDiversionError: it is not to be dialed.
         """
         if not self.is_obeyed:
-            raise RefusedDiversionError("the file says failover: ignore")
+            raise RefusedDiversionError(self.ignored)
         if other.scheme is not None and (other.scheme in _OVER_TLS) is not is_tls:
             with_, without = ("has", "would not") if is_tls else ("has no", "would")
             raise RefusedDiversionError(f"the URL {with_} TLS, and {other.scheme} {without}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,10 @@ class Traffic:
         assert len(received) == len(set(received)) == self._count - released
         if not released:
             assert self._receiver.wait(seconds) == 0
+
+    def account(self) -> str:
+        """Gives what the sender has said."""
+        return self._account.read_text()
 
     def end(self) -> None:
         for each in (self._sender, self._receiver):
@@ -316,6 +321,29 @@ def test_whoever_has_the_lease_leads_after_a_failover_and_back(
         second.wait_for("router.ready", since=_place(second, '"standby.fenced"'))
         assert len(lines(second, "router.started")) == 2
         assert second.stop() == 0
+
+
+@pytest.mark.long
+def test_clients_of_the_command_line_find_the_leader_before_and_after_a_failover(
+    server: Server, tmp_path: Path
+) -> None:
+    config, other, *_ = pair(server, tmp_path)
+    bind = re.compile(r'bind: "127.0.0.1:(\d+)')
+    port, another = (bind.findall(each)[0] for each in (config, other))
+    config = config.replace(f'{port}"}}]', f'{port}", failover: ["127.0.0.1:{another}"]}}]')
+    other = other.replace(f'{another}"}}]', f'{another}", failover: ["127.0.0.1:{port}"]}}]')
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until="standby.began") as second,
+        traffic(int(another), "orders", COUNT, tmp_path) as t,
+    ):
+        t.write(range(COUNT // 2))
+        t.await_received(COUNT // 2)  # by the leader, to which the standby has redirected them
+        first.process.kill()
+        t.write(range(COUNT // 2, COUNT))
+        second.wait_for("router.ready")
+        t.finish()
+        assert f"redirected to 127.0.0.1:{port}" in t.account()
 
 
 def _place(router: RunningRouter, text: str) -> int:

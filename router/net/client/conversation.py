@@ -8,6 +8,8 @@ received while payload is sent.
 A connection that ends before the machine is done is replaced after a pause, jittered and doubling.
 The conversation gives up when for ``patience_seconds`` no connection was of use: none moved a
 delivery, or was open for that long.
+
+Where it dials next the ``course`` says: a redirect is followed at once, without a pause.
 """
 
 import itertools
@@ -16,7 +18,7 @@ import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 from typing import Protocol as Interface
 
 import attrs
@@ -33,6 +35,7 @@ from router.model.condition import (
 )
 from router.model.events import ConnectionClosed, ConnectionOpened, Event, LinkAttached
 from router.model.identity import ContainerId, LinkId
+from router.net.client.course import Course
 from router.net.client.report import Report
 from router.net.tls import describe_error
 from router.wire.engine import Engine
@@ -58,11 +61,13 @@ class LinkMachine(Interface):
     Attributes:
         frame_octets: the largest frame that the other end takes; 0: any.
         peer: the container at the other end.
+        moved: the redirect with which the link was ended, for the ``course``; None: it was not.
     """
 
     report: Report
     frame_octets: int
     peer: ContainerId | None
+    moved: Condition | None
     failure: Condition | None
     interruption: str | None
 
@@ -89,6 +94,7 @@ class Dialing:
 
     Attributes:
         dial: opens a stream to it; raises ``OSError`` or what streams raise.
+        course: chooses the place for each ``dial``; None: there is no choice.
         places: how many ``dial`` tries in turn; it pauses when all of them have had theirs.
         make_engine: makes the client engine of one connection, which takes its link ids from
             what it is given.
@@ -100,6 +106,7 @@ class Dialing:
     dial: Callable[[], Awaitable[trio.abc.Stream]]
     make_engine: Callable[[Iterator[LinkId]], Engine]
     places: int = 1
+    course: "Course[Any] | None" = None
     patience_seconds: float = 60.0
     open_seconds: float = OPEN_SECONDS
     on_lost: Callable[[str], None] = lambda reason: None
@@ -124,6 +131,7 @@ class Conversation:
     is_finishing: bool = attrs.field(default=False, init=False)
     _current: "_Connection | None" = attrs.field(default=None, init=False)
     _opened_at: float | None = attrs.field(default=None, init=False)
+    _farewell: Condition | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _limit: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
@@ -149,6 +157,11 @@ class Conversation:
                     reason = await self._one_connection()
                 if self._is_over():
                     return
+                if self._goes_on():
+                    failing_since = since
+                    continue
+                if self._is_over():
+                    return
                 self.dialing.on_lost(reason)
                 now = trio.current_time()
                 stood = 0.0 if self._opened_at is None else now - self._opened_at
@@ -159,7 +172,9 @@ class Conversation:
                     failing_since = now if served else since
                     failures = 0
                 failures += 1
-                rounds, others = divmod(failures, self.dialing.places)
+                course = self.dialing.course
+                places = self.dialing.places if course is None else course.places
+                rounds, others = divmod(failures, places)
                 pause = 0.0
                 if not others:
                     pause = pause_seconds(
@@ -170,6 +185,21 @@ class Conversation:
                     raise UnreachableError(reason)
                 await trio.sleep(min(pause, left))
 
+    def _goes_on(self) -> bool:
+        """Returns whether another place is to be dialed at once, because of a redirect."""
+        course, machine = self.dialing.course, self.machine
+        moved, machine.moved = machine.moved, None
+        if moved is not None:
+            if course is not None and course.link_redirected(moved):
+                return True
+            machine.failure = moved
+            return False
+        if course is None:
+            return False
+        return course.redirected(self._farewell) or course.lost(
+            had_opened=self._opened_at is not None
+        )
+
     def finish(self) -> None:
         """Ends the conversation properly, soon; deliveries unsettled by then stay unsettled."""
         self.is_finishing = True
@@ -178,8 +208,14 @@ class Conversation:
         else:
             self._current.wake()
 
-    def opened(self) -> None:
-        """Records that the connection stands."""
+    def closed(self, condition: Condition | None) -> None:
+        """Records what the peer has closed the connection with."""
+        self._farewell = condition
+
+    def opened(self, alternatives: object) -> None:
+        """Records that the connection stands, and what the peer says of other places."""
+        if self.dialing.course is not None:
+            self.dialing.course.opened(alternatives)
         self.is_opened = True
         self._opened_at = trio.current_time()
         self._limit.deadline = math.inf
@@ -194,7 +230,9 @@ class Conversation:
 
     async def _one_connection(self) -> str:
         """Converses over one connection; returns why it ended."""
-        self._opened_at = None
+        self._opened_at = self._farewell = None
+        if self.dialing.course is not None:
+            self.dialing.course.advance()
         try:
             with trio.fail_after(CONNECT_SECONDS):
                 stream = await self.dialing.dial()
@@ -280,7 +318,7 @@ class _Connection:
         for event in events:
             match event:
                 case ConnectionOpened(container=container, capabilities=capabilities):
-                    self.conversation.opened()
+                    self.conversation.opened(event.alternatives)
                     machine.frame_octets = capabilities.frame_octets
                     machine.peer = container
                     machine.report.connections += 1
@@ -297,6 +335,8 @@ class _Connection:
     def _closed(self, condition: Condition | None, by_peer: bool) -> None:
         self._reason = "closed by the peer" if condition is None else str(condition)
         machine = self.conversation.machine
+        if by_peer:
+            self.conversation.closed(condition)
         if by_peer and condition is not None and condition.name in HOPELESS:
             machine.failure = condition
 

@@ -89,6 +89,7 @@ class Probe:
     report: Report = attrs.field(factory=Report)
     frame_octets: int = 0
     peer: ContainerId | None = None
+    moved: Condition | None = None
     failure: Condition | None = None
     interruption: str | None = None
     opened: ConnectionOpened | None = attrs.field(default=None, init=False)

@@ -53,6 +53,7 @@ from router.net.client.report import Report
 from router.net.client.terminus import (
     TERMINUS_SECONDS,
     Terms,
+    is_moved,
     is_passing,
     keeps_no_state,
     settles_first,
@@ -91,6 +92,7 @@ class ReceivingLink:
         is_attached: whether deliveries may come.
         frame_octets: the largest frame that the other end takes; 0: any.
         peer: the container at the other end of the connection.
+        moved: the redirect with which the other end has ended the link (§2.8.18).
     """
 
     name: LinkName
@@ -107,6 +109,7 @@ class ReceivingLink:
     is_attached: bool = attrs.field(default=False, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
     peer: ContainerId | None = attrs.field(default=None, init=False)
+    moved: Condition | None = attrs.field(default=None, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
     _link: LinkId = attrs.field(default=LinkId(0), init=False)
@@ -141,6 +144,11 @@ class ReceivingLink:
         return self.count is not None and self._wanted() <= 0 and not self._outcomes
 
     # --- what the conversation calls --------------------------------------------------------------
+
+    def aim(self, address: str) -> None:
+        """Attaches to the node of this address from now on."""
+        self.address = address
+        self._terms = attrs.evolve(self._terms, address=address)
 
     def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
         """Attaches the link on a connection that has just opened."""
@@ -223,7 +231,9 @@ class ReceivingLink:
             return self._attach()
         if self._is_reducing and event.condition is None and not event.closed:
             return self._attach()  # with shorter maps (§2.6.13)
-        if self._was_attached and is_passing(event):
+        if is_moved(event):
+            self.moved, self.interruption = event.condition, str(event.condition)
+        elif self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         else:
             self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")

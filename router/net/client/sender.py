@@ -66,6 +66,7 @@ from router.net.client.met import Met
 from router.net.client.report import Report
 from router.net.client.terminus import (
     Terms,
+    is_moved,
     is_passing,
     keeps_no_state,
     settles_first,
@@ -137,6 +138,7 @@ class SendingLink:
         interruption: why this connection is of no use any more; another may be.
         frame_octets: the largest frame that the other end takes; 0: any.
         peer: the container at the other end of the connection.
+        moved: the redirect with which the other end has ended the link (§2.8.18).
     """
 
     name: LinkName
@@ -151,6 +153,7 @@ class SendingLink:
     interruption: str | None = attrs.field(default=None, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
     peer: ContainerId | None = attrs.field(default=None, init=False)
+    moved: Condition | None = attrs.field(default=None, init=False)
     phase: SenderPhase = attrs.field(default=SenderPhase.AWAY, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
@@ -193,6 +196,11 @@ class SendingLink:
         return self.failure is not None or (self._is_exhausted and not self._unsettled)
 
     # --- what the conversation calls --------------------------------------------------------------
+
+    def aim(self, address: str) -> None:
+        """Attaches to the node of this address from now on."""
+        self.address = address
+        self._terms = attrs.evolve(self._terms, address=address)
 
     def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
         """Attaches the link on a connection that has just opened."""
@@ -296,7 +304,9 @@ class SendingLink:
         if self._listed is not None and keeps_no_state(event):
             self._met.keeps_nothing(self.peer)
             return self._attach()
-        if self._was_attached and is_passing(event):
+        if is_moved(event):
+            self.moved, self.interruption = event.condition, str(event.condition)
+        elif self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         elif phase is not SenderPhase.AWAY:
             self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")

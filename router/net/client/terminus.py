@@ -7,6 +7,7 @@ import attrs
 from router.model.condition import (
     CONNECTION_FORCED,
     DETACH_FORCED,
+    LINK_REDIRECT,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     Condition,
@@ -117,6 +118,11 @@ def is_passing(event: LinkDetached) -> bool:
     if event.condition is None:
         return not event.closed
     return event.condition.name in PASSING
+
+
+def is_moved(event: LinkDetached) -> bool:
+    """Returns whether the other end has sent a link elsewhere (§2.8.18)."""
+    return event.condition is not None and event.condition.name == LINK_REDIRECT
 
 
 def keeps_no_state(event: LinkDetached) -> bool:

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from router import __version__
-from router.cli.client import open_stream
+from router.cli.place import open_stream
 from router.errors import RouterError
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId

@@ -101,6 +101,7 @@ class HoldingLink:
         interruption: why this connection cannot be used any more; another one may work.
         frame_octets: the largest frame that the peer accepts; 0: any.
         peer: the container at the other end of the connection.
+        moved: None: a redirect of the link is an end like others.
     """
 
     name: LinkName
@@ -118,6 +119,7 @@ class HoldingLink:
     interruption: str | None = attrs.field(default=None, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
     peer: ContainerId | None = attrs.field(default=None, init=False)
+    moved: Condition | None = attrs.field(default=None, init=False)
     is_attached: bool = attrs.field(default=False, init=False)
     was_attached: bool = attrs.field(default=False, init=False)
     news: threading.Event = attrs.field(factory=threading.Event, init=False)

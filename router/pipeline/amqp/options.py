@@ -14,7 +14,7 @@ from router.pipeline.store import local_path
 from router.routes.route import Guarantee
 
 if TYPE_CHECKING:
-    from router.cli.client import Place
+    from router.cli.place import Place
 
 _SCHEMES: Final = ("amqp://", "amqps://", "unix:")
 _TRUE: Final = frozenset(("true", "yes", "1"))
@@ -74,7 +74,7 @@ class Options:
         Raises:
             OptionError: ``amqp.url`` is not a valid URL.
         """
-        from router.cli.client import place_of  # noqa: PLC0415  a second of CPU in each process
+        from router.cli.place import place_of  # noqa: PLC0415  a second of CPU in each process
         from router.service.config.problems import UnfitError  # noqa: PLC0415
 
         try:
