@@ -225,7 +225,7 @@ class Lanes:
             and link.discarding is None
             and not (link.adrift or link.is_reducing)
             and link.unconfirmed is None
-            and not (link.is_draining or link.is_emptying)
+            and not (link.is_draining or link.is_emptying or link.is_closing)
             and narrow(ACCEPTED, link.outcomes) is ACCEPTED
         )
 

@@ -114,6 +114,7 @@ class Uplink:
         address_there: the address for its next attach, likewise.
         trail: where the chain of redirects has been; empty: there was none.
         is_finishing: no longer needed, and only kept for outstanding outcomes.
+        finishes_at: so long at most; None: it is not finishing, or there is no limit.
         id: the LinkId of the present attach.
         link: the attached link.
         kept: the suspended link to be resumed, if it is still this container (``successors``).
@@ -148,6 +149,7 @@ class Uplink:
     is_wanted: bool = attrs.field(default=False, init=False)
     is_subscribed: bool = attrs.field(default=False, init=False)
     is_finishing: bool = attrs.field(default=False, init=False)
+    finishes_at: float | None = attrs.field(default=None, init=False)
     id: LinkId | None = attrs.field(default=None, init=False)
     link: Link | None = attrs.field(default=None, init=False)
     kept: Link | None = attrs.field(default=None, init=False)

@@ -25,7 +25,7 @@ from router.core.suspend import Suspender
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
-from router.links.link import Connection, Link, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
 from router.model.condition import (
     DETACH_FORCED,
@@ -50,6 +50,9 @@ _REFUSALS = frozenset((NOT_FOUND, NOT_ALLOWED, NOT_IMPLEMENTED))
 
 FINISH_SECONDS = 0.25
 """Pause between checks of an unneeded link for outcomes still expected."""
+
+SETTLE_SECONDS = 10.0
+"""How long a link from a container that another takes the place of waits for outcomes, at most."""
 
 
 class Uplinks:
@@ -162,16 +165,17 @@ class Uplinks:
             same = [old for old in known if _is_same(old, fresh) and old not in kept]
             for old in same[:1]:
                 if old.is_finishing:
-                    old.is_finishing = False
+                    old.is_finishing, old.finishes_at = False, None
                     self._use_again(node, old.link)
             kept += same[:1] or [fresh]
         for uplink in known:
             if uplink in kept:
                 continue
-            if self._is_finishing(uplink):
+            if self._is_finishing(uplink) or self._is_settling(uplink):
                 kept.append(uplink)
             else:
                 self._drop(uplink)
+        kept = [each for each in kept if each in known or not _is_taken(each, kept)]
         self._of_node[node] = kept
         node.has_uplinks = bool(kept)
         for uplink in kept:
@@ -209,8 +213,34 @@ class Uplinks:
         chain, sites = uplink.terms.chain, self._reach.sites
         return None if chain is None or sites is None else sites.hop_to(chain.egress)
 
+    def _is_settling(self, uplink: Uplink) -> bool:
+        """Returns whether an unneeded link from a container still has deliveries to settle.
+
+        Its container would send them again, on the link that takes its place, for example with
+        another filter. So it gets no more credit, and ends when they have their outcomes, or after
+        ``SETTLE_SECONDS``; the other one is attached then.
+        """
+        link = uplink.link
+        if not isinstance(link, IncomingLink) or is_sibling(link.connection):
+            return False
+        if link.connection is None or uplink.node.key.direction is Direction.FALLBACK:
+            return False
+        self._lanes.demote(uplink.node)
+        if uplink.finishes_at is None and link.unsettled:
+            uplink.is_finishing = True
+            uplink.finishes_at = self._turn.now + SETTLE_SECONDS
+            link.is_closing = True
+            self._granter.withdraw(link)
+        if not link.unsettled or self._turn.now >= (uplink.finishes_at or 0.0):
+            return False
+        self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self.refit, uplink.node))
+        return True
+
     def _use_again(self, node: Node, link: Link | None) -> None:
-        """Sends on a link again that was to end when its last outcome had come."""
+        """Uses a link again that was to end when its last outcome had come."""
+        if isinstance(link, IncomingLink):
+            link.is_closing = False
+            self._turn.review_credit(link)
         known = (*node.outgoing, *node.aside, *node.standby)
         if isinstance(link, OutgoingLink) and link not in known:
             self._registry.join(node, link)
@@ -884,6 +914,16 @@ def _entrance(node: Node, chain: Chain) -> Chain:
     """
     is_lent = node.key.chain is not None and router_of(node.stop) == chain.ingress
     return Chain(f"{chain.ingress}/", chain.egress) if is_lent else chain
+
+
+def _is_taken(fresh: Uplink, others: Iterable[Uplink]) -> bool:
+    """Returns whether the name of an uplink is still another one's, which is to end."""
+    named = (fresh.container, fresh.role, fresh.name)
+    return any(
+        each.is_finishing and (each.container, each.role, each.name) == named
+        for each in others
+        if each is not fresh
+    )
 
 
 def _is_same(old: Uplink, fresh: Uplink) -> bool:

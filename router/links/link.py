@@ -215,7 +215,7 @@ class IncomingLink:
         is_delayed: its deliveries have waited before they came, and perhaps failed: the header must
             be rewritten.
         takes_back: it pulls from a route's fallback (``core.fallback``).
-        is_closing: meanwhile nobody receives; it ends when receivers have settled what they have.
+        is_closing: it gets no credit, and ends when receivers have settled what they have.
         unconfirmed: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         is_ours: we attached it, as an uplink.
         session: names the session that it is attached on; None: numbers end with attachments.

@@ -12,10 +12,12 @@ from router.model.condition import (
     Condition,
 )
 from router.model.events import CreditGranted, LinkDetached, SessionEnded
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Source
 from router.routes.route import Endpoint, Guarantee, LinkTerms, Route
 from router.wire.v1_0.types import Described, Symbol, encode_value
-from tests.support.play import AMQP, Peer, Play, ReceiverEnd, table
+from tests.support.play import AMQP, Peer, Play, ReceiverEnd, SenderEnd, table
 
 SESSION = Symbol("com.microsoft:session-filter")
 ASKED: dict[object, object] = {SESSION: Described(SESSION, "s1")}
@@ -96,6 +98,64 @@ def test_another_filter_for_the_same_name_attaches_the_link_anew() -> None:
     (asked,) = azure.asked.values()
     assert asked.source is not None
     assert asked.source.filters == {SESSION: Described(SESSION, "s2")}
+
+
+CHANGED = attrs.evolve(
+    PULL,
+    from_=Endpoint(
+        "azure",
+        "orders",
+        attrs.evolve(TERMS, filters=encode_value({SESSION: Described(SESSION, "s2")})),
+    ),
+)
+
+
+def reading() -> tuple[Play, Peer, SenderEnd, ReceiverEnd, DeliveryNumber]:
+    """A receiver has a message of a container that it has not settled."""
+    play = Play(PULL)
+    azure = play.dial("azure")
+    received = play.connect().attach_receiver("orders.s1", credit=5)
+    source = azure.answer_sender("orders")
+    (number,) = source.send("a")
+    return play, azure, source, received, number
+
+
+def test_a_link_whose_filter_changes_ends_when_receivers_have_settled_what_came_on_it() -> None:
+    play, azure, old, received, number = reading()
+    reload(play, CHANGED)
+    assert not old.is_detached()
+    assert not azure.asked, "its name is taken"
+    assert old.credit == 0
+    received.accept()
+    assert old.outcome(number) == (ACCEPTED, True)
+    play.wait(1.0)
+    assert old.is_detached()
+    azure.answer_sender("orders").send("b")
+    assert received.payloads == [b"a", b"b"]
+
+
+def test_what_nobody_settles_keeps_the_other_filter_waiting_for_some_seconds_only() -> None:
+    play, azure, old, received, _ = reading()
+    reload(play, CHANGED)
+    play.wait(9.0)
+    assert not old.is_detached()
+    play.wait(2.0)
+    assert old.is_detached()
+    azure.answer_sender("orders").send("b")
+    assert received.payloads == [b"a", b"b"]
+
+
+def test_a_link_that_is_to_end_goes_on_if_its_filter_is_wanted_again() -> None:
+    play, azure, old, received, _ = reading()
+    reload(play, CHANGED)
+    reload(play, PULL)
+    received.accept()
+    play.wait(20.0)
+    assert not old.is_detached()
+    assert not azure.asked
+    assert old.credit > 0
+    old.send("b")
+    assert received.payloads == [b"a", b"b"]
 
 
 def test_a_clients_filter_goes_to_the_container_and_its_answer_comes_back() -> None:
