@@ -151,12 +151,14 @@ class Follower:
         ahead = sorted(number for number in self._paths if number >= cursor.segment)
         for number in ahead:
             offset = cursor.offset if number == cursor.segment else 0
-            path = self._paths[number]
+            path = self._paths.get(number)
+            if path is None:  # dropped, while the reader was busy with a block
+                continue
             try:
                 yield from self._segment(number, path, offset, is_last=number == ahead[-1])
             except FileNotFoundError:
-                self.dropped += 1
-                del self._paths[number]
+                if self._paths.pop(number, None) is not None:
+                    self.dropped += 1
 
     def _segment(
         self, number: int, path: Path, offset: int, *, is_last: bool

@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 
+from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, Rejected
@@ -25,6 +26,7 @@ from router.wire.trace_context import Context, read
 from router.wire.v1_0.sections import AnnotatedMessage, Properties, encode_message, peek
 from tests.support.chaos import Client
 from tests.support.collector import Collector, Seen, collecting
+from tests.support.conversing import conversing
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -146,8 +148,9 @@ def move(
     port: int | None = None,
     outcome: DeliveryState = ACCEPTED,
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE,
+    protocol: Protocol = Protocol.AMQP_1_0,
 ) -> list[ReceivedDelivery]:
-    """Sends to the near router, receives at a port; returns what has come."""
+    """Sends to the near router over a protocol, receives at a port; returns what has come."""
     found: list[ReceivedDelivery] = []
 
     async def run() -> None:
@@ -171,7 +174,8 @@ def move(
         with trio.fail_after(PATIENCE_SECONDS):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(Client(receiving, port or places.near).run)
-                nursery.start_soon(Client(sending, places.near).run)
+                sender = conversing(sending, protocol, places.near, f"from-{address}")
+                nursery.start_soon(sender.run)
                 await has_all.wait()
                 while sending.report.settled < len(payloads):
                     await trio.sleep(0.02)
@@ -239,6 +243,32 @@ def test_a_trace_leads_from_the_creator_over_both_routers_with_the_right_parents
     assert context_in(came[1])[0] is None
     assert came[1].payload == message(traceparent(1, sampled=False), 1)
     assert came[2].payload == message(None, 2)
+
+
+@pytest.mark.parametrize("protocol", [Protocol.AMQP_0_9_1, Protocol.AMQP_0_10])
+def test_senders_of_older_protocols_say_in_headers_what_is_sampled(
+    places: Places, protocol: Protocol
+) -> None:
+    with places.near_runs():
+        sampled, unsampled, without = move(
+            places,
+            "here.a",
+            [message(traceparent(0)), message(traceparent(1, sampled=False), 1), message(None, 2)],
+            protocol=protocol,
+        )
+        wait_until(lambda: len(places.collector.of(TRACE)) == 2, lambda: places.collector.spans)
+    hop = hops(places.collector.of(TRACE))["near"]
+    assert hop.parent == CREATOR
+    assert hop.state == STATE
+    assert hop.attributes["network.protocol.version"] == protocol.value.removeprefix("amqp-")
+    assert {each.trace for each in places.collector.spans} == {TRACE}
+    middle, creator = context_in(sampled)
+    assert middle is not None
+    assert creator is not None
+    assert middle.text == f"00-{TRACE}-{hop.span}-01"
+    assert creator.text == traceparent(0)
+    assert context_in(unsampled)[0] is None
+    assert context_in(without) == (None, None)
 
 
 def test_what_a_route_does_not_trace_is_not_looked_at(places: Places) -> None:
