@@ -280,7 +280,7 @@ cdef object columns_of(
     return positions, sizes, times, queues
 
 
-def cut_rows(rows, heap, list numbers not None):
+def cut_rows(rows, heap, list numbers not None, uint32_t base):
     """Cuts messages out of a block of the log, as ``runs.cut`` does, which is the reference.
 
     Returns:
@@ -294,7 +294,7 @@ def cut_rows(rows, heap, list numbers not None):
         try:
             return cut_out(
                 <const uint8_t *>row_view.buf, row_view.len // ROW,
-                <const uint8_t *>heap_view.buf, heap_view.len, numbers,
+                <const uint8_t *>heap_view.buf, heap_view.len, numbers, base,
             )
         finally:
             PyBuffer_Release(&heap_view)
@@ -304,7 +304,7 @@ def cut_rows(rows, heap, list numbers not None):
 
 cdef object cut_out(
     const uint8_t *rows, Py_ssize_t row_count, const uint8_t *heap, Py_ssize_t heap_octets,
-    list numbers,
+    list numbers, uint32_t base,
 ):
     cdef Py_ssize_t count = len(numbers), each, number
     cdef const uint8_t *row
@@ -322,7 +322,7 @@ cdef object cut_out(
         ):
             return None
         octets += held
-    if octets >> 31:
+    if (octets + base) >> 31:
         return None
     cdef bytes cut = PyBytes_FromStringAndSize(NULL, count * ROW)
     cdef bytes strings = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>octets)
@@ -334,11 +334,79 @@ cdef object cut_out(
         row = rows + number * ROW
         held = get32(row + HEAP_AT)
         memcpy(to_row, row, ROW)
-        put32(to_row + OFFSET_AT, <uint32_t>octets)
+        put32(to_row + OFFSET_AT, base + <uint32_t>octets)
         memcpy(to_heap + octets, heap + get32(row + OFFSET_AT), held)
         octets += held
         to_row += ROW
     return cut, strings
+
+
+def gone_columns(rows):
+    """Returns what the FORWARDED rows of a block say: runs of one segment and one queue.
+
+    The reference is ``index.claims_in``.
+
+    Returns:
+        For each its segment, its queue, the positions, u32, and the octets, u64.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *row
+    cdef Py_ssize_t each
+    cdef uint64_t place, queue, octets, last_queue = 0
+    cdef uint32_t position, last_segment = 0
+    cdef list found = []
+    cdef bytearray positions = None, sizes = None
+    PyObject_GetBuffer(rows, &view, PyBUF_SIMPLE)
+    try:
+        for each in range(view.len // ROW):
+            row = <const uint8_t *>view.buf + each * ROW
+            if row[0] != FORWARDED:
+                continue
+            place, queue, octets = get64(row + 32), get64(row + 40), get64(row + MESSAGE_AT)
+            position = <uint32_t>place
+            if positions is None or queue != last_queue or <uint32_t>(place >> 32) != last_segment:
+                last_queue, last_segment = queue, <uint32_t>(place >> 32)
+                positions, sizes = bytearray(), bytearray()
+                found.append((last_segment, queue, positions, sizes))
+            positions += (<const char *>&position)[:4]
+            sizes += (<const char *>&octets)[:8]
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+def mark_gone(bytearray marks not None, positions, octets):
+    """Marks messages of a segment as gone; returns how many are news, and their octets.
+
+    The reference is ``StoredSegment.mark_gone``. Positions are u32, octets u64.
+    """
+    cdef Py_buffer view
+    cdef Py_buffer sizes
+    cdef Py_ssize_t each, count, known = PyByteArray_GET_SIZE(marks)
+    cdef uint8_t *to_marks = <uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef uint32_t unit
+    cdef uint64_t total = 0
+    cdef Py_ssize_t news = 0
+    PyObject_GetBuffer(positions, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(octets, &sizes, PyBUF_SIMPLE)
+        try:
+            count = view.len // 4
+            if sizes.len // 8 != count:
+                raise ValueError("not as many octets as positions")
+            for each in range(count):
+                unit = (<const uint32_t *>view.buf)[each] // ROW
+                if unit >> 3 >= <uint64_t>known:
+                    raise ValueError("a mark is beyond the end")
+                if not to_marks[unit >> 3] >> (unit & 7) & 1:
+                    to_marks[unit >> 3] |= 1 << (unit & 7)
+                    news += 1
+                    total += (<const uint64_t *>sizes.buf)[each]
+        finally:
+            PyBuffer_Release(&sizes)
+    finally:
+        PyBuffer_Release(&view)
+    return news, total
 
 
 # --- reading --------------------------------------------------------------------------------------

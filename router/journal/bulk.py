@@ -1,5 +1,6 @@
 """Shortcuts for runs of records: where they were compiled; elsewhere Python does the same."""
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 from typing import Protocol as Interface
@@ -84,9 +85,27 @@ class Shortcuts(Interface):
         """
 
     def cut_rows(
-        self, rows: bytes | memoryview, heap: bytes | memoryview, numbers: list[int], /
+        self, rows: bytes | memoryview, heap: bytes | memoryview, numbers: list[int], base: int, /
     ) -> tuple[bytes, bytes] | None:
         """Cuts messages out of a block, as ``router.journal.store.runs.cut`` does."""
+
+    def gone_columns(
+        self, rows: bytes | memoryview, /
+    ) -> list[tuple[int, int, bytearray, bytearray]]:
+        """Returns what the FORWARDED rows of a block say, by runs of one segment and one queue.
+
+        Returns:
+            For each its segment, its queue, the positions, u32, and the octets, u64.
+        """
+
+    def mark_gone(
+        self, marks: bytearray, positions: "array[int]", octets: "array[int]", /
+    ) -> tuple[int, int]:
+        """Marks messages as gone; returns how many were not, and their octets.
+
+        Raises:
+            ValueError: there are fewer marks.
+        """
 
 
 shortcuts: Shortcuts | None = cast("Shortcuts | None", compiled("router.journal._bulk"))

@@ -70,9 +70,8 @@ class StoreClient(JournalClient):
         Raises:
             JournalReplyError: they are neither valid replies nor valid answers.
         """
-        incoming = self._incoming + octets
+        view, at = memoryview(self._incoming + octets if self._incoming else octets), 0
         self._incoming = b""
-        view, at = memoryview(incoming), 0
         while at < len(view):
             if view[at] != MAGIC[0]:
                 if len(view) - at < REPLY.size:

@@ -329,7 +329,7 @@ class Desk:
             run = self._store.read_run(queue.key, count, now_ns)
             if run is not None:
                 writer.answer(run)
-                return len(run.places), len(run.rows) + len(run.heap)
+                return len(run.places), run.octets
             messages = self._store.read(queue.key, count, now_ns)
             if messages:
                 return len(messages), _answer_all(writer, name[0], messages)

@@ -13,7 +13,7 @@ message may go although its segment is not at hand.
 from collections.abc import Iterable, Iterator
 
 from router.journal.keys import LinkKey
-from router.journal.store.index import Unsettled
+from router.journal.store.index import GoneRun, Unsettled
 from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
 from router.journal.store.queues import (
     Claim,
@@ -136,27 +136,26 @@ class Holdings:
             self.routes[queue.route].forwarded(claim.place, claim.octets)
         return True
 
-    def forwarded_run(self, claims: Iterable[Claim]) -> bool:
+    def forwarded_run(self, runs: Iterable[GoneRun]) -> bool:
         """Uncounts messages; returns whether a segment has none left."""
-        number, segment = -1, None
         is_done = False
-        counts: dict[QueueKey, list[Claim]] = {}
-        for claim in claims:
-            place = claim.place
-            if segment_of(place) != number:
-                is_done |= segment is not None and segment.is_done
-                number = segment_of(place)
-                segment = self.segments.get(number)
-            if segment is not None and segment.mark_gone(position_of(place)):
-                counts.setdefault(claim.queue, []).append(claim)
-        for key, gone in counts.items():
-            queue = self.queues.get(key)
-            if queue is not None:
-                octets = sum([each.octets for each in gone])
-                queue.messages -= len(gone)
+        for run in runs:
+            segment, queue = self.segments.get(run.segment), self.queues.get(run.queue)
+            if segment is None:
+                continue
+            route = None if queue is None else self.routes[queue.route]
+            if queue is None or route is None:
+                segment.mark_run(run.positions, run.octets)
+            elif route.condemned_messages:  # it matters which ones are gone
+                for place, octets in zip(run.places, run.octets, strict=True):
+                    self.forwarded(Claim(place, run.queue, octets))
+            else:
+                count, octets = segment.mark_run(run.positions, run.octets)
+                queue.messages -= count
                 queue.octets -= octets
-                self.routes[queue.route].forwarded_run(gone, octets)
-        return is_done or (segment is not None and segment.is_done)
+                route.forwarded_run(count, octets)
+            is_done |= segment.is_done
+        return is_done
 
     def forget_empty(self) -> None:
         """Forgets queues and routes without messages."""

@@ -5,14 +5,14 @@ Columns instead of objects: an entry takes some 36 octets.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from router.journal.block import HEADER, Block, BlockFlag
 from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
-from router.journal.record import ROW, GuaranteeCode, RecordKind, Row
+from router.journal.record import GuaranteeCode, RecordKind, Row
 from router.journal.store.place import Place, place_of, position_of, row_position, segment_of
 from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
 from router.model.identity import DeliveryKey
@@ -172,15 +172,49 @@ def columns_of(offset: int, block: Block) -> StoredColumns | None:
     )
 
 
-def claims_in(block: Block) -> list[Claim]:
+class GoneRun(NamedTuple):
+    """Messages of one segment and one queue that are gone.
+
+    Attributes:
+        segment: its number.
+        queue: key of the queue.
+        positions: of the messages.
+        octets: of their records.
+    """
+
+    segment: int
+    queue: QueueKey
+    positions: "array[int]"
+    octets: "array[int]"
+
+    @property
+    def places(self) -> list[Place]:
+        """Where they stand."""
+        return [place_of(self.segment, each) for each in self.positions]
+
+
+def claims_in(block: Block) -> list[GoneRun]:
     """Returns the messages that a block says to be gone."""
-    count = bytes(block.rows[:: ROW.size]).count(_FORWARDED)
-    if not count or block.flags & BlockFlag.OWN:
+    if block.flags & BlockFlag.OWN:
         return []
-    rows: Iterable[Row] = block.unpacked_rows()
-    if count < block.row_count:
-        rows = [row for row in rows if row[0] == _FORWARDED]
-    return [Claim._make(row[8:11]) for row in rows]
+    if shortcuts is not None:
+        return [
+            GoneRun(
+                segment, QueueKey(queue), array("I", bytes(positions)), array("Q", bytes(octets))
+            )
+            for segment, queue, positions, octets in shortcuts.gone_columns(block.rows)
+        ]
+    runs: list[GoneRun] = []
+    for row in block.unpacked_rows():
+        if row[0] != _FORWARDED:
+            continue
+        place = Place(row[8])
+        segment, queue = segment_of(place), QueueKey(row[9])
+        if not runs or (runs[-1].segment, runs[-1].queue) != (segment, queue):
+            runs.append(GoneRun(segment, queue, array("I"), array("Q")))
+        runs[-1].positions.append(position_of(place))
+        runs[-1].octets.append(row[10])
+    return runs
 
 
 def _unsettled(row: Row) -> Unsettled:
@@ -246,11 +280,12 @@ class SegmentIndex:
 
     def run(
         self, after: Place, queue: QueueKey, count: int
-    ) -> tuple[list[int], list[int], int, int] | None:
-        """Returns messages of a queue behind a place that begin in one block; None: there are none.
+    ) -> tuple[list[tuple[int, list[int]]], int] | None:
+        """Returns messages of a queue behind a place; None: there are none.
 
         Returns:
-            Their positions, their octets, the offset of the block, and when the oldest came.
+            The offsets of the blocks that they begin in, with their positions; and when the oldest
+            came.
         """
         mine = self._by_queue.get(queue)
         if mine is None or after >= place_of(self.segment + 1, 0):
@@ -259,11 +294,13 @@ class SegmentIndex:
         chosen = mine[first : first + count]
         if not chosen:
             return None
-        block = self._blocks[chosen[0]]
-        chosen = chosen[: bisect_right(chosen, block, key=self._blocks.__getitem__)]
-        positions = [self._positions[each] for each in chosen]
-        octets = [self._octets[each] for each in chosen]
-        return positions, octets, block, min([self._times[each] for each in chosen])
+        pieces, at = [], 0
+        while at < len(chosen):
+            block = self._blocks[chosen[at]]
+            end = bisect_right(chosen, block, at, key=self._blocks.__getitem__)
+            pieces.append((block, [self._positions[each] for each in chosen[at:end]]))
+            at = end
+        return pieces, min([self._times[each] for each in chosen])
 
     def at(self, place: Place) -> Entry | None:
         """Returns the message at a place; None: none begins there."""

@@ -2,7 +2,6 @@
 
 import enum
 import hashlib
-from collections.abc import Collection
 from typing import Final, NamedTuple, NewType
 
 import attrs
@@ -170,15 +169,11 @@ class StoredRoute:
             self.condemned_messages -= 1
             self.condemned_octets -= octets
 
-    def forwarded_run(self, claims: Collection[Claim], octets: int) -> None:
-        """Records that messages are gone, and their octets in all."""
-        self.messages -= len(claims)
+    def forwarded_run(self, messages: int, octets: int) -> None:
+        """Records that messages are gone, none of which was dropped as the oldest."""
+        self.messages -= messages
         self.octets -= octets
-        self.left += len(claims)
-        if self.condemned_messages:
-            condemned = [each.octets for each in claims if each.place <= self.condemned]
-            self.condemned_messages -= len(condemned)
-            self.condemned_octets -= sum(condemned)
+        self.left += messages
 
 
 @attrs.define(eq=False, kw_only=True)

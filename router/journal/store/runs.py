@@ -1,4 +1,4 @@
-"""Runs: messages of one queue that stand in one block of the log, as they go to their reader.
+"""Runs: messages of one queue that stand in one segment of the log, as they go to their reader.
 
 A run is cut out, sent and taken apart by columns, so a message costs a fraction of what one costs
 that is composed by itself. It answers a FLOW, in a block of its own::
@@ -50,15 +50,20 @@ class StoredRun(NamedTuple):
         route: of the queue.
         queue: that they are in.
         places: of the messages.
-        rows: of the messages, one after the other.
-        heap: their strings.
+        rows: of the messages, one after the other, in pieces.
+        heap: their strings, in as many.
     """
 
     route: RouteKey
     queue: QueueKey
     places: list[Place]
-    rows: bytes | bytearray
-    heap: bytes
+    rows: list[bytes | bytearray]
+    heap: list[bytes]
+
+    @property
+    def octets(self) -> int:
+        """Of both."""
+        return sum(map(len, self.rows)) + sum(map(len, self.heap))
 
 
 class MessagesRead:
@@ -130,12 +135,13 @@ class MessagesRead:
         return min(memoryview(self.rows).cast("Q")[_TIME_QUAD::_ROW_QUADS].tolist())
 
 
-def cut(block: Block, numbers: list[int]) -> tuple[bytes | bytearray, bytes] | None:
+def cut(block: Block, numbers: list[int], base: int = 0) -> tuple[bytes | bytearray, bytes] | None:
     """Cuts messages out of a block of the log.
 
     Args:
         block: of the log.
         numbers: of their rows, ascending; at least one.
+        base: octets of other strings that will stand before theirs.
 
     Returns:
         Their rows, which point into their strings, and these; None: something is unusual.
@@ -143,7 +149,7 @@ def cut(block: Block, numbers: list[int]) -> tuple[bytes | bytearray, bytes] | N
     if not _IS_LITTLE:
         return None
     if shortcuts is not None:
-        return shortcuts.cut_rows(block.rows, block.heap, numbers)
+        return shortcuts.cut_rows(block.rows, block.heap, numbers, base)
     view, size = block.rows, ROW.size
     first, count = numbers[0], len(numbers)
     if numbers[-1] - first + 1 == count:
@@ -163,7 +169,7 @@ def cut(block: Block, numbers: list[int]) -> tuple[bytes | bytearray, bytes] | N
     heap = block.heap
     if max(map(int.__add__, starts, octets)) > len(heap):
         return None
-    words[_OFFSET_WORD::_ROW_WORDS] = memoryview(array("I", accumulate(octets[:-1], initial=0)))
+    words[_OFFSET_WORD::_ROW_WORDS] = memoryview(array("I", accumulate(octets[:-1], initial=base)))
     pairs = zip(starts, octets, strict=True)
     return rows, b"".join([heap[start : start + length] for start, length in pairs])
 
@@ -173,9 +179,9 @@ def composed(run: StoredRun) -> tuple[bytes, bytes]:
     places = struct.pack(f"<{len(run.places)}Q", *run.places)
     head = ROW.pack(
         RUN, 0, 0, 0, 0, 0, 0, NO_KEY, run.route, run.queue, len(run.places), 0, 0, NO_TTL,
-        0, len(run.heap), len(places),
+        0, sum(map(len, run.heap)), len(places),
     )  # fmt: skip
-    return head + run.rows, run.heap + places
+    return b"".join([head, *run.rows]), b"".join([*run.heap, places])
 
 
 def is_run(block: Block) -> bool:

@@ -1,9 +1,11 @@
 """What is known of one segment of a message store without reading it."""
 
+from array import array
 from collections.abc import Sequence
 
 import attrs
 
+from router.journal.bulk import shortcuts
 from router.journal.record import ROW
 from router.journal.store.queues import QueueKey
 
@@ -88,3 +90,19 @@ class StoredSegment:
         marks[octet] |= 1 << bit
         self.gone += 1
         return True
+
+    def mark_run(self, positions: "array[int]", octets: "array[int]") -> tuple[int, int]:
+        """Records that messages are gone; returns how many are news, and their octets in all."""
+        if shortcuts is None:
+            news = [
+                size
+                for position, size in zip(positions, octets, strict=True)
+                if self.mark_gone(position)
+            ]
+            return len(news), sum(news)
+        needed = max(positions) // ROW.size // 8 + 1 - len(self.marks)
+        if needed > 0:
+            self.marks.extend(bytes(needed))
+        count, total = shortcuts.mark_gone(self.marks, positions, octets)
+        self.gone += count
+        return count, total

@@ -31,7 +31,6 @@ import contextlib
 import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterator
-from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +41,7 @@ from router.journal.segment import SegmentScan, segment_name
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import (
     Entry,
+    GoneRun,
     SegmentIndex,
     StoredColumns,
     StoredRow,
@@ -73,7 +73,7 @@ STORE_RESERVE_OCTETS: Final = 2 * STORE_SEGMENT_OCTETS
 messages of one segment are gone take less than these messages did: so a segment can be emptied and
 removed."""
 
-_INDEXES_KEPT: Final = 4
+_INDEXES_KEPT: Final = 8
 
 
 class MessageStore:
@@ -105,10 +105,10 @@ class MessageStore:
         self._reader = SegmentReader(disk, directory)
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._open: SegmentIndex | None = None
-        self._appended: list[tuple[Block, list[Claim]]] = []
+        self._appended: list[tuple[Block, list[GoneRun]]] = []
         self._headed = 0
         self._leftovers: list[int] = []
-        self._taken: dict[Place, Claim] = {}
+        self._taken: dict[Place, QueueKey] = {}
         self._stirred: set[QueueKey] = set()
         self._is_counting = False
         self._may_remove = True
@@ -153,28 +153,28 @@ class MessageStore:
         holdings = self.holdings
         known = holdings.segment(segment)
         blocks, self._appended = self._appended, []
-        for block, claims in blocks:
-            columns = None
-            if len(claims) < block.row_count:
-                columns = columns_of(offset, block)
+        for block, gone in blocks:
+            is_more = sum([len(run.positions) for run in gone]) < block.row_count
+            columns = columns_of(offset, block) if is_more else None
             if columns is not None:
                 self._landed_run(segment, columns)
-            elif len(claims) < block.row_count:
+            elif is_more:
                 for row in rows_of(segment, offset, block):
                     if isinstance(row, StoredRow):
                         self._landed(row)
                     elif isinstance(row, Unsettled):
                         holdings.settle(row)
-            self._left(claims)
+            self._left(gone)
             offset += block.octets
         known.end = offset
 
-    def _left(self, claims: list[Claim]) -> None:
+    def _left(self, gone: list[GoneRun]) -> None:
         """Counts messages that are gone, durably; what a block says of them stands in any order."""
-        for claim in claims:
-            self._taken.pop(claim.place, None)
-        self._may_remove |= self.holdings.forwarded_run(claims)
-        self._stirred.update([claim.queue for claim in claims])
+        for run in gone:
+            for place in run.places:
+                self._taken.pop(place, None)
+            self._stirred.add(run.queue)
+        self._may_remove |= self.holdings.forwarded_run(gone)
 
     def _landed_run(self, segment: int, columns: StoredColumns) -> None:
         """Counts the messages of a block; as ``_landed`` does, which is the reference."""
@@ -207,9 +207,10 @@ class MessageStore:
         What they say to be gone is not read any more, however long the commit takes.
         """
         for block in blocks:
-            claims = claims_in(block)
-            self._appended.append((block, claims))
-            self._taken.update([(claim.place, claim) for claim in claims])
+            gone = claims_in(block)
+            self._appended.append((block, gone))
+            for run in gone:
+                self._taken.update(dict.fromkeys(run.places, run.queue))
 
     # The reader's side
 
@@ -252,7 +253,7 @@ class MessageStore:
         return messages
 
     def read_run(self, key: QueueKey, count: int, now_ns: int) -> StoredRun | None:
-        """Takes the next messages of a queue that stand in one block, if nothing is unusual.
+        """Takes the next messages of a queue that stand in one segment, if nothing is unusual.
 
         Returns:
             None: nothing was taken, and ``read`` has to look.
@@ -271,27 +272,48 @@ class MessageStore:
                 break
         else:
             return None
-        positions, octets, offset, oldest_ns = found
-        places = [place_of(segment.number, each) for each in positions]
+        pieces, oldest_ns = found
+        places = [place_of(segment.number, each) for _, positions in pieces for each in positions]
         route = holdings.routes[queue.route]
         age_ns, passed = route.bounds.age_ns, max(route.condemned, queue.condemned)
         if (
             places[0] <= max(passed, holdings.clouded)
             or (age_ns is not None and oldest_ns + age_ns <= now_ns)
-            or segment.is_any_gone(positions)
+            or any(segment.is_any_gone(positions) for _, positions in pieces)
             or not self._taken.keys().isdisjoint(places)
         ):
             return None
-        try:
-            block = self._reader.block(segment.number, offset)
-        except (BlockError, FileNotFoundError):
+        run = self._cut(StoredRun(queue.route, key, places, [], []), segment.number, pieces)
+        if not run.rows:
             return None
-        rows = cut(block, row_numbers(positions, offset))
-        if rows is None:
-            return None
-        queue.read = places[-1]
-        self._taken.update(zip(places, map(Claim, places, repeat(key), octets), strict=False))
-        return StoredRun(queue.route, key, places, *rows)
+        queue.read = run.places[-1]
+        self._taken.update(dict.fromkeys(run.places, key))
+        return run
+
+    def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, list[int]]]) -> StoredRun:
+        """Reads the messages of a run, up to the first that is unusual or cannot be read.
+
+        Raises:
+            OSError: the disk does not give the first ones; it may do so later.
+        """
+        octets = count = 0
+        for offset, positions in pieces:
+            try:
+                block = self._reader.block(segment, offset)
+            except (BlockError, FileNotFoundError):
+                break
+            except OSError:
+                if count:
+                    break
+                raise
+            found = cut(block, row_numbers(positions, offset), octets)
+            if found is None:
+                break
+            run.rows.append(found[0])
+            run.heap.append(found[1])
+            octets += len(found[1])
+            count += len(positions)
+        return run._replace(places=run.places[:count])
 
     def read_overdue(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
         """Takes the oldest messages of a route that are too old or were dropped.
@@ -379,13 +401,15 @@ class MessageStore:
 
     def give_back(self, claim: Claim) -> None:
         """Returns a message that was taken: it is read again, before what stands behind it."""
-        if self._taken.pop(claim.place, None) is None:
-            return
-        queue = self.holdings.queues.get(claim.queue)
+        if claim.place in self._taken:
+            self._give_back(claim.place)
+
+    def _give_back(self, place: Place) -> None:
+        queue = self.holdings.queues.get(self._taken.pop(place))
         if queue is not None:
-            self._return(claim.place, queue)
+            self._return(place, queue)
             route = self.holdings.routes[queue.route]
-            route.swept = min(route.swept, Place(claim.place - 1))
+            route.swept = min(route.swept, Place(place - 1))
 
     def take_stirred(self) -> set[QueueKey]:
         """Returns, once, the queues that got or lost a message, or got one back."""
@@ -403,14 +427,14 @@ class MessageStore:
         What it has said to be gone stays gone, durable or not.
         """
         queues, going = self.holdings.queues, self._going()
-        for claim in list(self._taken.values()):
-            queue = queues.get(claim.queue)
-            if queue is not None and queue.route == route and claim.place not in going:
-                self.give_back(claim)
+        for place, key in list(self._taken.items()):
+            queue = queues.get(key)
+            if queue is not None and queue.route == route and place not in going:
+                self._give_back(place)
 
     def _going(self) -> set[Place]:
         """Returns the messages that are gone with the next commit."""
-        return {claim.place for _, claims in self._appended for claim in claims}
+        return {place for _, gone in self._appended for run in gone for place in run.places}
 
     def is_taken(self, place: Place) -> bool:
         """Returns whether a reader has a message, or has said that it is gone."""
@@ -576,7 +600,7 @@ class MessageStore:
         except (BlockError, RecordError, FileNotFoundError) as error:
             self._lose(claim, str(error))
             return None
-        self._taken[claim.place] = claim
+        self._taken[claim.place] = queue.key
         return message._replace(
             is_overdue=self._is_overdue(message, queue, now_ns),
             is_clouded=entry.place < self.holdings.clouded,

@@ -67,7 +67,7 @@ from router.net.store.overdue import Overdue
 from router.net.store.resuming import Resuming
 from router.net.store.turns import Turns
 
-WINDOW: Final = 256
+WINDOW: Final = 512
 """Messages of one address that are asked for at once."""
 
 OVERDUE_WINDOW: Final = 64

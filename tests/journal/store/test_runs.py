@@ -9,14 +9,16 @@ from router.journal.block import BlockFlag, open_block
 from router.journal.bulk import shortcuts
 from router.journal.keys import NO_LINK
 from router.journal.record import NO_TTL, ROW, RecordError
-from router.journal.store import runs
+from router.journal.store import index, runs
+from router.journal.store import segments as stored_segments
 from router.journal.store.asks import AnswerReader, AskWriter
-from router.journal.store.index import SegmentIndex, StoredRow, columns_of, rows_of
-from router.journal.store.place import BEGINNING, Place
+from router.journal.store.index import SegmentIndex, StoredRow, claims_in, columns_of, rows_of
+from router.journal.store.place import BEGINNING, Place, place_of
 from router.journal.store.queues import Bounds, Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.journal.store.records import StoreWriter
 from router.journal.store.runs import MessagesRead, StoredRun, cut
+from router.journal.store.segments import StoredSegment
 from tests.support.journal import SOURCE, FakeDisk, key
 from tests.support.stored import ROUTE, Custodian, claims, numbers, queue
 
@@ -184,16 +186,16 @@ def test_columns_say_what_rows_say(seed: int) -> None:
             assert columns is None
             continue
         assert columns is not None
-        index, reference = SegmentIndex(3), SegmentIndex(3)
+        found, reference = SegmentIndex(3), SegmentIndex(3)
         for each in stored:
             reference.add(each.entry)
-        index.add_columns(columns)
-        index.add_columns(columns)
+        found.add_columns(columns)
+        found.add_columns(columns)
         for each in stored:
             reference.add(each.entry)
         queues = {each.entry.queue for each in stored}
         for name in (None, *queues):
-            entries = index.entries(BEGINNING, name)
+            entries = found.entries(BEGINNING, name)
             assert list(entries) == list(reference.entries(BEGINNING, name))
         by_queue = {each.queue: each for each in columns.queues}
         assert by_queue.keys() == queues
@@ -217,12 +219,63 @@ def test_a_run_is_cut_out_alike_with_and_without_shortcuts(
         made.put(number, octets=draw.randint(8, 900), ttl_milliseconds=ttl)
     (sealed,) = made.writer.take_blocks()
     block = open_block(memoryview(sealed.octets))
-    for _ in range(50):
+    for base in range(50):
         chosen = sorted(draw.sample(range(100), draw.randint(1, 20)))
-        found = cut(block, chosen)
+        found = cut(block, chosen, base)
         with monkeypatch.context() as patch:
             patch.setattr(runs, "shortcuts", None)
-            assert cut(block, chosen) == found
+            assert cut(block, chosen, base) == found
+
+
+@needs_shortcuts
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_gone_is_read_and_counted_alike_with_and_without_shortcuts(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    writer = StoreWriter(worker=1, incarnation=1)
+    segments = [StoredSegment(number=3, stored=900), StoredSegment(number=3, stored=900)]
+    for _ in range(draw.randint(1, 40)):
+        first, name = draw.randrange(100), QueueKey(draw.randrange(3))
+        writer.forwarded(
+            1,
+            [
+                Claim(place_of(draw.choice([3, 3, 4]), 96 + 80 * each), name, draw.randrange(5000))
+                for each in range(first, first + draw.randint(1, 30))
+            ],
+            0x24,
+        )
+        if draw.random() < 0.2:
+            writer.stored(1, key(1), SOURCE, b"", b"x", route=ROUTE, address="a", priority=4)
+    for sealed in writer.take_blocks():
+        block = open_block(memoryview(sealed.octets))
+        found = claims_in(block)
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "shortcuts", None)
+            assert claims_in(block) == found
+        for run in found:
+            counts = [segments[0].mark_run(run.positions, run.octets)]
+            with monkeypatch.context() as patch:
+                patch.setattr(stored_segments, "shortcuts", None)
+                counts.append(segments[1].mark_run(run.positions, run.octets))
+            assert counts[0] == counts[1]
+    assert (segments[0].gone, segments[0].marks) == (segments[1].gone, segments[1].marks)
+
+
+def test_a_run_has_messages_of_several_blocks_and_ends_before_one_that_is_damaged() -> None:
+    made = Custodian(FakeDisk(), segment_octets=1 << 20)
+    made.open()
+    for number in range(60):
+        made.put(number, ttl_milliseconds=5000 if number == 45 else NO_TTL)
+        if number % 10 == 9:
+            assert made.commit()
+    run = run_of(made)
+    assert run is not None
+    assert len(run.rows) == 4
+    assert numbers(sent(run)) == list(range(40))
+    assert run_of(made) is None
+    assert numbers(made.read(6)) == list(range(40, 46))
+    assert numbers(sent(run_of(made))) == list(range(46, 60))
 
 
 @needs_shortcuts
