@@ -199,6 +199,8 @@ class Inlets:
             inlet = holder
         elif message.is_overdue:
             self.burials.bury(inlet, message)
+            if (living := self._roll.by_name.get(inlet.name.twin)) is not None:
+                self._roll.stir(living)  # it may ask for another one instead
         else:
             inlet.put_back(message)
         self._roll.stir(inlet)

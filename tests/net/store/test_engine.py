@@ -286,6 +286,35 @@ def drop(shelved: Shelved, most: int, *, forgets: bool = False) -> None:
     shelved.exchange()
 
 
+def test_what_is_behind_messages_that_are_too_old_is_sent_though_there_is_little_credit() -> None:
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 10, ttl_milliseconds=1000)
+    shelved.put(11, 10)
+    shelved.wait(10.0)
+    link = shelved.answer(5)
+    shelved.wait(1.0)
+    assert shelved.sent(link) == [*range(11, 16)]
+    shelved.answer(100, is_dead=True)
+    shelved.wait(1.0)
+    assert shelved.sent(shelved.inlets()["telemetry.a", True]) == [*range(1, 11)]
+
+
+def test_what_is_behind_messages_that_somebody_dropped_is_sent_though_there_is_little_credit() -> (
+    None
+):
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 100)
+    link = shelved.answer(5)
+    assert shelved.sent(link) == [*range(1, 6)]
+    drop(shelved, 20)
+    shelved.accept_all(link)
+    shelved.order(GrantCredit(link, 5))
+    shelved.wait(1.0)
+    assert shelved.sent(link)[5:] == [*range(21, 26)]
+
+
 def test_what_somebody_drops_while_its_target_returns_it_is_a_dead_letter() -> None:
     shelved = Shelved()
     shelved.attach()
