@@ -167,7 +167,7 @@ class Desk:
         for answer in reader.answers:
             writer.answer(answer)
         reader.answers.clear()
-        if now_ns >= self._retry_ns:
+        if not self._rests(now_ns):
             self._retry_ns = 0
             try:
                 self._give(reader, writer, now_ns)
@@ -225,8 +225,12 @@ class Desk:
                 if name in by.credit:
                     by.waiting[name] = None
 
+    def _rests(self, now_ns: int) -> bool:
+        """Returns whether the disk is not asked yet; no longer if the clock was set back."""
+        return now_ns < self._retry_ns <= now_ns + RETRY_NS
+
     def _drop_oldest(self, reader: Reader, now_ns: int) -> None:
-        if now_ns < self._retry_ns:
+        if self._rests(now_ns):
             return
         try:
             for key in reader.bounded:

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 
 import structlog
 
@@ -39,7 +40,7 @@ class StoreServer(JournalServer):
             raise RefusalError(Refusal.BROKEN_BLOCK) from error
 
     def _answers(self, connection: Connection) -> bytes:
-        return self._desk.output(connection.origin, self._now_ns())
+        return self._desk.output(connection.origin, time.time_ns())
 
     def _close(self, connection: Connection) -> None:
         if connection.stage is Stage.SERVING:
@@ -50,7 +51,7 @@ class StoreServer(JournalServer):
         seconds, deadline_ns = super()._timeout(), self._desk.deadline_ns()
         if deadline_ns is None:
             return seconds
-        due = max(0.0, (deadline_ns - self._now_ns()) / 1e9)
+        due = max(0.0, (deadline_ns - time.time_ns()) / 1e9)
         return due if seconds is None else min(seconds, due)
 
     def _reclaim(self) -> None:
