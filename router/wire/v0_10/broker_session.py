@@ -26,7 +26,13 @@ from typing import Any, ClassVar, Final, cast
 
 from router.errors import DecodeError
 from router.model.commands import AttachLink
-from router.model.condition import INVALID_FIELD, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.condition import (
+    INVALID_FIELD,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    RESOURCE_LOCKED,
+    Condition,
+)
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import DeliveryTag
 from router.model.terminus import Coordinator, Role
@@ -43,6 +49,17 @@ DECLARE: Final = "declare"
 
 _DONE: Final = "done"
 """Note of a command on whose completion the script waits."""
+
+
+ANSWERS: Final = r.ExchangeQuery("")
+"""Every broker answers it with a result, whatever that says.
+
+A session of this name that an earlier process began, and that the broker keeps, takes the first
+commands of this one for repeats: it completes them and does nothing. Where nothing else is asked,
+transfers would be lost in it. There is no result then, and the session is ended for good.
+"""
+
+FORMER: Final = Condition(RESOURCE_LOCKED, "the broker keeps a session of an earlier process")
 
 
 class BrokerSession(Session):
@@ -173,6 +190,12 @@ class BrokerSession(Session):
             return
         self._awaited = None
         command, found = awaited[1], self._found.pop(number, None)
+        if command == ANSWERS:
+            if found is None:
+                self.end(FORMER)
+            else:
+                self._go_on()
+            return
         if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
             self.end(Condition(NOT_FOUND, f"no queue {command.queue!r}"))
             return
