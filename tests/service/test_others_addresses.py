@@ -40,7 +40,7 @@ from tests.support.workers import address_of
 pytestmark = pytest.mark.long
 
 FILE = """
-router: {{id: under-test, workers: 2, admin: off, management: true}}
+router: {{id: under-test, workers: 2, admin: off, management: true, drain_seconds: 2}}
 listeners: [{{bind: "127.0.0.1:0"}}]
 routes: [{{address: "#"}}]
 policy: {{rules: [{{name: all, send: ["#"], receive: [{receive}]}}]}}
