@@ -31,6 +31,14 @@ from tests.bench.stored import measure_stored
 from tests.bench.tables import measure_tables
 from tests.bench.workers import measure_workers
 
+
+def _measure_postgres(conditions: Conditions, _: bool) -> Figures:
+    # needs the extra router[postgres], which nothing else here does
+    from tests.bench.postgres import measure_postgres
+
+    return measure_postgres(conditions)
+
+
 OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "timer": lambda conditions, _: measure_timer(conditions),
     "idle": lambda conditions, quick: measure_idle(1000 if quick else 10_000, conditions),
@@ -46,12 +54,13 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
     "shovel": lambda conditions, _: measure_shovel(100, conditions.runs),
     "shovel, 10 KB": lambda conditions, _: measure_shovel(10_000, conditions.runs),
+    "postgres": _measure_postgres,
     "tables": lambda conditions, quick: measure_tables(conditions, quick=quick),
 }
 """What is no load that a rate is measured of: name → how it is measured, the short way or not."""
 
-LONG: Final = frozenset({"shovel", "shovel, 10 KB"})
-"""Those that take minutes, and RabbitMQ: measured only if they are asked for."""
+LONG: Final = frozenset({"shovel", "shovel, 10 KB", "postgres"})
+"""Those that take minutes, and RabbitMQ or PostgreSQL: measured only if they are asked for."""
 
 
 def _core(text: str) -> int | None:

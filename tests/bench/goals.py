@@ -122,6 +122,7 @@ GOALS = (
     Goal("exactly-once, window 4,096, us CPU", _cpu("exactly-once, window 4,096"), 5.85, True),
     Goal("exactly-once, window 64, us CPU", _cpu("exactly-once, window 64"), 20, True),
     Goal("exactly-once, window 1, us CPU", _cpu("exactly-once, window 1"), 800, True),
+    Goal("journal on PostgreSQL, of inserts", lambda r: r.other("postgres", "of_bare"), 0.5),
     Goal("exactly-once, of two flushes", lambda r: r.other("exact", "of_two_flushes"), 0.5),
     Goal("0-9-1, of RabbitMQ's shovel", lambda r: r.other("shovel", "of_shovel"), 2),
     Goal("0-9-1, 10 KB, of the shovel", lambda r: r.other("shovel, 10 KB", "of_shovel"), 2),

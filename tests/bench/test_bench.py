@@ -65,6 +65,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "stored": {"stored_per_second": 1.0, "drained_part": 1.0},
             "workers": {"of_one": 1.0},
             "exact": {"of_two_flushes": 1.0},
+            "postgres": {"of_bare": 1.0},
             "shovel": {"of_shovel": 1.0},
             "shovel, 10 KB": {"of_shovel": 1.0},
             "tables": {"first_part": 1.0, "start_growth": 1.0, "reload_growth": 1.0},
