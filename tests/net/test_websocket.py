@@ -337,6 +337,18 @@ async def test_silence_in_the_request_ends_in_time(mock_clock: MockClock) -> Non
         assert (await receive_rest(peer)).startswith(b"HTTP/1.1 408 ")
 
 
+async def test_a_request_that_comes_ever_more_slowly_ends_in_time(mock_clock: MockClock) -> None:
+    async with house() as at:
+        set_clock(at.plane, trio.current_time)
+        await at.listen(attrs.evolve(websocket_settings(), handshake_seconds=15.0))
+        peer = await at.dial()
+        for octet in request()[:15]:
+            await peer.send_all(bytes([octet]))
+            await wait_all_tasks_blocked(0.001)
+            mock_clock.jump(1.0)
+        assert (await receive_rest(peer)).startswith(b"HTTP/1.1 408 ")
+
+
 async def test_silence_after_half_a_frame_ends_in_time(mock_clock: MockClock) -> None:
     async with house() as at:
         set_clock(at.plane, trio.current_time)
