@@ -202,6 +202,12 @@ def open_block(octets: memoryview, offset: int = 0, *, salt: int = 0) -> Block:
     )
 
 
+def octets_of(octets: memoryview, offset: int) -> int:
+    """Returns how long a block says to be that begins at ``offset``; 0: it does not yet."""
+    is_known = len(octets) - offset >= HEADER.size
+    return int(HEADER.unpack_from(octets, offset)[2]) if is_known else 0
+
+
 def salted(octets: bytes, salt: int) -> bytes:
     """Returns the blocks in ``octets``, whole and without salt, with the salt of a segment."""
     blocks = bytearray(octets)

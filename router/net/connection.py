@@ -50,6 +50,7 @@ class Connection:
         talk: what it has said that moved nothing.
         has_moved: it has moved payload since it last talked long.
         slice_octets: of its input, handled before the next look at the clock.
+        brings_runs: a process of ours is at its other end, and sends payload in long runs.
         read_octets, written_octets: through the socket so far, but for TLS and what was carried.
         on_end: called once, after the core has been informed of the end.
         on_open: called when its open is complete.
@@ -81,6 +82,7 @@ class Connection:
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
     slice_octets: int = 4096
+    brings_runs: bool = False
     read_octets: int = 0
     written_octets: int = 0
     condition: Condition | None = None

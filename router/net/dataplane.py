@@ -317,7 +317,8 @@ class DataPlane:
         if self.slicer.is_behind(connection):  # the stream has broken; what came before goes first
             return
         stream = connection.stream if connection.stage is Stage.OPEN else None
-        most = RECEIVE_OCTETS if connection.has_moved else TALK_OCTETS
+        is_payload = connection.has_moved or connection.brings_runs
+        most = RECEIVE_OCTETS if is_payload else TALK_OCTETS
         try:
             if stream is None:
                 count = connection.socket.recv_into(self._buffer[:most])

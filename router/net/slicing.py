@@ -30,6 +30,10 @@ SLICE_OCTETS: Final = 4 * 1024
 LARGEST_SLICE_OCTETS: Final = 64 * 1024
 """The same of a connection that has moved payload: contents of 10 KB are not cut in pieces."""
 
+LARGEST_RUN_OCTETS: Final = 256 * 1024
+"""The same of the message store, whose runs the express lane takes whole: a slice costs as much as
+some fifty of its messages."""
+
 SHARE_SECONDS: Final = 0.004
 """What one connection may take of a turn: payload seldom takes so long, floods of control frames
 do, and others are served between two shares."""
@@ -104,6 +108,8 @@ class Slicer:
             slice_octets = _next_slice(slice_octets, self._busy_seconds)
         is_payload = connection.has_moved and slice_octets > SLICE_OCTETS
         largest = LARGEST_SLICE_OCTETS if is_payload else SLICE_OCTETS
+        if connection.brings_runs:
+            largest = LARGEST_RUN_OCTETS
         connection.slice_octets = min(slice_octets, largest)
 
     def read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:

@@ -31,6 +31,7 @@ class Fake:
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
     slice_octets: int = SLICE_OCTETS
+    brings_runs: bool = False
     failure: str | None = None
     engine: Engine = attrs.field(factory=Engine)
 

@@ -52,6 +52,7 @@ class Shelved:
         events: that the core was given.
         seconds: the clock of the engine.
         is_committing: the log makes everything durable at once.
+        piece_octets: the engine gets answers in pieces of so many octets.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Shelved:
         self.disk = disk or FakeDisk()
         self.seconds = 1.0
         self.is_committing = True
+        self.piece_octets = 1 << 30
         self.events: list[Event] = []
         self.log = StoreLog(directory, "dc1", disk=files or self.disk, incarnation=START_NS + life)
         self.log.open(self.now_ns)
@@ -169,8 +171,9 @@ class Shelved:
 
     def _give(self) -> bool:
         octets = self._desk.output(self._origin, self.now_ns)
-        if octets:
-            self._take(self.engine.receive_data(octets, self.seconds))
+        for at in range(0, len(octets), self.piece_octets):
+            piece = octets[at : at + self.piece_octets]
+            self._take(self.engine.receive_data(piece, self.seconds))
         return bool(octets)
 
     def _take(self, events: list[Event]) -> None:

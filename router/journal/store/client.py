@@ -9,7 +9,7 @@ asks, so whoever reads asks again, and knows what it has by the messages' places
 from collections import deque
 
 from router.errors import RouterError
-from router.journal.block import MAGIC, BlockError, BlockFlag, open_block
+from router.journal.block import MAGIC, BlockError, BlockFlag, octets_of, open_block
 from router.journal.client import (
     BUDGET_OCTETS,
     ClientState,
@@ -42,6 +42,8 @@ class StoreClient(JournalClient):
         self.answers: deque[Answer] = deque()
         self._asks = AskWriter(BlockFlag.ASKS)
         self._reader = AnswerReader()
+        self._cut = bytearray()  # the beginning of an answer ...
+        self._wanted = 0  # ... which is so long; 0: that is not known yet
 
     def ask(self, ask: Ask) -> None:
         """Asks over this connection, as soon as it is open."""
@@ -52,6 +54,7 @@ class StoreClient(JournalClient):
         super().connection_lost()
         self._asks = AskWriter(BlockFlag.ASKS)
         self._reader = AnswerReader()
+        self._cut = bytearray()
 
     def data_to_send(self) -> memoryview:
         """Returns the next octets for the socket; see ``JournalClient.data_to_send``.
@@ -70,8 +73,12 @@ class StoreClient(JournalClient):
         Raises:
             JournalReplyError: they are neither valid replies nor valid answers.
         """
-        view, at = memoryview(self._incoming + octets if self._incoming else octets), 0
-        self._incoming = b""
+        view, at = memoryview(octets), 0
+        if self._cut:
+            self._cut += octets
+            if len(self._cut) < self._wanted:
+                return self.durable_sequence
+            view, self._cut = memoryview(self._cut), bytearray()
         while at < len(view):
             if view[at] != MAGIC[0]:
                 if len(view) - at < REPLY.size:
@@ -89,5 +96,6 @@ class StoreClient(JournalClient):
             except RouterError as error:
                 raise JournalReplyError(str(error)) from error
             at += block.octets
-        self._incoming = bytes(view[at:])
+        self._cut += view[at:]
+        self._wanted = octets_of(view, at)
         return self.durable_sequence

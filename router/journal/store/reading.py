@@ -22,8 +22,8 @@ from router.journal.store.place import position_of, segment_of
 from router.journal.store.queues import Claim, StoredQueue
 from router.model.identity import DeliveryKey
 
-_BLOCKS_KEPT: Final = 16
-_OCTETS_KEPT: Final = 8 << 20  # of blocks; the one that is read is kept, however long
+_BLOCKS_KEPT: Final = 64
+_OCTETS_KEPT: Final = 24 << 20  # of blocks; the one that is read is kept, however long
 _SALTS_KEPT: Final = 64
 _MORE: Final = int(RecordFlag.MORE)
 _PART: Final = int(RecordKind.PART)

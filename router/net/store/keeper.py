@@ -189,6 +189,7 @@ class StoreKeeper:
         self._connection = self.plane.add(
             sock, engine, address="the message store", container=STORE, on_end=self._end
         )
+        self._connection.brings_runs = True
         return True
 
     def _end(self, connection: Connection) -> None:

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from router.journal.store.looking import Drop
 from router.journal.store.queues import Bounds, Claim, Full
 from router.model.commands import CloseConnection, DetachLink, GrantCredit, RefuseLink
@@ -487,3 +489,17 @@ def test_dead_letters_that_are_revived_are_sent_though_their_address_was_quiet()
     assert shelved.sent(again) == [1, 2]
     shelved.accept_all(again)
     assert shelved.messages == 0
+
+
+@pytest.mark.parametrize("octets", [1, 7, 100, 1000, 5000])
+def test_answers_may_come_in_any_pieces(octets: int) -> None:
+    whole, pieces = Shelved(), Shelved()
+    for shelved in (whole, pieces):
+        shelved.attach()
+        shelved.put(1, 60)
+    pieces.piece_octets = octets
+    for shelved in (whole, pieces):
+        link = shelved.answer(100)
+        shelved.accept_all(link)
+        assert shelved.sent(link) == [*range(1, 61)]
+        assert shelved.messages == 0
