@@ -45,6 +45,14 @@ class StoreClient(JournalClient):
         self._cut = bytearray()  # the beginning of an answer ...
         self._wanted = 0  # ... which is so long; 0: that is not known yet
 
+    @property
+    def unsent_octets(self) -> int:
+        """Octets that are to be sent over the present connection, asks included."""
+        octets = super().unsent_octets
+        if self.state is ClientState.OPEN and not self._asks.is_empty:
+            octets += max(1, self._asks.open_octets)
+        return octets
+
     def ask(self, ask: Ask) -> None:
         """Asks over this connection, as soon as it is open."""
         self._asks.ask(ask)

@@ -6,7 +6,13 @@ import pytest
 
 from router.journal.store.looking import Drop
 from router.journal.store.queues import Bounds, Claim, Full
-from router.model.commands import CloseConnection, DetachLink, GrantCredit, RefuseLink
+from router.model.commands import (
+    CloseConnection,
+    DetachLink,
+    GrantCredit,
+    RefuseLink,
+    UpdateDeliveries,
+)
 from router.model.condition import NOT_FOUND, Condition
 from router.model.events import (
     ConnectionOpened,
@@ -286,6 +292,27 @@ def drop(shelved: Shelved, most: int, *, forgets: bool = False) -> None:
     if claims:
         shelved.forget(claims)
     shelved.exchange()
+
+
+def test_asks_behind_records_are_to_be_sent_when_the_records_have_been() -> None:
+    """Whoever sends goes by ``output_octets`` between two writes."""
+    shelved = Shelved()
+    shelved.attach()
+    shelved.put(1, 20)
+    link = shelved.answer(5)
+    shelved.engine.execute(
+        UpdateDeliveries(link, [each.number for each in shelved.received(link)], ACCEPTED, True)
+    )
+    shelved.engine.execute(GrantCredit(link, 5))
+    shelved.engine.handle_deadline(shelved.seconds)
+    records = shelved.engine.data_to_send()
+    assert records
+    shelved.engine.bytes_sent(len(records))
+    assert shelved.engine.output_octets
+    asks = shelved.engine.data_to_send()
+    assert asks
+    shelved.engine.bytes_sent(len(asks))
+    assert not shelved.engine.output_octets
 
 
 def test_what_is_behind_messages_that_are_too_old_is_sent_though_there_is_little_credit() -> None:
