@@ -401,15 +401,20 @@ class JournalServer:
             journal.commit(now_ns)
         if journal.health is not self._health:
             self._health = journal.health
-            if journal.health is Health.WRITING:
-                _log.info("journal.recovered")
-            else:
-                _log.error("journal.failed", health=journal.health.name, errno=journal.errno)
+            self._tell_health()
         is_reading = journal.pending_octets <= self._pending_limit
         if is_reading != self._is_reading:
             self._is_reading = is_reading
             for connection in self._connections.values():
                 self._watch(connection)
+
+    def _tell_health(self) -> None:
+        """Logs that the disk takes records again, or does not."""
+        journal = self._journal
+        if journal.health is Health.WRITING:
+            _log.info("journal.recovered")
+        else:
+            _log.error("journal.failed", health=journal.health.name, errno=journal.errno)
 
     def _report(self, connection: Connection, durable: int | None = None) -> None:
         """Sends a worker its durable sequence number, if it does not know it."""

@@ -1,13 +1,14 @@
 """Serves a message store's log to workers: the journal's server, and a desk that answers asks."""
 
 import contextlib
+import os
 import socket
 import time
 
 import structlog
 
 from router.journal.block import Block
-from router.journal.protocol import Refusal
+from router.journal.protocol import Health, Refusal
 from router.journal.record import RecordError
 from router.journal.server import GRACE_SECONDS, Connection, JournalServer, RefusalError, Stage
 from router.journal.store.desk import Desk
@@ -53,6 +54,14 @@ class StoreServer(JournalServer):
             return seconds
         due = max(0.0, (deadline_ns - time.time_ns()) / 1e9)
         return due if seconds is None else min(seconds, due)
+
+    def _tell_health(self) -> None:
+        log = self._journal
+        if log.health is Health.WRITING:
+            _log.info("messages.moving", octets=log.pending_octets)
+        else:
+            health, reason = log.health.name.lower(), os.strerror(log.errno)
+            _log.error("messages.stuck", health=health, reason=reason, octets=log.pending_octets)
 
     def _reclaim(self) -> None:
         with contextlib.suppress(OSError):  # another time: the disk is looked at elsewhere
