@@ -67,10 +67,15 @@ class StoredLife:
         self.peers: dict[str, Peer] = {}
         self.begin()
 
+    @property
+    def is_multicast(self) -> bool:
+        """Whether each target gets each message."""
+        return self.route.distribution is Distribution.MULTICAST
+
     def copies(self, counts: Counter[tuple[str, bytes]], message: bytes) -> int:
         """Returns how many copies of a message one receiver got, for all that it may tell."""
         each = [counts[name, message] for name in TARGETS]
-        return max(each) if self.route.distribution is Distribution.MULTICAST else sum(each)
+        return max(each) if self.is_multicast else sum(each)
 
     def begin(self) -> None:
         """A worker begins to live."""
