@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -57,11 +57,13 @@ class Places:
         )
 
     @asynccontextmanager
-    async def running(self, name: str, text: str) -> AsyncIterator[RunningRouter]:
+    async def running(
+        self, name: str, text: str, environment: Mapping[str, str] | None = None
+    ) -> AsyncIterator[RunningRouter]:
         """Runs one of them."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        async with router_beside(self.filled(text), folder) as router:
+        async with router_beside(self.filled(text), folder, environment) as router:
             yield router
 
     def store_runs(self) -> AbstractAsyncContextManager[RunningRouter]:

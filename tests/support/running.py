@@ -120,9 +120,11 @@ def running_router(
 
 
 @asynccontextmanager
-async def router_beside(config: str | Path, folder: Path) -> AsyncIterator[RunningRouter]:
+async def router_beside(
+    config: str | Path, folder: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningRouter]:
     """Runs a router as ``running_router`` does, while the tasks of the test go on."""
-    running = running_router(config, folder)
+    running = running_router(config, folder, environment)
     router = await trio.to_thread.run_sync(running.__enter__)
     try:
         yield router
