@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 from router.core.passage import Passages
 from router.model.commands import Command
@@ -110,8 +110,9 @@ class Roamer(peer_0_10.Peer):
         self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
         self.play.core.take_awakened()
 
-    def open(self) -> None:
+    def open(self, properties: dict[str, Any] | None = None) -> None:
         """Goes through the handshake, as its user."""
+        assert properties is None, "they are a server's"
         self.feed(PROTOCOL_HEADER)
         self.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
         self.engine.user = self.user
