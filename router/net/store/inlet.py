@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import attrs
 
@@ -10,12 +10,11 @@ from router.journal.store.looking import Sentence
 from router.journal.store.place import Place
 from router.journal.store.queues import RouteKey
 from router.journal.store.reading import StoredMessage
+from router.journal.store.runs import MessagesRead
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import DeliveryState
+from router.model.serial import MASK
 from router.wire.v1_0.state import LinkState
-
-if TYPE_CHECKING:
-    from router.net.store.lane import SentRun
 
 
 class Name(NamedTuple):
@@ -68,6 +67,58 @@ NO_DELAYS: Final = Delays()
 
 
 @attrs.define(eq=False)
+class SentRun:
+    """Messages of a run that the lane has.
+
+    Attributes:
+        inlet: that they were sent on.
+        read: the run.
+        first: number of its first message.
+        count: how many were sent.
+        left: how many of them have no outcome.
+    """
+
+    inlet: "Inlet"
+    read: MessagesRead
+    first: int
+    count: int
+    left: int = attrs.field(init=False)
+    _begin: int = attrs.field(default=0, init=False)  # all before it have an outcome
+    _marks: bytearray | None = attrs.field(default=None, init=False)  # others that have
+
+    def __attrs_post_init__(self) -> None:
+        self.left = self.count
+
+    def position(self, number: int) -> int | None:
+        """Returns which of its messages has a number; None: none has."""
+        position = (number - self.first) & MASK
+        return position if position < self.count else None
+
+    def end(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Records the outcome of messages; returns those, as ranges, that had none."""
+        if self._marks is None and begin <= self._begin < end:
+            begin, self._begin = self._begin, end
+            self.left -= end - begin
+            return [(begin, end)]
+        if self._marks is None:
+            self._marks = bytearray(self.count)
+            self._marks[: self._begin] = b"\1" * self._begin
+        found = [each for each in range(begin, end) if not self._marks[each]]
+        for each in found:
+            self._marks[each] = 1
+        self.left -= len(found)
+        return [(each, each + 1) for each in found]
+
+    def rest(self) -> list[StoredMessage]:
+        """Returns the messages without an outcome, all of which have one now."""
+        return [
+            message
+            for begin, end in self.end(0, self.count)
+            for message in self.read.messages[begin:end]
+        ]
+
+
+@attrs.define(eq=False)
 class Inlet:
     """A link on which messages are sent.
 
@@ -106,7 +157,7 @@ class Inlet:
     waiting: list[StoredMessage] = attrs.field(factory=list)
     sent: dict[DeliveryNumber, StoredMessage] = attrs.field(factory=dict)
     state: LinkState | None = None
-    runs: list["SentRun"] = attrs.field(factory=list)
+    runs: list[SentRun] = attrs.field(factory=list)
     is_exact: bool = False
     held: dict[Place, StoredMessage | Literal["gone"] | None] = attrs.field(factory=dict)
     settling: int = 0

@@ -22,71 +22,17 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-import attrs
-
 from router.journal.store.reading import StoredMessage
 from router.journal.store.runs import MessagesRead
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.serial import MASK
 from router.model.terminus import Role, SenderSettleMode
-from router.net.store.inlet import Inlet
+from router.net.store.inlet import Inlet, SentRun
 from router.wire.v1_0.express import Express
 from router.wire.v1_0.state import LinkState
 
 Note = tuple[LinkId | None, int, int]
 """A link, its credit, and 0; or None, and the first and the last delivery that was accepted."""
-
-
-@attrs.define(eq=False)
-class SentRun:
-    """Messages of a run that the lane has.
-
-    Attributes:
-        inlet: that they were sent on.
-        read: the run.
-        first: number of its first message.
-        count: how many were sent.
-        left: how many of them have no outcome.
-    """
-
-    inlet: Inlet
-    read: MessagesRead
-    first: int
-    count: int
-    left: int = attrs.field(init=False)
-    _begin: int = attrs.field(default=0, init=False)  # all before it have an outcome
-    _marks: bytearray | None = attrs.field(default=None, init=False)  # others that have
-
-    def __attrs_post_init__(self) -> None:
-        self.left = self.count
-
-    def position(self, number: int) -> int | None:
-        """Returns which of its messages has a number; None: none has."""
-        position = (number - self.first) & MASK
-        return position if position < self.count else None
-
-    def end(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Records the outcome of messages; returns those, as ranges, that had none."""
-        if self._marks is None and begin <= self._begin < end:
-            begin, self._begin = self._begin, end
-            self.left -= end - begin
-            return [(begin, end)]
-        if self._marks is None:
-            self._marks = bytearray(self.count)
-            self._marks[: self._begin] = b"\1" * self._begin
-        found = [each for each in range(begin, end) if not self._marks[each]]
-        for each in found:
-            self._marks[each] = 1
-        self.left -= len(found)
-        return [(each, each + 1) for each in found]
-
-    def rest(self) -> list[StoredMessage]:
-        """Returns the messages without an outcome, all of which have one now."""
-        return [
-            message
-            for begin, end in self.end(0, self.count)
-            for message in self.read.messages[begin:end]
-        ]
 
 
 class LaneSession:
