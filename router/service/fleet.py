@@ -175,15 +175,15 @@ class Steering(Interface):
     def listeners(self) -> tuple[ListenerRecord, ...]:
         """Returns the listeners and their addresses."""
 
-    @property
-    def has_standby(self) -> bool:
-        """Whether another router with this file may take over."""
+    def why_no_handover(self) -> str | None:
+        """Returns why the lease cannot be left to a standby; None: it can, or this is under way."""
 
     def drain(self, *, to_standby: bool = False) -> None:
-        """Starts to drain the router; further calls have no effect.
+        """Starts to drain the router; further calls have no effect, save that to end prevails.
 
         Args:
-            to_standby: it then waits as a standby, and leaves the lease to another router.
+            to_standby: it then waits as a standby, and leaves the lease to another router; without
+                effect if there is a reason against it (``why_no_handover``).
         """
 
     async def reload(self) -> ReloadReport:

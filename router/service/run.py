@@ -126,7 +126,7 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
                     "handover.deserted", reason="the process that was taking over has ended"
                 )
             crew = _make_crew(life.config, is_json)
-            life = _Steering(crew, life.config, load, gate, wait_for, notifier, kept)
+            life = _Steering(crew, life.config, load, gate, wait_for, notifier, kept, life.is_stale)
     except Exception:
         log.exception("router.failed")
         return FAILED
@@ -161,7 +161,12 @@ class _Kept:
 
 @attrs.define(eq=False)
 class _Steering:
-    """The workers and the listeners of a router."""
+    """The workers and the listeners of a router.
+
+    Attributes:
+        is_stale: the file is to be reloaded as soon as the router serves, in the next life if not
+            in this one.
+    """
 
     crew: Crew
     config: RouterConfig
@@ -170,6 +175,7 @@ class _Steering:
     wait_for: Sequence[str]
     notifier: Notifier
     inherited: _Kept
+    is_stale: bool = False
     exit_code: int = FAILED
     is_draining: bool = attrs.field(default=False, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
@@ -185,7 +191,6 @@ class _Steering:
     _is_serving: bool = attrs.field(default=False, init=False)
     _has_followers: bool = attrs.field(default=False, init=False)
     _yields: bool = attrs.field(default=False, init=False)
-    _is_stale: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
     _kept: _Kept | None = attrs.field(default=None, init=False)
@@ -224,7 +229,7 @@ class _Steering:
                     state=config.router.state,
                     router=config.router.id,
                     config=os.path.abspath(config.file),
-                    sockets=self._listeners.sockets,
+                    sockets=self._named_sockets,
                     admin=lambda: self._admin.sockets,
                     leave=self._leave,
                 )
@@ -266,11 +271,12 @@ class _Steering:
     async def _take_signal(self, number: int) -> None:
         """Handles a signal."""
         if number == signal.SIGHUP:
-            self._is_stale = not self._is_serving  # reload as soon as the router serves
-            if self._is_serving:
+            self.is_stale = not self._is_serving or self._yields
+            if not self.is_stale:
                 await self.reload()
         elif self._is_ending:
             self._log.warning("router.ended", reason="second signal to end")
+            self._kept = None
             self._nursery.cancel_scope.cancel()
         else:
             self.drain()
@@ -290,7 +296,8 @@ class _Steering:
         self._nursery.start_soon(self._tell_ready)
         if self._is_ending:
             self._drain_once()
-        elif self._is_stale:
+        elif self.is_stale:
+            self.is_stale = False
             await self.reload()
 
     async def _start(self, config: RouterConfig) -> None:
@@ -399,12 +406,18 @@ class _Steering:
     async def _watch_lease(self, journal: JournalKeeper) -> None:
         """Ends this life when another router has the lease."""
         await journal.fenced.wait()
-        if not self._is_ending and not self._is_leaving:
+        if not self._is_ending and not self._is_leaving and self._kept is None:
             self._kept = self._dup_sockets(is_standby=True)
         self._log.error("standby.fenced", effect=FENCED_EFFECT)
         self._listeners.close(is_shared=True)
         self._admin.leave()
         self._nursery.cancel_scope.cancel()
+
+    def _named_sockets(self) -> list[tuple[str, socket.socket]]:
+        """Returns the sockets of the listeners, also while they are kept for the next life."""
+        if self._kept is not None:
+            return [("", each) for each in self._kept.listeners]
+        return self._listeners.sockets()
 
     def _dup_sockets(self, *, is_standby: bool = False) -> _Kept:
         """Returns the open sockets for another life."""
@@ -461,7 +474,7 @@ class _Steering:
         In the second case this process keeps the sockets until it ends.
         """
         self._is_leaving = True
-        if self._handover.is_waited_for:
+        if self._handover.is_waited_for and self._kept is None:
             self._kept = self._dup_sockets()
         self._listeners.close(is_shared=True)
         self._admin.leave()
@@ -577,20 +590,29 @@ class _Steering:
             for name, listener in named.items()
         )
 
-    @property
-    def has_standby(self) -> bool:
-        """Whether another router with this file may take over."""
-        return self.config.router.journal.standby
+    def why_no_handover(self) -> str | None:
+        """Returns why the lease cannot be left to a standby; None: it can, or this is under way."""
+        if not self.config.router.journal.standby:
+            return "there is no standby: router.journal.standby is not set"
+        if self._is_standby:
+            return "this router does not lead: it is a standby"
+        if self._is_ending:
+            return "this router does not become a standby: it ends"
+        if self._is_leaving:
+            return "this router does not become a standby: a new process takes its place"
+        return None if self._is_serving else "this router has not begun to serve"
 
     def drain(self, *, to_standby: bool = False) -> None:
-        """Starts to drain the router; further calls have no effect.
+        """Starts to drain the router; further calls have no effect, save that to end prevails.
 
         Args:
-            to_standby: the next life then begins, and leaves the lease to another router.
+            to_standby: the next life then begins, and leaves the lease to another router; without
+                effect if there is a reason against it (``why_no_handover``).
         """
-        if to_standby and self._is_serving and not self.is_draining:
-            self._yields = True
-            self._drain_once()
+        if to_standby:
+            if self.why_no_handover() is None:
+                self._yields = True
+                self._drain_once()
             return
         self._is_ending = True
         if self._is_serving or self._is_standby:
@@ -610,7 +632,8 @@ class _Steering:
         self._log.info("router.draining", connections=self.crew.connection_count)
         if not self._is_leaving and not self._yields:  # otherwise the service goes on
             self.notifier.stopping()
-        kept = self._dup_sockets(is_standby=True) if self._yields else None
+        if self._yields:
+            self._kept = self._dup_sockets(is_standby=True)
         self._listeners.close(is_shared=self._yields)
         is_done = await self.crew.drain()
         for keeper in self._journals.values():
@@ -619,13 +642,19 @@ class _Steering:
         if not self._handover.is_waited_for:
             await self._compact()
         self._log.info("router.drained", unfinished=not is_done)
-        if kept is not None:
+        if self._yields:
             self._admin.leave()
-            self._kept = kept
-        if self._is_ending or (kept is None and not self._handover.is_deserted):
+        if not self._goes_on:
             self._kept = None
         self.exit_code = DONE
         everything.cancel()
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether another life follows the drain of this one."""
+        if self._is_ending:
+            return False
+        return self._handover.is_deserted if self._is_leaving else self._yields
 
     async def _compact(self) -> None:
         """Compacts the last segments into the ledger, within a time limit."""

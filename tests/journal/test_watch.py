@@ -121,6 +121,14 @@ def test_a_lease_expires_by_the_clock_of_whoever_watches_it(jump_seconds: float)
     assert watch.is_free(aged)
 
 
+def test_a_lease_that_nobody_ever_had_is_not_waited_for() -> None:
+    watch, _ = watching()
+    nobody = attrs.evolve(LEADER, epoch=0, renewed=0)
+    watch._see(nobody)
+    assert watch.is_free(nobody)
+    assert watch.unchanged_seconds(nobody) == 0.0
+
+
 def test_a_watch_looks_again_just_when_the_lease_ends() -> None:
     watch, clock = watching()
     watch._see(RENEWED)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from click.testing import CliRunner
 
 from router.cli.main import main
 from router.journal.replay import replay, replay_from
+from router.wire.v1_0.frames import AMQP_HEADER, frame
+from router.wire.v1_0.performatives import Open, encode
 from tests.support.journal import SOURCE, START_NS, append, key, new_writer
 from tests.support.ports import free_port
 from tests.support.postgres import Server, postgres_server
@@ -383,6 +386,84 @@ def test_a_leader_hands_over_to_its_standby_and_becomes_one(server: Server, tmp_
         assert status_of(other_admin)["lease"]["leads"]
         assert status_of(admin)["is_standby"]
         assert not lines(second, "standby.fenced") + lines(first, "standby.fenced")
+
+
+@contextmanager
+def holding_up(config: str) -> Iterator[None]:
+    """A peer that does not answer a close: a drain waits for it."""
+    (port,) = re.findall(r'bind: "127.0.0.1:(\d+)', config)
+    with socket.create_connection(("127.0.0.1", int(port))) as peer:
+        opening = encode(Open(container_id="mute", hostname=None))
+        peer.sendall(AMQP_HEADER + frame(0, opening))
+        answer = b""
+        while b"dc1" not in answer:
+            answer += peer.recv(4096)
+        yield
+
+
+@pytest.mark.long
+def test_a_second_hand_over_changes_nothing_about_the_first(server: Server, tmp_path: Path) -> None:
+    config, other, admin, other_admin = pair(server, tmp_path)
+    command = ["drain", "--to-standby", "--admin", f"http://127.0.0.1:{admin}"]
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until="standby.began") as second,
+    ):
+        began = _place(first, "router.ready")
+        with holding_up(config):
+            asked = CliRunner().invoke(main, [*command, "--no-wait"])
+            assert asked.exit_code == 0, asked.output
+            first.wait_for("router.draining")
+            again = CliRunner().invoke(main, [*command, "--no-wait"])
+            assert again.exit_code == 0, again.output
+            first.process.send_signal(signal.SIGHUP)
+            assert not lines(first, "router.drained")
+        first.wait_for("standby.began", since=began)
+        second.wait_for("router.ready")
+        assert status_of(other_admin)["lease"]["leads"]
+        assert status_of(admin)["is_standby"]
+        assert not lines(first, "config.reloaded")
+        assert second.stop() == 0
+        first.wait_for("config.reloaded")  # once it serves again
+
+
+@pytest.mark.long
+def test_a_new_process_may_take_the_place_of_one_that_hands_over(
+    server: Server, tmp_path: Path
+) -> None:
+    config, _, admin, _ = pair(server, tmp_path)
+    command = ["drain", "--to-standby", "--no-wait", "--admin", f"http://127.0.0.1:{admin}"]
+    with running_router(config, tmp_path) as router, holding_up(config):
+        assert CliRunner().invoke(main, command).exit_code == 0
+        router.wait_for("router.draining")
+        with running_router(config, tmp_path / "other", until="handover.taken") as successor:
+            router.wait_for("handover.ended")
+            refused = CliRunner().invoke(main, command)
+            assert refused.exit_code == 1, refused.output
+            assert router.process.wait(SECONDS) == 0
+            successor.wait_for("router.ready")
+            assert status_of(admin)["lease"]["leads"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["drain", "signal"])
+def test_a_router_that_is_told_to_end_while_it_hands_over_ends(
+    server: Server, tmp_path: Path, how: str
+) -> None:
+    config, _, admin, _ = pair(server, tmp_path)
+    at = ["--admin", f"http://127.0.0.1:{admin}", "--no-wait"]
+    with running_router(config, tmp_path) as router:
+        with holding_up(config):
+            assert CliRunner().invoke(main, ["drain", "--to-standby", *at]).exit_code == 0
+            router.wait_for("router.draining")
+            if how == "drain":
+                assert CliRunner().invoke(main, ["drain", *at]).exit_code == 0
+            else:
+                router.process.send_signal(signal.SIGTERM)
+            refused = CliRunner().invoke(main, ["drain", "--to-standby", *at])
+            assert refused.exit_code == 1
+            assert "it ends" in refused.output
+        assert router.process.wait(SECONDS) == 0
 
 
 @pytest.mark.long

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
+import trio
 
 from router.model.terminus import Role, Source, Target
 from router.service import run as running
@@ -305,3 +307,13 @@ def test_a_signal_to_end_that_comes_while_a_life_ends_for_the_next_one_is_obeyed
         assert kept is not None
         kept.listeners[0].close()
         assert life.take_kept() is None
+
+
+async def test_a_second_signal_to_end_leaves_no_next_life() -> None:
+    life = object.__new__(running._Steering)
+    life._kept, life._is_ending, life.exit_code = running._Kept([]), True, running.FAILED
+    life._log = structlog.get_logger()
+    async with trio.open_nursery() as life._nursery:
+        await life._take_signal(signal.SIGTERM)
+    assert life.take_kept() is None
+    assert life.exit_code == running.FAILED

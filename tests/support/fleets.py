@@ -353,12 +353,11 @@ class FakeSteering:
     def listeners(self) -> tuple[ListenerRecord, ...]:
         return self.listening
 
-    has_standby: bool = False
-    was_handed_over: bool = False
+    def why_no_handover(self) -> str | None:
+        return None
 
     def drain(self, *, to_standby: bool = False) -> None:
         self.is_draining = True
-        self.was_handed_over = to_standby
 
     async def reload(self) -> ReloadReport:
         await trio.lowlevel.checkpoint()

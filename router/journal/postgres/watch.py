@@ -73,7 +73,7 @@ class Watch:
         self._clock = clock
         self._pipe = Pipe(conninfo(url))
         self._due_ns = 0
-        self._seen = 0, 0
+        self._seen: tuple[int, int] | None = None
         self._seen_ns = 0
         self.yields_until_ns = clock() + int(YIELD_SECONDS * _NANOSECONDS) if yields else 0
 

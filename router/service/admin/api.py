@@ -267,10 +267,8 @@ class Api:
         """Starts to drain the router after the answer, because the drain may end at once."""
         to_standby: bool = asked.query["to_standby"]
         steering = self.control.steering
-        if to_standby and not steering.has_standby:
-            raise ConflictError("there is no standby: router.journal.standby is not set")
-        if to_standby and steering.is_standby:
-            raise ConflictError("this router does not lead: it is a standby")
+        if to_standby and (reason := steering.why_no_handover()) is not None:
+            raise ConflictError(reason)
         snapshot = attrs.evolve(await self.control.snapshot(), is_draining=True)
         moment = await self.history_kept.moment(snapshot)
         status = self._status(snapshot, moment, diagnose(snapshot))

@@ -334,7 +334,7 @@ OPERATIONS: Final = (
                 default=False,
             ),
         ),
-        errors={409: "there is no standby to hand over to, because of the file, or this is one"},
+        errors={409: "this router cannot become a standby: the file has none, it is one, or ends"},
     ),
     Operation(
         method="POST",
