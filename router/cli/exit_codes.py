@@ -45,8 +45,10 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         2: BAD_USAGE,
     },
     "status": {
-        0: "the router answers; with --check: it is ready and no problem is an error",
-        1: f"{NO_ANSWER}; with --check also: it is not ready, or a problem is an error",
+        0: "the router answers; with --check: it is ready, or a standby, and no problem is an"
+        " error",
+        1: f"{NO_ANSWER}; with --check also: it is neither ready nor a standby, or a problem is an"
+        " error",
         2: BAD_USAGE,
     },
     "top": {0: "ended by Ctrl-C or --count", 1: "failed", 2: BAD_USAGE},
@@ -77,7 +79,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     },
     "reload": {
         0: "the file is in force",
-        1: NO_ANSWER,
+        1: f"{NO_ANSWER}: it is a standby, is draining, or has not begun to serve",
         2: "the file has problems, which are printed, and nothing was changed; or an option is"
         " wrong",
     },
@@ -135,7 +137,9 @@ def page() -> str:
         " that is stalled or",
         "broken, deliveries rejected during the last five minutes, a journal that cannot write."
         " Warnings and notes are",
-        "listed and counted in the heading, and do not change the code.",
+        "listed and counted in the heading, and do not change the code. A standby in order is not"
+        " ready, `/readyz` says so,",
+        "and yet its code is 0; it is 1 while the standby could not take over.",
         "",
     ]
     return "\n".join(lines)

@@ -24,9 +24,10 @@ _SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 def command(*, admin: str | None, token: str | None, config: Path | None, dry_run: bool) -> None:
     """Let a running router read its file anew, and print the difference.
 
-    A file with problems changes nothing: they are printed as `router check` prints them, and the
-    exit code is 2. Unsettled deliveries of an exactly-once route that is gone stay in the journal
-    and are gone on with when there is a route for their address again.
+    A file with problems changes nothing: they are printed as `router check` prints them, and
+    the exit code is 2; at a router that drains, or is a standby, it is 1. Unsettled deliveries
+    of an exactly-once route that is gone stay in the journal and are gone on with when there is
+    a route for their address again.
     """
     with asking(find_endpoint(admin, token, config)) as client:
         try:

@@ -23,8 +23,8 @@ PROBLEMS_SHOWN: Final = 50
 @click.option(
     "--check",
     is_flag=True,
-    help="Print only what is wrong; exit with 1 while the router is not ready or a problem is an"
-    " error; default: exit with 0.",
+    help="Print only what is wrong; exit with 1 while the router is neither ready nor a standby, or"
+    " a problem is an error; default: exit with 0.",
 )
 def command(
     *,

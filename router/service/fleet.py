@@ -104,10 +104,12 @@ class ReloadReport:
     Attributes:
         differences: the changes applied; none if there are problems.
         problems: why the file was refused, as ``router check`` would print them.
+        refusal: why the router reads no file now; None: it has read it.
     """
 
     differences: tuple[Difference, ...] = ()
     problems: tuple[str, ...] = ()
+    refusal: str | None = None
 
 
 class Steering(Interface):

@@ -38,8 +38,8 @@ class Life(Protocol):
     crew: Crew
     config: RouterConfig
 
-    def why_no_reload(self) -> tuple[str, ...]:
-        """Returns why the file cannot be reloaded now; none: it can."""
+    def why_no_reload(self) -> str | None:
+        """Returns why the file cannot be reloaded now; None: it can."""
 
     async def start_journal(self, config: RouterConfig) -> None:
         """Starts the processes of journal and archive if some route asks for them.
@@ -65,8 +65,8 @@ class Reloader:
 
     async def reload(self) -> ReloadReport:
         """Reloads the file and applies it if it is valid."""
-        if problems := self.life.why_no_reload():
-            return ReloadReport(problems=problems)
+        if (refusal := self.life.why_no_reload()) is not None:
+            return ReloadReport(refusal=refusal)
         async with self._turns:
             self.notifier.reloading()
             try:
@@ -80,8 +80,8 @@ class Reloader:
 
     async def rehearse(self, find: FindRecord) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""
-        if problems := self.life.why_no_reload():
-            return ReloadReport(problems=problems)
+        if (refusal := self.life.why_no_reload()) is not None:
+            return ReloadReport(refusal=refusal)
         async with self._turns:
             try:
                 config = await self._read()

@@ -78,6 +78,11 @@ _LOOK_SECONDS: Final = 0.05
 
 FENCED_EFFECT: Final = "every connection is closed; this router waits as the standby of the other"
 
+STANDBY_KEEPS: Final = (
+    "this router is a standby, and keeps the file that it was started with: start it anew, or send"
+    " it SIGHUP, and it reads its file as soon as it leads"
+)
+
 HANDSHAKE_SECONDS: Final = 0.5
 """Delay between the end of accepting and the drain when another process replaces this one."""
 
@@ -673,11 +678,13 @@ class _Steering:
 
     # The interface ``Life`` of a reload
 
-    def why_no_reload(self) -> tuple[str, ...]:
-        """Returns why the file cannot be reloaded now; none: it can."""
+    def why_no_reload(self) -> str | None:
+        """Returns why the file cannot be reloaded now; None: it can."""
         if self.is_draining or self._is_leaving:
-            return ("the router is draining",)
-        return () if self._is_serving else ("the router has not begun to serve",)
+            return "the router is draining"
+        if self._is_standby:
+            return STANDBY_KEEPS
+        return None if self._is_serving else "the router has not begun to serve"
 
     def keeps_journal(self) -> bool:
         """Returns whether the journal's process runs."""

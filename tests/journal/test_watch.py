@@ -1,6 +1,7 @@
 """A standby's look at the lease: it takes what nobody holds, and only while its router works."""
 
 import os
+import selectors
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from router.journal.postgres.lease import Leader, LeaseFile, boot_ns
 from router.journal.postgres.schema import LEASE_SECONDS
 from router.service.login_key import keep_key
 from tests.support.journal import START_NS
+from tests.support.ports import free_port
 from tests.support.postgres import needs_postgres
 from tests.support.storages import ROUTER, Postgres, commit, store_under_test
 
@@ -127,6 +129,24 @@ def test_a_lease_that_nobody_ever_had_is_not_waited_for() -> None:
     watch._see(nobody)
     assert watch.is_free(nobody)
     assert watch.unchanged_seconds(nobody) == 0.0
+
+
+def test_what_libpq_says_is_one_line() -> None:
+    needs_postgres()
+    from router.journal.postgres.pipe import Pipe, PipeState
+
+    pipe = Pipe(f"postgresql://127.0.0.1:{free_port()}/router")
+    pipe.start()
+    with selectors.DefaultSelector() as selector:
+        while (waits := pipe.waits) is not None:
+            key = selector.register(*waits)
+            selector.select(10)
+            selector.unregister(key.fileobj)
+            pipe.advance()
+    assert pipe.state is PipeState.LOST
+    assert pipe.trouble is not None
+    assert "refused; Is the server running" in pipe.trouble
+    assert pipe.trouble.isprintable()
 
 
 def test_a_watch_looks_again_just_when_the_lease_ends() -> None:

@@ -379,6 +379,11 @@ def test_a_leader_hands_over_to_its_standby_and_becomes_one(server: Server, tmp_
         refused = CliRunner().invoke(main, [*command, f"http://127.0.0.1:{other_admin}"])
         assert refused.exit_code == 1
         assert "it is a standby" in refused.output
+        for options in ([], ["--dry-run"]):
+            reload = ["reload", *options, "--admin", f"http://127.0.0.1:{other_admin}"]
+            refused = CliRunner().invoke(main, reload)
+            assert refused.exit_code == 1
+            assert "this router is a standby" in refused.output
         done = CliRunner().invoke(main, [*command, f"http://127.0.0.1:{admin}"])
         assert done.exit_code == 0, done.output
         assert "this one is its standby" in done.output

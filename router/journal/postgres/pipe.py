@@ -189,7 +189,8 @@ class Pipe:
         return str(self._connection.get_error_message()).strip()
 
     def _lose(self, reason: str) -> None:
-        self.trouble = reason
+        lines = filter(None, map(str.strip, reason.splitlines()))
+        self.trouble = "; ".join(lines)  # libpq writes several
         self._drop()
         self.state = PipeState.LOST
 

@@ -104,6 +104,16 @@ class ConflictError(RouterError):
         return self.reason
 
 
+@attrs.frozen
+class NotNowError(RouterError):
+    """The router does not do that in its present state, but may later."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 @attrs.frozen(kw_only=True)
 class Asked:
     """A request that has been parsed.
@@ -278,6 +288,8 @@ class Api:
         """Reloads the configuration file, or tells what that would change."""
         is_dry: bool = asked.query["dry_run"]
         report = await (self.control.rehearse() if is_dry else self.control.steering.reload())
+        if report.refusal is not None:
+            raise NotNowError(report.refusal)
         if report.problems:
             raise ConflictError("\n".join(report.problems))
         return ReloadView(

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from router.errors import RouterError
 from router.model.place import BindAddress
 from router.routes.match import PatternError
-from router.service.admin.api import Api, Asked, ConflictError, NotFoundError, Statused
+from router.service.admin.api import Api, Asked, ConflictError, NotFoundError, NotNowError, Statused
 from router.service.admin.asking import (
     BODY_OCTETS_MOST,
     BadRequestError,
@@ -58,6 +58,7 @@ _STATUSES: Final[Mapping[type[RouterError], int]] = {
     NotFoundError: 404,
     UnknownRouteError: 404,
     ConflictError: 409,
+    NotNowError: 503,
 }
 """Any other error of ours means that the request cannot be served now, because a worker has just
 ended for example."""

@@ -18,6 +18,9 @@ Schema = dict[str, Any]
 
 VERSION: Final = "3.1.0"
 PROBLEM_TYPE: Final = "application/problem+json"
+
+_BUSY: Final = "too much is asked at a time, or no worker answers"
+
 _PRIMITIVES: Final[Mapping[type, str]] = {
     str: "string",
     bool: "boolean",
@@ -126,7 +129,7 @@ def _responses(each: Operation, schemas: dict[str, Schema]) -> Schema:
         errors.update({401: "the token is missing or wrong", 403: "asked from another site"})
     if each.body is not None:
         errors.update({413: "the body is too long", 415: "the body is not application/json"})
-    errors[503] = "too much is asked at a time, or no worker answers"
+    errors[503] = f"{errors[503]}; {_BUSY}" if 503 in errors else _BUSY
     responses: Schema = {str(each.status): {"description": "good", "content": content}}
     for status, when in each.also.items():
         responses[str(status)] = {"description": when, "content": content}

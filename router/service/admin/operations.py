@@ -351,7 +351,10 @@ OPERATIONS: Final = (
                 default=False,
             ),
         ),
-        errors={409: "the file has problems, or the router is draining; nothing has changed"},
+        errors={
+            409: "the file has problems; nothing has changed",
+            503: "the router is a standby, is draining, or has not begun to serve",
+        },
     ),
     Operation(
         method="GET",

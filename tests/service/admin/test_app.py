@@ -622,6 +622,14 @@ async def test_a_file_with_problems_is_a_conflict_that_tells_them() -> None:
     assert (answer.status, answer.json["detail"]) == (409, "\n".join(problems))
 
 
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+async def test_a_router_that_reads_no_file_now_says_why(query: str) -> None:
+    site = Site()
+    site.fleet.steering.report = ReloadReport(refusal="this router is a standby")
+    answer = await site.post(f"/api/v1/reload{query}")
+    assert (answer.status, answer.json["detail"]) == (503, "this router is a standby")
+
+
 async def test_the_log_level_is_told_and_set() -> None:
     site = Site()
     assert (await site.get("/api/v1/log-level")).json == {"level": "info"}
