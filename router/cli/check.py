@@ -15,7 +15,7 @@ from router.service import inquiry
 from router.service.config import ConfigError, Problem, RouterConfig, json_schema
 from router.service.credentials import load_usable
 from router.service.journal import stores_on_postgres
-from router.service.surroundings import address_notes, state_notes
+from router.service.surroundings import address_notes, state_notes, store_problems
 
 FAILED = 1
 """Exit code for what is not there."""
@@ -55,7 +55,8 @@ def command(config: str, schema: bool, connect: bool, here: bool, seconds: float
     """Validate CONFIG and print each route with the guarantee it really gives, and why.
 
     CONFIG is a YAML file; default: router.yaml. Exits with 0, or with 2 and a line
-    file:line:column: problem for each problem on standard error.
+    file:line:column: problem for each problem on standard error. A journal that router journal move
+    has brought to another store than CONFIG names is a problem, too.
 
     With --connect, prints a line for each container and each address instead: what is there on
     standard output; what is not, and what to do, on standard error. Exits with 1 if anything is
@@ -67,6 +68,8 @@ def command(config: str, schema: bool, connect: bool, here: bool, seconds: float
         _connect(load_or_exit(config), seconds)
     else:
         loaded = load_or_exit(config)
+        if problems := tuple(store_problems(loaded)):
+            exit_with(ConfigError(problems))
         report(loaded, tuple(address_notes(loaded)) if here else ())
 
 

@@ -88,8 +88,9 @@ def move(config: str, target: str) -> None:
     CONFIG is the router's file; default: router.yaml. It names the database in
     router.journal.store; after --to files, set that to files. What is unsettled moves, as one
     snapshot; the segments left behind are emptied out (--to files), or their directory gets another
-    name (--to postgresql). After a crash, run it again. A message store and an archive stay where
-    they are.
+    name (--to postgresql). Until it has ended, and after that with the other store, the router
+    refuses to start. After a crash, run it again. Messages of routes with store: {in: journal}
+    move, too; an archive stays where it is.
 
     Exits with 0, with 1 if it cannot be done now, or with 2 if CONFIG has problems.
     """

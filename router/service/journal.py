@@ -64,6 +64,7 @@ from router.net.journal import short_path
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
+from router.service.elsewhere import why_not_files, why_not_postgres
 from router.service.lease import LeaseRecord, lease_record
 
 RESPAWN_SECONDS: Final = 0.1
@@ -77,8 +78,6 @@ FENCED_REASON: Final = "another router of this id has taken the journal over; th
 
 HOLDER_NAME: Final = "holder"
 """File that names this state directory among those of routers with the same id."""
-
-_MOVE: Final = "router journal move"
 
 _REFUSED: Final = 2  # exit code of a process that could not open the directory
 
@@ -149,6 +148,15 @@ def stores_on_postgres(config: RouterConfig) -> bool:
     return is_on_postgres(config) and any(store.in_journal for store in stores)
 
 
+def why_elsewhere(config: RouterConfig, store: Store) -> str | None:
+    """Returns why a store may not be used where the file says; None: it may, or is an archive."""
+    if store is Store.ARCHIVE:
+        return None
+    directory = store.directory(config)
+    is_there = is_on_postgres(config) if store is Store.JOURNAL else stores_on_postgres(config)
+    return (why_not_postgres if is_there else why_not_files)(config, directory)
+
+
 def _has_segments(directory: Path) -> bool:
     """Returns whether messages may be left from routes that stored them once."""
     return directory.is_dir() and bool(numbered(os.listdir(directory), "segment"))
@@ -168,9 +176,12 @@ def remembering(config: RouterConfig) -> RouterConfig:
     """Returns a configuration that asks for the journal if the journal holds unsettled deliveries.
 
     Otherwise no worker would list the deliveries that routes of an earlier file left unsettled, and
-    a route that is added again would not know of them.
+    a route that is added again would not know of them. A journal that was moved away may hold some.
     """
-    if needs_journal(config) or not _holds_unsettled(journal_directory(config)):
+    directory = journal_directory(config)
+    if needs_journal(config):
+        return config
+    if why_not_files(config, directory) is None and not _holds_unsettled(directory):
         return config
     return attrs.evolve(config, keeps_unsettled=True)
 
@@ -314,10 +325,10 @@ class JournalKeeper:
                 await self._take_lock()
             if self._is_on_postgres:
                 self._prepare_lease()
-            elif self._is_beside_journal:
-                self._refuse_files()
-            elif self._was_here and self.store is Store.JOURNAL:
-                self._look_for_segments()
+            else:
+                self._refuse_other_store()
+                if self._was_here and self.store is Store.JOURNAL:
+                    self._look_for_segments()
             self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
             reason = error.strerror or str(error)
@@ -337,24 +348,23 @@ class JournalKeeper:
         """Whether these are the messages, and they are on PostgreSQL."""
         return self.store is Store.MESSAGES and stores_on_postgres(self.config)
 
-    def _refuse_files(self) -> None:
-        """Checks that this store has nothing in files.
+    def _refuse_other_store(self) -> None:
+        """Checks that what this store holds is where the file says.
 
         Raises:
-            JournalError: it has.
+            JournalError: it is elsewhere, and a second one would begin here.
         """
         directory = self.store.directory(self.config)
-        if _has_segments(directory):
-            reason = f"it is in use, and so is PostgreSQL: move it with `{_MOVE}`, or remove it"
+        if (reason := why_elsewhere(self.config, self.store)) is not None:
             raise JournalError(directory, reason)
 
     def _prepare_lease(self) -> None:
         """Makes the files that say who this router is, and how long its lease holds.
 
         Raises:
-            JournalError: there is a journal in files as well.
+            JournalError: there is a journal in files.
         """
-        self._refuse_files()
+        self._refuse_other_store()
         LeaseFile.begin(lease_path(self.config))  # it was an earlier life's
         self._lease = LeaseFile(lease_path(self.config))
         path = self.config.router.state / HOLDER_NAME

@@ -8,7 +8,7 @@ What routes with ``in: journal`` have stored moves before that, in the same step
 segment, octet for octet.
 
 After a crash between two steps both stores hold the same; the next run finds that out and goes on
-with the third. A router refuses to start with PostgreSQL while there are segments in files.
+with the third. A router refuses to start with the store that is not the journal's (``elsewhere``).
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from router.journal.files import FileStorage
 from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.lease import LeaseFile
 from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
-from router.journal.postgres.storage import PostgresStorage
+from router.journal.postgres.storage import PostgresStorage, shown
 from router.journal.reclaim import snapshot_octets
 from router.journal.replay import Replayed, replay_from
 from router.journal.segment import (
@@ -39,6 +39,16 @@ from router.journal.segment import (
 from router.journal.segment_file import write_all
 from router.journal.storage import Storage
 from router.service.config import RouterConfig
+from router.service.elsewhere import (
+    begin_return,
+    end_return,
+    held_in,
+    marks_of,
+    note_copied,
+    place_of,
+    put_aside,
+    was_copied,
+)
 from router.service.journal import Store, journal_directory, stores_on_postgres
 
 
@@ -67,16 +77,16 @@ def move_to_postgres(config: RouterConfig, url: str, now_ns: int) -> int:
             if has_messages:
                 _copy_messages(messages, Disk(), lease.disk)
                 lease.check()
-                _put_aside(messages, now_ns)
+                _put_aside(messages, url, now_ns)
             if has_journal:
                 _hand_over(replayed, files, storage, now_ns)
                 lease.check()
-                _put_aside(directory, now_ns)
+                _put_aside(directory, url, now_ns)
     return len(replayed.memory.deliveries)
 
 
-def _put_aside(directory: Path, now_ns: int) -> None:
-    directory.rename(directory.with_name(f"{directory.name}.moved-{now_ns}"))
+def _put_aside(directory: Path, url: str, now_ns: int) -> None:
+    put_aside(directory, shown(url), now_ns)
     Disk().sync_directory(directory.parent)
 
 
@@ -91,21 +101,60 @@ def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
     with _locked(config), _leased(config, url, now_ns) as (storage, lease):
         stored = lease.disk.names(messages)
         if not _held(storage) and not stored:
-            raise MoveError("there is no journal in the database")
+            return _end_return(config, storage, url)
+        if _held(storage):
+            begin_return(directory, shown(url), now_ns)
         if stored:
-            _copy_messages(messages, lease.disk, Disk())
+            begin_return(messages, shown(url), now_ns)
+        Disk().sync_directory(directory.parent)
+        if stored:
+            is_again = was_copied(messages, stored)
+            _copy_messages(messages, lease.disk, Disk(), is_again=is_again)
             lease.check()
+            note_copied(messages, stored)
             for name in stored:
                 lease.disk.remove(messages / name)
         replayed = Replayed()
         if _held(storage):
             Disk().make_directory(directory)
-            files, replayed = FileStorage(directory), replay_from(storage)
-            number = _hand_over(replayed, storage, files, now_ns)
-            (directory / NEWEST_NAME).write_bytes(newest_octets(number))
+            files = FileStorage(directory)
+            if not (_held(files) and was_copied(directory, storage.names())):
+                number = _hand_over(replay_from(storage), storage, files, now_ns)
+                (directory / NEWEST_NAME).write_bytes(newest_octets(number))
+                note_copied(directory, storage.names())
+            replayed = replay_from(files)
             lease.check()
             _forget(storage)
+        _take_marks_away(config)
     return len(replayed.memory.deliveries)
+
+
+def _end_return(config: RouterConfig, storage: PostgresStorage, url: str) -> int:
+    """Ends a move to files that has left nothing in the database but did not take the marks away.
+
+    Raises:
+        MoveError: there is none, or it was from another database.
+    """
+    directories = journal_directory(config), Store.MESSAGES.directory(config)
+    marks = [each for directory in directories for each in marks_of(directory)]
+    places = {place for each in marks if (place := place_of(each)) is not None}
+    if elsewhere := places - {shown(url)}:
+        went = ", ".join(sorted(elsewhere))
+        raise MoveError(f"there is no journal in the database; it was moved to {went}")
+    if not marks or not all(held_in(each) for each in directories if marks_of(each)):
+        raise MoveError("there is no journal in the database")
+    directory = journal_directory(config)
+    replayed = replay_from(FileStorage(directory)) if held_in(directory) else Replayed()
+    storage.forget_newest()
+    _take_marks_away(config)
+    return len(replayed.memory.deliveries)
+
+
+def _take_marks_away(config: RouterConfig) -> None:
+    end_return(Store.MESSAGES.directory(config))  # all may have been forwarded
+    if held_in(journal_directory(config)):
+        end_return(journal_directory(config))
+    Disk().sync_directory(config.router.state)
 
 
 def _forget(storage: PostgresStorage) -> None:
@@ -118,8 +167,14 @@ def _forget(storage: PostgresStorage) -> None:
     storage.forget_newest()
 
 
-def _copy_messages(directory: Path, old: Disk, new: Disk) -> None:
+def _copy_messages(directory: Path, old: Disk, new: Disk, *, is_again: bool = False) -> None:
     """Copies the segments of the message store; what an earlier try has copied stays.
+
+    Args:
+        directory: of the message store.
+        old: holds them.
+        new: is to hold them.
+        is_again: an earlier try has copied all of them, and removed some.
 
     Raises:
         MoveError: both stores hold messages.
@@ -134,7 +189,7 @@ def _copy_messages(directory: Path, old: Disk, new: Disk) -> None:
         elif octets and _whole_blocks(new.read(path)) != octets:
             raise MoveError(f"both stores hold messages, and {path.name} differs")
         there.discard(path.name)
-    if numbered(there, "segment"):
+    if numbered(there, "segment") and not is_again:
         raise MoveError("both stores hold messages; one of them must be empty")
 
 

@@ -1,9 +1,11 @@
 """What a configuration meets on this machine: whether its directory and its addresses can be had.
 
 What is found is no problem of the file: another user may run the router, on another machine, and it
-may run already. So ``router check`` says it as a note.
+may run already. So ``router check`` says it as a note. Only a journal that is not where the file
+says is a problem: the router would begin a second one.
 """
 
+import contextlib
 import errno
 import os
 import pwd
@@ -17,7 +19,7 @@ from router.model.place import BindAddress, TcpAddress
 from router.net.sockets import try_listening
 from router.routes.route import Position
 from router.service.config import Problem, RouterConfig
-from router.service.journal import Store, needs_journal
+from router.service.journal import Store, needs_journal, why_elsewhere
 
 _NO_HANDOVER: Final = "without it no new process takes over from a running one without a gap"
 
@@ -31,6 +33,18 @@ def state_notes(config: RouterConfig) -> Iterator[Problem]:
     effect = "router run needs it for the journal" if needs_journal(config) else _NO_HANDOVER
     note = f"router.state: {_user()} cannot write to {found}; {effect}"
     yield Problem(config.router.where.of("state"), note)
+
+
+def store_problems(config: RouterConfig) -> Iterator[Problem]:
+    """Looks whether ``router run`` would refuse because the journal is elsewhere."""
+    journal, router = config.router.journal.where, config.router.where
+    for store in Store:
+        with contextlib.suppress(OSError):  # another user's
+            reason = why_elsewhere(config, store)
+            if reason is not None and (store is Store.JOURNAL or store.is_needed(config)):
+                position = journal.keys.get("store", router.of("journal"))
+                problem = f"router.journal.store: {store.directory(config)}: {reason}"
+                yield Problem(position, problem)
 
 
 def address_notes(config: RouterConfig) -> Iterator[Problem]:

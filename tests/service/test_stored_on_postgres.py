@@ -17,6 +17,7 @@ from router.journal.store.store import MessageStore
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import DeliveryState
 from router.service.config import ConfigError, load
+from router.service.elsewhere import why_not_files, why_not_postgres
 from tests.service.test_stored_routes import FAR, PATIENCE_SECONDS, Places, until
 from tests.support import peers
 from tests.support.chaos import Books, number_of, receiving
@@ -112,7 +113,9 @@ async def _running(places: Places, url: str, state: str, guarantee: str):  # typ
         yield router
 
 
-def test_stored_messages_move_to_postgresql_and_back(server: Server, tmp_path: Path) -> None:
+def test_stored_messages_move_to_postgresql_and_back(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from router.journal.postgres.disk import PostgresDisk
 
     places = Places(tmp_path)
@@ -127,10 +130,24 @@ def test_stored_messages_move_to_postgresql_and_back(server: Server, tmp_path: P
     done = runner.invoke(main, [*move, "postgresql"])  # as after a crash: the last one is open
     assert done.exit_code == 0, done.output
     assert not folder.exists()
+    config = load(file)
+    assert "--to files" in str(why_not_files(config, folder))
     there = PostgresDisk(url, "near", 0)
     assert numbers(_read(there, folder)) == [*range(100)]
+    removed = PostgresDisk.remove
+
+    def remove_one(self: PostgresDisk, path: Path) -> None:
+        removed(self, path)
+        raise OSError("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDisk, "remove", remove_one)
+        assert runner.invoke(main, [*move, "files"]).exit_code == 1
+    assert "--to files" in str(why_not_files(config, folder))
     back = runner.invoke(main, [*move, "files"])
     assert back.exit_code == 0, back.output
+    assert why_not_files(config, folder) is None
+    assert "stored messages" in str(why_not_postgres(config, folder))
     assert not there.names(folder)
     assert numbers(_read(Disk(), folder)) == [*range(100)]
     assert runner.invoke(main, [*move, "postgresql"]).exit_code == 0, "and there again"
