@@ -157,6 +157,10 @@ def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
         return [
             Finding(position=position, text=f"{name}: {error.strerror or error}", is_problem=True)
         ]
+    if found.missing:
+        text = f"its role lacks {', '.join(found.missing)}"
+        advice = "run `router journal init --role` as the owner of the database"
+        return [Finding(position=position, text=f"{name}: {text}; {advice}", is_problem=True)]
     if not (found.flushes and found.full_pages):
         setting = "full_page_writes" if found.flushes else "fsync"
         text = f"the server has {setting} off: what is committed does not survive its host's crash"

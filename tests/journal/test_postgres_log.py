@@ -328,6 +328,35 @@ def test_a_role_with_the_rights_of_a_router_can_do_what_a_router_does_and_no_mor
     assert log.close(START_NS)
 
 
+@pytest.mark.parametrize(
+    ("right", "named"),
+    [
+        ("INSERT ON router_journal.blocks", "INSERT on table router_journal.blocks"),
+        ("INSERT ON router_journal.snapshots", "INSERT on table router_journal.snapshots"),
+        ("SELECT ON router_journal.messages", "SELECT on table router_journal.messages"),
+        (
+            "UPDATE (renewed) ON router_journal.lease",
+            "UPDATE (renewed) on table router_journal.lease",
+        ),
+        (
+            "EXECUTE ON FUNCTION router_journal.begin_partition",
+            "EXECUTE on function router_journal.begin_partition(text, text, bigint)",
+        ),
+    ],
+)
+def test_a_right_that_is_missing_is_named(store: Postgres, right: str, named: str) -> None:
+    from router.journal.postgres.storage import durability, init
+
+    database, role = store.url.rpartition("/")[2], f"router_{os.getpid()}_{time.time_ns()}"
+    server = shared_server()
+    server.run(f"CREATE ROLE {role} LOGIN")
+    init(store.url, ROUTER, role)
+    url = server.url(database, role)
+    assert durability(url, ROUTER).missing == ()
+    server.run(f"REVOKE {right} FROM {role}", database)
+    assert durability(url, ROUTER).missing == (named,)
+
+
 def test_passwords_are_not_shown() -> None:
     needs_postgres()
     from router.journal.postgres.storage import PostgresStorage, shown

@@ -17,6 +17,7 @@ role may only read, insert, and update its lease.
 holds the row FOR KEY SHARE; an update of ``renewed`` does not. That is the fence: see ``log``.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 VERSION: Final = 3
@@ -114,16 +115,55 @@ REVOKE ALL ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) FROM PUBLIC;
 """
 
-GRANTS: Final = f"""
-GRANT USAGE ON SCHEMA {SCHEMA} TO {{role}};
-GRANT SELECT ON {SCHEMA}.version TO {{role}};
-GRANT SELECT ON {SCHEMA}.lease TO {{role}};
-GRANT UPDATE (epoch, holder, place, since, renewed, newest, address, login_key) ON {SCHEMA}.lease
-    TO {{role}};
-GRANT SELECT, INSERT ON {SCHEMA}.blocks, {SCHEMA}.snapshots, {SCHEMA}.messages TO {{role}};
-GRANT EXECUTE ON FUNCTION {SCHEMA}.begin_partition(text, text, bigint) TO {{role}};
-GRANT EXECUTE ON FUNCTION {SCHEMA}.drop_partition(text, text, bigint) TO {{role}};
-"""
+_LEASED: Final = "epoch, holder, place, since, renewed, newest, address, login_key"
+_PARTITION: Final = "(text, text, bigint)"
+
+RIGHTS: Final = (
+    ("USAGE", "schema", "", ""),
+    ("SELECT", "table", "version", ""),
+    ("SELECT", "table", "lease", ""),
+    ("UPDATE", "table", "lease", _LEASED),
+    *(
+        (right, "table", table, "")
+        for table in ("blocks", "snapshots", "messages")
+        for right in ("SELECT", "INSERT")
+    ),
+    ("EXECUTE", "function", f"begin_partition{_PARTITION}", ""),
+    ("EXECUTE", "function", f"drop_partition{_PARTITION}", ""),
+)
+"""What a router needs and ``init`` grants: the right, the kind of object, its name in the schema
+(empty: the schema itself), and the columns (empty: all)."""
+
+
+def _named(name: str) -> str:
+    return f"{SCHEMA}.{name}" if name else SCHEMA
+
+
+GRANTS: Final = "".join(
+    f"GRANT {right}{f' ({columns})' if columns else ''} ON {kind} {_named(name)} TO {{role}};\n"
+    for right, kind, name, columns in RIGHTS
+)
+
+
+def _asked(right: str, kind: str, name: str, columns: str) -> Iterator[tuple[str, str]]:
+    """Yields the questions for a right, and what each is about."""
+    shown = _named(name)
+    if not columns:
+        yield f"has_{kind}_privilege('{shown}', '{right}')", f"{right} on {kind} {shown}"
+    for column in filter(None, columns.split(", ")):
+        question = f"has_column_privilege('{shown}', '{column}', '{right}')"
+        yield question, f"{right} ({column}) on {kind} {shown}"
+
+
+MISSING_RIGHTS: Final = "SELECT name FROM (VALUES {}) AS rights (number, name, given)".format(
+    ", ".join(
+        f"({number}, '{name}', {question})"
+        for number, (question, name) in enumerate(
+            each for right in RIGHTS for each in _asked(*right)
+        )
+    )
+) + (" WHERE given IS NOT TRUE ORDER BY number")
+"""Names what the role of the connection may not do."""
 
 ADD_ROUTER: Final = f"""
 INSERT INTO {SCHEMA}.lease (router) VALUES (%s) ON CONFLICT DO NOTHING

@@ -29,6 +29,7 @@ from router.journal.postgres.schema import (
     ADD_ROUTER,
     CREATE,
     GRANTS,
+    MISSING_RIGHTS,
     NUMBER_OF_ROUTER,
     SCHEMA,
     TAKE,
@@ -144,12 +145,14 @@ class Durability:
         full_pages: a page that a crash tore is repaired.
         standbys: synchronous_standby_names; empty: it waits for no other server.
         present: how many synchronous standbys are connected.
+        missing: rights that ``init`` grants and the role does not have.
     """
 
     flushes: bool
     full_pages: bool
     standbys: str
     present: int
+    missing: tuple[str, ...] = ()
 
 
 def durability(url: str, router: str) -> Durability:
@@ -159,15 +162,18 @@ def durability(url: str, router: str) -> Durability:
         StoreError: it cannot be used, or has no room for the router.
     """
     storage = PostgresStorage(url, router)
-    storage.names()
-    storage.close()
     with connect(url) as connection, told():
+        check_version(connection)
+        missing = tuple(name for (name,) in connection.execute(MISSING_RIGHTS))
+        if not missing:
+            storage.names()
+            storage.close()
         flushes, pages, standbys, present = connection.execute(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
             " current_setting('synchronous_standby_names'),"
             " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
         ).fetchone()
-    return Durability(flushes == "on", pages == "on", standbys.strip(), present)
+    return Durability(flushes == "on", pages == "on", standbys.strip(), present, missing)
 
 
 def init(url: str, router: str, role: str | None) -> None:
