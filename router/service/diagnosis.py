@@ -418,7 +418,7 @@ def _lease(snapshot: RouterSnapshot) -> Iterator[Problem]:
         subject="journal",
         name="of the router",
         text=f"cannot be taken over: {lease.trouble or 'none leads at present'}",
-        advice=first_fitting(_JOURNAL_ADVICE, lease.trouble or "", "see the log for journal lines"),
+        advice=_journal_advice(snapshot, lease.trouble or ""),
     )
 
 
@@ -431,8 +431,13 @@ def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
             subject="journal",
             name="of the router" if is_all else f"of worker {numbers}",
             text=f"cannot write: {trouble}; exactly-once routes get no credit until it can",
-            advice=first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
+            advice=_journal_advice(snapshot, trouble),
         )
+
+
+def _journal_advice(snapshot: RouterSnapshot, trouble: str) -> str:
+    advices = _JOURNAL_ADVICE if snapshot.lease is None else _DATABASE_ADVICE
+    return first_fitting(advices, trouble, "see the log for journal lines")
 
 
 def _journal_troubles(snapshot: RouterSnapshot) -> dict[str, list[int]]:
@@ -693,6 +698,15 @@ _JOURNAL_ADVICE: Final = (
     ("read-only", "let router.state be written to; it goes on by itself then"),
     ("it is locked by", "end that process: it is an earlier life of this router, or another one"),
     ("input/output", "the disk of router.state fails: look at the kernel's log"),
+)
+_DATABASE_ADVICE: Final = (
+    (
+        "no space",
+        "make room on the disk of the database that router.journal.store names; it goes on by"
+        " itself then",
+    ),
+    ("input/output", "see the log for journal lines, and the database's own log"),
+    *_JOURNAL_ADVICE,
 )
 _REJECTION_ADVICE: Final = (
     ("nobody receives", "let somebody receive there, or set unroutable: of the route"),

@@ -25,6 +25,7 @@ from router.service.diagnosis import (
 )
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
+from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.route_list import RouteList
 from tests.support.fleets import (
@@ -438,6 +439,23 @@ def test_a_journal_that_cannot_write_is_told_with_reason_and_advice(
     assert (problem.severity, problem.subject) == (Severity.ERROR, "journal")
     assert problem.text.startswith(f"cannot write: {trouble}; exactly-once routes get no credit")
     assert advice in problem.advice
+
+
+@pytest.mark.parametrize(
+    ("trouble", "advice"),
+    [
+        ("No space left on device", "make room on the disk of the database"),
+        ("Input/output error", "the database's own log"),
+    ],
+)
+def test_a_journal_on_postgresql_that_cannot_write_is_advised_about_the_database(
+    trouble: str, advice: str
+) -> None:
+    lease = LeaseRecord(leads=True, epoch=1, place="here", since=0.0, age_seconds=0.1)
+    worker = worker_snapshot(journal=journal(trouble))
+    problem = only(attrs.evolve(router_snapshot(), workers=(worker,), lease=lease))
+    assert advice in problem.advice
+    assert "router.state" not in problem.advice
 
 
 def test_a_router_whose_journal_cannot_write_is_not_ready() -> None:
