@@ -578,3 +578,22 @@ def test_check_says_what_is_survived(server: Server, tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["check", file, "--connect"])
     assert found.exit_code == 0, found.output
     assert "not the loss of the database's host" in found.output
+
+
+def test_check_names_the_right_that_the_role_lacks(server: Server, tmp_path: Path) -> None:
+    database, role = f"rights_{time.time_ns()}", f"router_{time.time_ns()}"
+    owner = server.new_database(database)
+    server.run(f"CREATE ROLE {role} LOGIN")
+    file = tmp_path / "rights.yaml"
+    file.write_text(config_of(server.url(database, role), free_port(), tmp_path / "state"))
+    runner, check = CliRunner(), ["check", str(file), "--connect"]
+    init = ["journal", "init", str(file), "--url", owner, "--role", role]
+    assert runner.invoke(main, init).exit_code == 0
+    assert runner.invoke(main, check).exit_code == 0
+    server.run(f"REVOKE UPDATE (renewed) ON router_journal.lease FROM {role}", database)
+    found = runner.invoke(main, check)
+    assert found.exit_code == 1, found.output
+    assert "lacks UPDATE (renewed) on table router_journal.lease" in found.output
+    assert "router journal init --role" in found.output
+    assert runner.invoke(main, init).exit_code == 0
+    assert runner.invoke(main, check).exit_code == 0
