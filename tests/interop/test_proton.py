@@ -58,6 +58,19 @@ def wait_for_end(connection: Any, thread: threading.Thread) -> None:
     thread.join()
 
 
+def test_an_address_written_as_a_url_is_answered_as_it_was_written(
+    reachable: Reachable, address: str
+) -> None:
+    from proton import Message
+
+    with connected(reachable) as connection:  # it refuses another address than it has asked for
+        receiver = connection.create_receiver(f"amqp://here/{address}%20eu", credit=1)
+        sender = connection.create_sender(f"amqp://there:5672/{address}%20eu")
+        sender.link.send(Message(body="a"))
+        assert receiver.receive(timeout=TIMEOUT_SECONDS).body == "a"
+        receiver.accept()
+
+
 def test_messages_come_as_they_were_sent_and_in_order(reachable: Reachable, address: str) -> None:
     from proton import Message, symbol, timestamp, ulong
 

@@ -266,6 +266,8 @@ class Attaching:
         link.state.handle = handle
         if command.challenge is not None and isinstance(link, OutgoingLink):
             link.state.delivery_count = link.initial_count = command.challenge
+        if link.phase is LinkPhase.ATTACH_RCVD and link.remote is not None:
+            command = _as_asked(command, link.remote)
         body = encode(attach_of(command, handle, link.state.delivery_count))
         if len(body) > self._max_body_octets:
             is_answer = link.phase is LinkPhase.ATTACH_RCVD
@@ -495,3 +497,23 @@ def _plain(terminus: _Terminus) -> _Terminus:
         return terminus
     address = path_of(terminus.address)
     return terminus if address == terminus.address else attrs.evolve(terminus, address=address)
+
+
+def _as_asked(answer: AttachLink, asked: Attach) -> AttachLink:
+    """Returns an answer with its addresses as the peer wrote them, which may have been URLs.
+
+    Some clients compare the addresses of the answer with what they have asked for.
+    """
+    source, target = _written(answer.source, asked.source), _written(answer.target, asked.target)
+    if source is answer.source and target is answer.target:
+        return answer
+    return attrs.evolve(answer, source=source, target=target)
+
+
+def _written(terminus: _Terminus, asked: _Terminus) -> _Terminus:
+    if not isinstance(terminus, Source | Target) or not isinstance(asked, Source | Target):
+        return terminus
+    url = asked.address
+    if url is None or url == terminus.address or path_of(url) != terminus.address:
+        return terminus
+    return attrs.evolve(terminus, address=url)

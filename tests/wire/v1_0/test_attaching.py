@@ -80,6 +80,22 @@ def answer_begin(peer: Peer, channel: int, remote_channel: int, **changes: Any) 
     peer.send(Begin(remote_channel=remote_channel, **fields), channel=channel)
 
 
+def test_an_answer_has_addresses_as_the_peer_wrote_them() -> None:
+    peer = begun()
+    written = Source(address="amqp://a/x%20y")
+    peer.attach(source=written, target=Target(address="amqp://b/z"))
+    event = peer.take_event(LinkAttached)
+    assert isinstance(event.source, Source)
+    assert event.source.address == "x y"
+    target = Target(address="elsewhere")  # another one, which the peer has to know
+    command = AttachLink(
+        link=event.link, name=event.name, role=event.role, source=event.source, target=target
+    )
+    peer.engine.execute(command)
+    answer = peer.expect_one(Attach)
+    assert (answer.source, answer.target) == (written, target)
+
+
 # --- sessions -------------------------------------------------------------------------------------
 
 
