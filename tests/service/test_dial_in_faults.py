@@ -31,7 +31,7 @@ IN_DOUBT_MOST = 250
 """So many may be repeated by a fault: the credit of both links, and what waits in between."""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 async def test_nothing_is_lost_whatever_is_reloaded_killed_or_cut(tmp_path: Path) -> None:
     port, plants, admin = free_port(), free_port(), free_port()
     config = CONFIG.format(workers=2, port=port, plants=plants, admin=admin, several="refuse")
