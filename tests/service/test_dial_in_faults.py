@@ -31,7 +31,7 @@ IN_DOUBT_MOST = 250
 """So many may be repeated by a fault: the credit of both links, and what waits in between."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_nothing_is_lost_whatever_is_reloaded_killed_or_cut(tmp_path: Path) -> None:
     port, plants, admin = free_port(), free_port(), free_port()
     config = CONFIG.format(workers=2, port=port, plants=plants, admin=admin, several="refuse")
@@ -81,8 +81,7 @@ class Plant:
             self.scope = trio.CancelScope()
             with self.scope, contextlib.suppress(OSError):
                 async with self.container.dialed_in(self.port, "plant7") as line:
-                    while line in self.container.lines or not self.container.lines:
-                        await trio.sleep(0.01)
+                    await line.over.wait()
             await trio.sleep(0.05)
 
     @property

@@ -149,6 +149,7 @@ class Line:
 
     Attributes:
         sources: addresses of the links on which we send, and the credit on them.
+        over: it has ended, whoever ended it.
     """
 
     container: Container
@@ -160,6 +161,7 @@ class Line:
     names: dict[LinkId, str] = attrs.field(factory=dict)
     numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
     given: dict[LinkId, dict[int, str]] = attrs.field(factory=lambda: defaultdict(dict))
+    over: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self) -> None:
         """Serves the connection to its end."""
@@ -182,6 +184,7 @@ class Line:
             pass
         finally:
             self.container.lines.remove(self)
+            self.over.set()
             for link in tuple(self.sources):
                 self.take_back(link)
             await trio.aclose_forcefully(self.stream)
