@@ -19,7 +19,6 @@ both sides most of the handshake. A ticket is used once (RFC 8446 §C.4).
 """
 
 import contextlib
-import os
 import random
 import socket
 import ssl
@@ -37,7 +36,14 @@ from router.model.events import ConnectionOpened
 from router.model.place import Alternative
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
-from router.net.dialing import Line, become_websocket, connect_through
+from router.net.dialing import (
+    Line,
+    Wait,
+    become_websocket,
+    connect_through,
+    open_tcp,
+    system_reason,
+)
 from router.net.diversion import read_redirect
 from router.net.proxy import Proxy, ProxyError
 from router.net.sockets import choose_congestion_control, prepare, receive_some, send_all
@@ -339,11 +345,15 @@ class Connector:
 
     async def _connect_and_wait(self, endpoint: Endpoint) -> Connection | None:
         """Dials once, and stays until the connection's end; returns it, if there was one."""
+        wait = Wait(self.connect_seconds)
         try:
             with trio.fail_after(self.connect_seconds):
-                sock, stream, octets = await self._dial(endpoint)
-        except (OSError, TlsError, ProxyError, UpgradeError, trio.TooSlowError) as error:
-            self._fail(endpoint, _explain(error, self.connect_seconds))
+                sock, stream, octets = await self._dial(endpoint, wait)
+        except trio.TooSlowError:
+            self._fail(endpoint, str(wait))
+            return None
+        except (OSError, TlsError, ProxyError, UpgradeError) as error:
+            self._fail(endpoint, system_reason(error))
             return None
         ended = trio.Event()
         self._place = endpoint
@@ -378,26 +388,29 @@ class Connector:
         return connection
 
     async def _dial(
-        self, endpoint: Endpoint
+        self, endpoint: Endpoint, wait: Wait
     ) -> tuple[socket.socket, TlsStream | None, bytes | None]:
         """Returns the socket, TLS on it, and octets that have been read for the engine, if any."""
         if endpoint.make_other_engine is not None:
             return self._dial_here(endpoint, endpoint.make_other_engine()), None, None
-        place = endpoint.proxy or endpoint
-        stream = await trio.open_tcp_stream(place.host, place.port)
+        wait.begin(endpoint.proxy)
+        stream = await open_tcp(endpoint.host, endpoint.port, endpoint.proxy)
         sock = socket.socket(fileno=stream.socket.detach())
         try:
             prepare(sock)
             choose_congestion_control(sock)
             if endpoint.proxy is not None:
+                wait.ask(endpoint.proxy)
                 line = _line(sock, None)
                 await connect_through(endpoint.proxy, endpoint.host, endpoint.port, line)
             session: TlsSession | None = None
             octets: bytes | None = None
             if endpoint.tls is not None:
+                wait.secure()
                 session = self._begin_tls(endpoint, endpoint.tls())
                 await session.shake_hands(sock, b"", self._tls_turns)
             if endpoint.path is not None:
+                wait.upgrade()
                 line = _line(sock, session)
                 octets = await become_websocket(
                     endpoint.host, endpoint.port, endpoint.path, line, is_tls=session is not None
@@ -467,17 +480,3 @@ def _line(sock: socket.socket, session: TlsSession | None) -> Line:
     if session is None:
         return Line(partial(send_all, sock), partial(receive_some, sock, _RECEIVE_OCTETS))
     return Line(partial(session.send_all, sock), partial(session.receive_some, sock))
-
-
-def _explain(error: Exception, seconds: float) -> str:
-    match error:
-        case trio.TooSlowError():
-            return f"no connection within {seconds:g} s"
-        case OSError(__cause__=ExceptionGroup(exceptions=[*_, last])):
-            return _explain(last, seconds)  # one for each address that the host's name has
-        case OSError(errno=int(number)) if number > 0:
-            return os.strerror(number)
-        case OSError(strerror=str(reason)):
-            return reason  # of a name that was not found
-        case _:
-            return str(error)

@@ -5,6 +5,7 @@ Basic (RFC 7617), which is all that proxies have in common; they go to the proxy
 """
 
 import base64
+import re
 from typing import Final
 
 import attrs
@@ -18,6 +19,8 @@ HEAD_OCTETS: Final = 16 * 1024
 
 _SUCCESS: Final = range(200, 300)
 _SAID_MOST: Final = 200
+_QUOTED: Final = re.compile(r"bytearray\(b(.*)\)", re.DOTALL)
+"""How the library's errors quote what came."""
 
 
 class ProxyError(RouterError):
@@ -83,7 +86,8 @@ class ProxyConversation:
             while isinstance(answer, h11.InformationalResponse):
                 answer = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise ProxyError(f"it answers with no HTTP: {shown(str(error), _SAID_MOST)}") from None
+            reason = _QUOTED.sub(r"\1", str(error))
+            raise ProxyError(f"it answers with no HTTP: {shown(reason, _SAID_MOST)}") from None
         if answer is h11.NEED_DATA:
             return False
         assert isinstance(answer, h11.Response), "a response begins with its head"

@@ -18,7 +18,7 @@ class Words:
 
     Attributes:
         places: where was dialed, without passwords.
-        ports: the ports of these places.
+        ports: the ports of these places, where AMQP should be spoken without WebSocket.
         url: what holds the URL.
         protocol: what says which protocol is spoken.
         login: what holds user and password.
@@ -42,10 +42,12 @@ class Words:
 def container_words(name: str, places: Iterable[str], ports: Iterable[int]) -> Words:
     """Returns the words for a container of the configuration."""
     at = f"containers.{name}"
-    urls = ", ".join(places)
+    several = tuple(places)
+    urls = ", ".join(several)
+    is_web = any(each.startswith(("ws://", "wss://")) for each in several)
     return Words(
         places=urls,
-        ports=tuple(ports),
+        ports=() if is_web else tuple(ports),
         url=f"{at}.url",
         protocol=f"{at}.protocol",
         login=at,
@@ -121,9 +123,12 @@ _NO_AMQP: Final = (
 )
 """Reasons that the wrong port may have."""
 
+_PROXY: Final = "proxy "
+"""Begins the reason if it is a proxy's."""
+
 _CONNECTION_ADVICE: Final = (
     ("answers 407", "check the user and password in the container's option proxy"),
-    ("proxy ", "check the container's option proxy, and whether the proxy allows {places}"),
+    (_PROXY, "check the container's option proxy, and whether the proxy allows {places}"),
     (
         "websocket is refused",
         "check the path in {url}; a login or a redirect in between is not followed",
@@ -235,7 +240,7 @@ def connection_advice(reason: str, words: Words) -> str:
     """Returns what to do about a container that is not reached for a reason."""
     lowered = reason.lower()
     ports = [said for port in words.ports if (said := describe_port(port)) is not None]
-    if ports and any(sign in lowered for sign in _NO_AMQP):
+    if ports and _PROXY not in lowered and any(sign in lowered for sign in _NO_AMQP):
         return f"{ports[0]}: write that in {words.url}"
     spoken = _SPOKEN.search(reason)
     advice = first_fitting(_CONNECTION_ADVICE, reason, "{otherwise}")

@@ -27,7 +27,7 @@ from router.model.terminus import Role
 from router.net.client.conversation import Conversation, Dialing, UnreachableError
 from router.net.client.probe import Probe, Sought, passive_name
 from router.net.connector import Endpoint
-from router.net.dialing import Line, become_websocket, connect_through
+from router.net.dialing import Line, Wait, become_websocket, connect_through, open_tcp
 from router.net.diversion import read_redirect
 from router.net.proxy import ProxyError
 from router.net.upgrade import UpgradeError
@@ -296,7 +296,6 @@ class _Dialer:
     sought: list[Sought]
     shared: Shared
     seconds: float
-    _stage: str = attrs.field(default="", init=False)
     _is_connected: bool = attrs.field(default=False, init=False)
 
     async def visit(self, endpoints: tuple[Endpoint, ...], visit: _Visit) -> None:
@@ -352,7 +351,7 @@ class _Dialer:
 
     async def _try(self, endpoint: Endpoint, probe: Probe) -> str:
         """Converses with one URL; returns why it did not open, if it did not."""
-        self._stage = f"no connection within {self.seconds:g} s"
+        wait = Wait(self.seconds)
         self._is_connected = False
         lost: list[str] = []
 
@@ -363,7 +362,7 @@ class _Dialer:
             return WebSocketEngine(engine, Frames(is_client=True))
 
         dialing = Dialing(
-            dial=lambda: self._dial(endpoint),
+            dial=lambda: self._dial(endpoint, wait),
             make_engine=make_engine,
             patience_seconds=0.0,
             open_seconds=math.inf,
@@ -379,32 +378,33 @@ class _Dialer:
             return str(probe.failure)
         reason = (lost or ["the connection was lost"])[-1]
         if limit.cancelled_caught:
-            reason = self._stage
+            reason = str(wait)
         is_silent = limit.cancelled_caught or any(sign in reason for sign in _SILENCE)
         is_plain = endpoint.path is None and endpoint.proxy is None
         if self._is_connected and is_silent and is_plain and await _speaks_http(endpoint):
             return "the peer speaks HTTP"
         return reason
 
-    async def _dial(self, endpoint: Endpoint) -> trio.abc.Stream:
-        place = endpoint.proxy or endpoint
-        stream: trio.abc.Stream = await trio.open_tcp_stream(place.host, place.port)
+    async def _dial(self, endpoint: Endpoint, wait: Wait) -> trio.abc.Stream:
+        wait.begin(endpoint.proxy)
+        stream: trio.abc.Stream | None = None
         try:
+            stream = await open_tcp(endpoint.host, endpoint.port, endpoint.proxy)
             if endpoint.proxy is not None:
-                self._stage = f"{endpoint.proxy} does not connect within {self.seconds:g} s"
+                wait.ask(endpoint.proxy)
                 await connect_through(endpoint.proxy, endpoint.host, endpoint.port, _line(stream))
             if endpoint.tls is not None:
-                self._stage = f"no TLS handshake within {self.seconds:g} s"
+                wait.secure()
                 stream = await _secure(stream, endpoint)
             if endpoint.path is not None:
-                self._stage = f"no WebSocket within {self.seconds:g} s"
+                wait.upgrade()
                 await _upgrade(stream, endpoint, endpoint.path)
         except (ProxyError, UpgradeError) as error:
-            await trio.aclose_forcefully(stream)
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
             raise UnreachableError(str(error)) from None
         self._is_connected = True
-        protocol = self.container.protocol.value
-        self._stage = f"it does not answer to {protocol} within {self.seconds:g} s"
+        wait.greet(self.container.protocol.value)
         return stream
 
     def _describe(self, url: ContainerUrl, opened: ConnectionOpened) -> str:

@@ -116,7 +116,7 @@ routes: [{{address: orders, to: east}}]
 """
         with running_router(file, tmp_path):
             await wait_for_status(
-                tmp_path, "no connection within 0.5 s", "is there a firewall between?"
+                tmp_path, "no TLS handshake within 0.5 s", "is that the port of AMQP"
             )
 
 

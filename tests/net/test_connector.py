@@ -2,9 +2,8 @@
 
 import contextlib
 import itertools
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from router.net import connector as connector_module
 from router.net.connector import STABLE_SECONDS, Connector, Endpoint
 from router.net.tls_files import TlsContext, TlsFiles
 from tests.support.plain import PlainEngine
-from tests.support.planes import House, Papers, house, papers, receive_exactly
+from tests.support.planes import House, Papers, house, nobody, papers, receive_exactly
 from tests.support.tls_ends import KINDS, make_stream
 
 
@@ -96,14 +95,6 @@ async def connecting(at: House, *endpoints: Endpoint) -> AsyncIterator[Connector
         yield connector
         connector.stop()
     await at.plane.wait_empty()
-
-
-@contextlib.contextmanager
-def nobody() -> Iterator[int]:
-    """Gives a port that refuses connections."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
 
 
 @pytest.fixture
@@ -354,7 +345,7 @@ async def test_a_handshake_that_takes_too_long_is_a_failure(
         secure = attrs.evolve(right(mute.port, signed), tls=lambda: _CLIENT)
         async with connecting(at, secure) as connector:
             await trio.sleep(15.5)
-            assert connector.last_error == "no connection within 15 s"
+            assert connector.last_error == "no TLS handshake within 15 s"
 
 
 _CLIENT = TlsFiles(option="containers.east.tls").client_context()

@@ -1,10 +1,14 @@
 """Strange proxies, and servers of WebSocket: they refuse, dribble and fall silent."""
 
+import socket
+import struct
+from typing import Any
+
 import attrs
 import pytest
 import trio
 
-from router.net.connector import Connector
+from router.net.connector import Connector, Endpoint
 from router.net.proxy import Proxy
 from router.net.tls_files import TlsContext, TlsFiles
 from router.wire.detect import TlsOffer, WebSocketOffer
@@ -21,7 +25,15 @@ from tests.net.test_dialing import (
     transports,
     until,
 )
-from tests.support.planes import HEADER, Papers, house, listener_settings, papers, receive_rest
+from tests.support.planes import (
+    HEADER,
+    Papers,
+    house,
+    listener_settings,
+    nobody,
+    papers,
+    receive_rest,
+)
 from tests.support.websockets import receive_head
 
 SHORT_SECONDS = 0.5
@@ -62,6 +74,7 @@ REFUSALS = {
     "reaches nobody": (b"HTTP/1.0 502 Bad Gateway\r\n\r\n", "it answers 502 Bad Gateway"),
     "has no reason": (b"HTTP/1.1 504\r\n\r\n", "it answers 504"),
     "has a head without end": (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 17_000, "no HTTP"),
+    "is SSH": (b"SSH-2.0\r\n\r\n", "it answers with no HTTP: illegal status line: 'SSH-2.0'"),
     "upgrades": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", "no HTTP"),
 }
 
@@ -120,13 +133,19 @@ async def test_tls_and_websocket_go_through_a_tunnel_that_opens_slowly(
             assert transports(at) == {"wss"}
 
 
-async def patience_with(talk: Talk, *, is_proxy: bool) -> str:
+async def patience_with(talk: Talk, *, is_proxy: bool = False, **more: Any) -> str:
     """Returns why a connector that waits for a moment only has given a peer up."""
-    async with house(silent) as at, peer(talk) as port:
+    async with peer(talk) as port:
         proxy = Proxy(host="127.0.0.1", port=port) if is_proxy else None
+        return await patience(endpoint(port, proxy=proxy, **more))
+
+
+async def patience(place: Endpoint) -> str:
+    """Returns why a connector that waits for a moment only has given a place up."""
+    async with house(silent) as at:
         connector = Connector(
             container="east",
-            endpoints=(endpoint(port, proxy=proxy),),
+            endpoints=(place,),
             plane=at.plane,
             connect_seconds=SHORT_SECONDS,
         )
@@ -150,6 +169,44 @@ async def for_ever(stream: trio.SocketStream) -> None:
 @pytest.mark.parametrize("is_proxy", [True, False])
 async def test_who_dribbles_for_ever_is_given_up_in_time(is_proxy: bool) -> None:
     assert f"{SHORT_SECONDS:g} s" in await patience_with(for_ever, is_proxy=is_proxy)
+
+
+async def silence(stream: trio.SocketStream) -> None:
+    """Accepts, and says nothing."""
+    await receive_rest(stream)
+
+
+async def tunnel_to_nobody(stream: trio.SocketStream) -> None:
+    """Connects, as it says; nothing is at the other end."""
+    await receive_head(stream)
+    await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+    await receive_rest(stream)
+
+
+async def test_a_proxy_that_accepts_and_stays_silent_is_named() -> None:
+    said = await patience_with(silence, is_proxy=True)
+    assert said.startswith("proxy 127.0.0.1:")
+    assert said.endswith(f": it does not connect within {SHORT_SECONDS:g} s")
+
+
+async def test_the_step_that_is_waited_for_in_vain_is_named(signed: Papers) -> None:
+    assert await patience_with(silence) == f"no WebSocket within {SHORT_SECONDS:g} s"
+    more = {"tls": signed.client_context, "server_name": "localhost"}
+    for talk, is_proxy in ((silence, False), (tunnel_to_nobody, True)):
+        said = await patience_with(talk, is_proxy=is_proxy, **more)
+        assert said == f"no TLS handshake within {SHORT_SECONDS:g} s"
+
+
+async def test_a_proxy_that_is_not_there_or_breaks_off_is_named() -> None:
+    async def reset(stream: trio.SocketStream) -> None:
+        await receive_head(stream)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    assert "Connection reset by peer" in (said := await refusal_of_proxy(reset))
+    assert said.startswith("proxy 127.0.0.1:")
+    with nobody() as port:
+        said = await patience(endpoint(1, proxy=Proxy(host="127.0.0.1", port=port)))
+        assert said == f"proxy 127.0.0.1:{port}: Connection refused"
 
 
 async def half(stream: trio.SocketStream) -> None:

@@ -14,7 +14,7 @@ from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing
 from router.routes.table import RoutingTable
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
-from router.service.control import JournalRecord, LoginRecord, MeshRecord
+from router.service.control import ContainerRecord, JournalRecord, LoginRecord, MeshRecord
 from router.service.diagnosis import (
     Problem,
     Severity,
@@ -145,6 +145,8 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
     [
         ("Name or service not known", "check containers.east.url"),
         ("no connection within 10 s", "firewall"),
+        ("no TLS handshake within 10 s", "is that the port of AMQP"),
+        ("proxy 10.0.0.1:3128: it does not connect within 10 s", "the container's option proxy"),
         ("Network is unreachable", "check the network"),
         ("certificate verify failed", "check containers.east.tls"),
         ("the peer does not speak TLS (wrong version number)", "write amqp:// in containers.east"),
@@ -170,6 +172,17 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
 def test_advice_follows_the_reason(error: str, advice: str) -> None:
     problem = only(router_snapshot(containers=[container("east", error=error)]))
     assert advice in problem.advice
+
+
+def test_a_port_of_https_is_right_for_a_websocket() -> None:
+    refused = container("east", error="Connection refused")
+    assert "AMQP is at 5671" in only_advice(refused, "amqps://east.example:443")
+    advice = only_advice(refused, "wss://east.example:443/amqp")
+    assert advice.startswith("nothing listens at wss://east.example:443/amqp")
+
+
+def only_advice(away: ContainerRecord, url: str) -> str:
+    return only(router_snapshot(containers=[attrs.evolve(away, urls=(url,))])).advice
 
 
 def test_a_container_that_dials_in_is_waited_for_and_not_dialed() -> None:

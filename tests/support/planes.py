@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -105,6 +105,14 @@ async def dial(address: str) -> trio.SocketStream:
         return trio.SocketStream(sock)
     host, _, port = address.rpartition(":")
     return await trio.open_tcp_stream(host.strip("[]"), int(port))
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[int]:
+    """Gives a port that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 async def receive_exactly(stream: trio.abc.ReceiveStream, count: int) -> bytes:

@@ -14,7 +14,6 @@ Where it dials next the ``course`` says: a redirect is followed at once, without
 
 import itertools
 import math
-import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -37,6 +36,7 @@ from router.model.events import ConnectionClosed, ConnectionOpened, Event, LinkA
 from router.model.identity import ContainerId, LinkId
 from router.net.client.course import Course
 from router.net.client.report import Report
+from router.net.dialing import Wait, system_reason
 from router.net.tls import describe_error
 from router.wire.engine import Engine
 
@@ -152,7 +152,7 @@ class Conversation:
                 self._limit = trio.CancelScope()
                 self._limit.deadline = max(until, trio.current_time() + self.dialing.open_seconds)
                 patience = max(self.dialing.open_seconds, self.dialing.patience_seconds)
-                reason = f"no connection within {patience:g} s"
+                reason = str(Wait(patience))
                 with self._limit:
                     reason = await self._one_connection()
                 if self._is_over():
@@ -237,7 +237,7 @@ class Conversation:
             with trio.fail_after(CONNECT_SECONDS):
                 stream = await self.dialing.dial()
         except trio.TooSlowError:
-            return f"no connection within {CONNECT_SECONDS:g} s"
+            return str(Wait(CONNECT_SECONDS))
         except (OSError, trio.BrokenResourceError) as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 raise UnreachableError(_explain(error)) from None  # it would be the same again
@@ -391,17 +391,10 @@ class _Connection:
 
 
 def _explain(error: BaseException) -> str:
-    """Returns the reason in the system's words."""
-    match error:
-        case OSError(__cause__=BaseExceptionGroup(exceptions=[*_, last])):
-            return _explain(last)  # one for each address that the host's name has
-        case BaseException(__cause__=BaseException() as cause):
-            return _explain(cause)
-        case ssl.SSLError():
-            return describe_error(error)
-        case OSError(errno=int(number)) if number > 0:
-            return os.strerror(number)
-        case OSError(strerror=str(reason)):
-            return reason  # of a name that was not found
-        case _:
-            return str(error) or "the connection was lost"
+    """Returns the reason in the system's words, or in those of TLS."""
+    cause = error.__cause__
+    if isinstance(cause, BaseException) and not isinstance(cause, BaseExceptionGroup):
+        return _explain(cause)
+    if isinstance(error, ssl.SSLError):
+        return describe_error(error)
+    return system_reason(error) or "the connection was lost"
