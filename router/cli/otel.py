@@ -70,7 +70,7 @@ def export(
     or was killed; a span that is exported again has the same id. Needs the extra router[otel].
     """
     with pipeline(need_otel):
-        from router.pipeline import otel  # noqa: PLC0415  an extra
+        from router.pipeline import collector, otel  # noqa: PLC0415  an extra
 
         def report(health: otel.Health) -> None:
             if as_json:
@@ -84,13 +84,16 @@ def export(
         with otel.only_exporter(state, wait=lambda: follows and is_wanted()):
             exporter = otel.Exporter(
                 state=state,
-                send=otel.collector(endpoint),
+                send=collector.collector(endpoint),
                 where=endpoint,
                 buffer_octets=buffer_octets,
                 report=report,
                 is_wanted=is_wanted,
             )
             exporter.run(follows=follows)
-    if not as_json:
         health = exporter.health
-        click.echo(f"{health.exported} spans exported; {health.dropped} segments dropped unread")
+        if not as_json:
+            count = f"{health.exported} spans exported; {health.dropped} segments dropped unread"
+            click.echo(count)
+        if health.refused and not follows:
+            raise otel.ExportError(f"{health.refused} spans were dropped: {health.refusal}")

@@ -9,6 +9,8 @@ written after each batch that the collector has taken::
 
 A kill between the two sends a batch again; ids derive from the deliveries, so the collector gets
 the same spans. While the collector is away the exporter waits, and segments are kept up to a bound.
+Spans that it refuses for good (``collector``) are dropped and counted. A run that does not follow
+ends instead, unless the refusal is about these spans.
 
 Names follow OpenTelemetry's semantic conventions for messaging: the hop is a span of type
 *process*, named ``forward ADDRESS``; each attempt to send is a child of type *send*; when it was
@@ -16,7 +18,6 @@ settled with the sender is an event *settle*.
 """
 
 import fcntl
-import logging
 import os
 import signal
 import time
@@ -24,13 +25,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import attrs
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
@@ -40,6 +38,7 @@ from router.errors import RouterError
 from router.journal.following import SPANS_FOLDER, Cursor, Follower, save, saved
 from router.journal.record import PROTOCOLS, GuaranteeCode, OutcomeCode
 from router.model.trace import TRACE_OCTETS
+from router.pipeline.collector import Answer, Send
 from router.pipeline.schema import in_words
 from router.pipeline.spans import Attempt, Passing, Spans
 
@@ -47,9 +46,6 @@ BATCH: Final = 512
 """Hops that are sent at once."""
 
 POLL_SECONDS: Final = 0.25
-TIMEOUT_SECONDS: Final = 5.0
-"""How long one request may take, with the repetitions inside of it."""
-
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 15.0)
 """Pauses before a batch is sent again; the last one repeats."""
 
@@ -68,11 +64,15 @@ class Health:
     Attributes:
         exported: spans that the collector has taken, since this process began.
         dropped: segments that were dropped unread because the collector was away for too long.
+        refused: spans that the collector has refused for good, and that were dropped.
+        refusal: why it has last refused some; None: it has refused none.
         trouble: why spans are not exported just now; None: they are.
     """
 
     exported: int = 0
     dropped: int = 0
+    refused: int = 0
+    refusal: str | None = None
     trouble: str | None = None
 
 
@@ -82,14 +82,14 @@ class Exporter:
 
     Attributes:
         state: the router's state directory.
-        send: hands spans to the collector; returns whether it has taken them.
+        send: hands spans to the collector.
         where: the collector, for people.
         report: told of each change.
         is_wanted: asked often; False: end, after what is there.
     """
 
     state: Path
-    send: Callable[[Sequence[ReadableSpan]], bool]
+    send: Send
     where: str
     buffer_octets: int
     report: Callable[[Health], None] = attrs.field(default=lambda health: None)
@@ -111,7 +111,7 @@ class Exporter:
         """Exports what is there; if it follows, until it is not wanted any more.
 
         Raises:
-            ExportError: the collector has not taken the spans, and the exporter does not follow.
+            ExportError: the collector has not taken all spans, and the exporter does not follow.
             OSError: the state directory cannot be used.
         """
         self._restore()
@@ -169,19 +169,30 @@ class Exporter:
 
     def _send(self, batch: Sequence[ReadableSpan], *, follows: bool) -> None:
         tries = 0
-        while not self.send(batch):
-            self._report(trouble=f"{self.where} does not take spans")
+        while (answer := self.send(batch)).is_temporary or self._ends_with(answer, follows=follows):
+            trouble = f"{self.where} does not take spans ({answer.reason})"
+            self._report(trouble=trouble)
             if not (follows and self.is_wanted()):
-                raise ExportError(
-                    f"{self.where} does not take spans; nothing is lost, run it again"
-                )
-            until = time.monotonic() + RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                raise ExportError(f"{trouble}; nothing is lost, run it again")
+            self._pause(answer.pause_seconds, tries)
             tries += 1
-            while time.monotonic() < until and self.is_wanted():
-                self._follower.look(self._saved or Cursor())
-                self._report(dropped=self._follower.dropped)
-                time.sleep(POLL_SECONDS)
-        self._report(exported=self.health.exported + len(batch), trouble=None)
+        self._report(exported=self.health.exported + len(batch) - answer.refused, trouble=None)
+        if answer.refused:
+            refusal = f"{self.where} refuses them ({answer.reason})"
+            self._report(refused=self.health.refused + answer.refused, refusal=refusal)
+
+    def _ends_with(self, answer: Answer, *, follows: bool) -> bool:
+        """Returns whether a refusal is one that a person has to mend before anything is sent."""
+        return bool(answer.refused) and not follows and not answer.is_of_spans
+
+    def _pause(self, asked_seconds: float | None, tries: int) -> None:
+        """Waits before the next try, and keeps the segments that are unread."""
+        seconds = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+        until = time.monotonic() + max(seconds, asked_seconds or 0.0)
+        while time.monotonic() < until and self.is_wanted():
+            self._follower.look(self._saved or Cursor())
+            self._report(dropped=self._follower.dropped)
+            time.sleep(POLL_SECONDS)
 
     def _report(self, **changes: Any) -> None:
         health = attrs.evolve(self.health, **changes)
@@ -217,18 +228,6 @@ def only_exporter(state: Path, *, wait: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def collector(endpoint: str) -> Callable[[Sequence[ReadableSpan]], bool]:
-    """Returns the function that sends spans to an endpoint."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # ``Health`` tells the same
-    url = endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + "/v1/traces"
-    exporter = OTLPSpanExporter(endpoint=url, timeout=TIMEOUT_SECONDS)
-
-    def send(spans: Sequence[ReadableSpan]) -> bool:
-        return bool(exporter.export(spans) is SpanExportResult.SUCCESS)
-
-    return send
 
 
 def until_told(parent: int | None) -> Callable[[], bool]:

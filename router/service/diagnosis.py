@@ -501,6 +501,19 @@ def _tracing(snapshot: RouterSnapshot) -> Iterator[Problem]:
             text=f"{count} of the journal were dropped before their spans were exported",
             advice="give router.tracing a collector that is there, or more buffer_octets",
         )
+    if snapshot.tracing_refused:
+        count = (
+            "1 span was"
+            if snapshot.tracing_refused == 1
+            else f"{snapshot.tracing_refused} spans were"
+        )
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="tracing",
+            name="of the router",
+            text=f"{count} dropped: {snapshot.tracing_refusal}",
+            advice="look at the collector's log, and at the endpoint of router.tracing",
+        )
 
 
 def _log(snapshot: RouterSnapshot) -> Iterator[Problem]:

@@ -144,6 +144,14 @@ class Steering(Interface):
         """Segments that were dropped before their spans were exported."""
 
     @property
+    def tracing_refused(self) -> int:
+        """Spans that the collector has refused for good."""
+
+    @property
+    def tracing_refusal(self) -> str | None:
+        """Why it has last refused some; None: it has refused none."""
+
+    @property
     def journal_trouble(self) -> str | None:
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
 
@@ -212,6 +220,8 @@ class RouterSnapshot:
         ledger_trouble: why the ledger is not kept up to date; None: it is, or none is kept.
         tracing_trouble: why spans are not exported; None: they are, or none are wanted.
         tracing_dropped: segments that were dropped before their spans were exported.
+        tracing_refused: spans that the collector has refused for good.
+        tracing_refusal: why it has last refused some; None: it has refused none.
     """
 
     id: str
@@ -229,6 +239,8 @@ class RouterSnapshot:
     ledger_trouble: str | None = None
     tracing_trouble: str | None = None
     tracing_dropped: int = 0
+    tracing_refused: int = 0
+    tracing_refusal: str | None = None
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
@@ -334,6 +346,8 @@ class RouterControl:
             ledger_trouble=steering.ledger_trouble,
             tracing_trouble=steering.tracing_trouble,
             tracing_dropped=steering.tracing_dropped,
+            tracing_refused=steering.tracing_refused,
+            tracing_refusal=steering.tracing_refusal,
             journal_trouble=steering.journal_trouble,
             lease=steering.lease,
             is_standby=steering.is_standby,

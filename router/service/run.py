@@ -539,6 +539,16 @@ class _Steering:
         return self._tracing.dropped
 
     @property
+    def tracing_refused(self) -> int:
+        """Spans that the collector has refused for good."""
+        return self._tracing.refused
+
+    @property
+    def tracing_refusal(self) -> str | None:
+        """Why it has last refused some; None: it has refused none."""
+        return self._tracing.refusal
+
+    @property
     def journal_trouble(self) -> str | None:
         """Why the journal's process cannot open the journal; None: it can, or there is none."""
         keeper = self._journals.get(Store.JOURNAL)

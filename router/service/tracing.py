@@ -44,13 +44,18 @@ class TracingHealth:
     Attributes:
         trouble: why spans are not exported; None: they are, or none are wanted.
         dropped: segments that were dropped unread because the collector was away for too long.
+        refused: spans that the collector has refused for good, and that were dropped.
+        refusal: why it has last refused some; None: it has refused none.
         holds: this process keeps unread segments, because no exporter does.
     """
 
     trouble: str | None = None
     dropped: int = 0
+    refused: int = 0
+    refusal: str | None = None
     holds: bool = attrs.field(default=False, init=False)
     _dropped_before: int = attrs.field(default=0, init=False)
+    _refused_before: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
 
@@ -145,9 +150,11 @@ class TracingHealth:
     def _note(self, report: dict[str, object]) -> None:
         if self.holds:  # the first report of this exporter
             self.holds, self._dropped_before = False, self.dropped
+            self._refused_before = self.refused
         log = structlog.get_logger()
-        trouble, dropped = report["trouble"], report["dropped"]
+        trouble, dropped, refused = report["trouble"], report["dropped"], report["refused"]
         assert isinstance(dropped, int)
+        assert isinstance(refused, int)
         if trouble != self.trouble:
             self.trouble = None if trouble is None else str(trouble)
             if trouble is None:
@@ -155,6 +162,10 @@ class TracingHealth:
             else:
                 log.error("spans.failed", reason=trouble)
         self._note_dropped(self._dropped_before + dropped)
+        if self._refused_before + refused > self.refused:
+            count, self.refused = self.refused, self._refused_before + refused
+            self.refusal = str(report["refusal"])
+            log.error("spans.refused", spans=self.refused - count, reason=self.refusal)
 
     def _note_dropped(self, dropped: int) -> None:
         if dropped > self.dropped:

@@ -264,6 +264,14 @@ def test_spans_that_were_dropped_are_a_warning() -> None:
     assert problem.text.startswith("2 segments of the journal were dropped")
 
 
+def test_spans_that_were_refused_are_a_warning_with_the_reason() -> None:
+    (problem,) = diagnose(
+        router_snapshot(tracing_refused=2, tracing_refusal="it refuses (HTTP 400)")
+    )
+    assert problem.severity is Severity.WARNING
+    assert problem.text == "2 spans were dropped: it refuses (HTTP 400)"
+
+
 def test_advice_names_the_dead_letters_to_which_what_was_rejected_went() -> None:
     table = RoutingTable((Route(address="orders", dead_letter=Endpoint("graveyard", "dead")),))
     found = rejecting(reason="", untold=12)

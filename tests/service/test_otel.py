@@ -374,6 +374,21 @@ def test_a_collector_that_is_away_holds_nobody_and_the_status_tells(places: Plac
         wait_until(lambda: not any("spans" in each for each in places.problems()))
 
 
+def test_a_collector_that_refuses_for_good_holds_up_nothing_and_the_status_tells(
+    places: Places,
+) -> None:
+    places.collector.answer = 400, {}, b"no such field"
+    with places.near_runs() as router:
+        move(places, "here.a", [message(traceparent())])
+        router.wait_for("spans.refused")
+        reason = "refuses them (HTTP 400 Bad Request: no such field)"
+        wait_until(lambda: any(reason in each for each in places.problems()))
+        places.collector.answer = None
+        move(places, "here.a", [message(traceparent(1), 1)])
+        wait_until(lambda: places.collector.of(trace_of(1)))
+    assert not places.collector.of(TRACE)
+
+
 def test_a_person_exports_what_a_router_has_left_and_a_second_time_nothing(
     places: Places,
 ) -> None:
@@ -391,7 +406,7 @@ def test_a_person_exports_what_a_router_has_left_and_a_second_time_nothing(
     while "another process" in failed.stderr:  # the router's own, until it sees that
         failed = export()
     assert failed.returncode == 1
-    assert "does not take spans; nothing is lost" in failed.stderr
+    assert "(HTTP 503 Service Unavailable); nothing is lost" in failed.stderr
     places.collector.is_away = False
     done = export()
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 from router.model.trace import Hop
 from router.pipeline import otel, spans
+from router.pipeline.collector import Answer
 from router.pipeline.otel import Exporter, Health
 
 SEGMENT_OCTETS, BUFFER_OCTETS = 1 << 20, 4 << 20
@@ -81,14 +82,14 @@ def test_memory_and_disk_are_bounded_and_what_is_dropped_is_counted(
     memory: list[int] = []
     disk: list[int] = []
 
-    def send(batch: Sequence[Any]) -> bool:
+    def send(batch: Sequence[Any]) -> Answer:
         if len(memory) < ROUNDS or (len(seen) > 3000 and len(memory) < 2 * ROUNDS):
             traffic.fill()
             memory.append(tracemalloc.get_traced_memory()[0])
             disk.append(traffic.kept_octets)
-            return False
+            return Answer(reason="away", is_temporary=True)
         seen.update(each.context.trace_id for each in batch)
-        return True
+        return Answer()
 
     exporter = Exporter(
         state=tmp_path,

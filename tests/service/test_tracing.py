@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from router.journal.following import SPANS_FOLDER, Follower, saved_cursor
 from router.journal.segment import segment_name
@@ -17,7 +18,13 @@ from router.service.tracing import TracingHealth
 from tests.service.test_spans import Stage
 
 SECONDS = 60.0
-REPORT: dict[str, object] = {"exported": 0, "dropped": 0, "trouble": None}
+REPORT: dict[str, object] = {
+    "exported": 0,
+    "dropped": 0,
+    "refused": 0,
+    "refusal": None,
+    "trouble": None,
+}
 
 
 @attrs.define(eq=False)
@@ -99,3 +106,17 @@ async def test_what_is_dropped_meanwhile_is_counted_with_what_exporters_drop(
         await until(lambda: exporters.started == 2)
         health._note({**REPORT, "dropped": 1})
         assert health.dropped >= dropped + 2
+
+
+async def test_refused_spans_are_counted_over_exporters_and_logged_once() -> None:
+    health = TracingHealth()
+    health.holds = True
+    with capture_logs() as log:
+        health._note({**REPORT, "refused": 2, "refusal": "HTTP 400"})
+        health._note({**REPORT, "refused": 2, "refusal": "HTTP 400", "exported": 1})
+        health.holds = True  # another exporter begins
+        health._note(REPORT)
+        health._note({**REPORT, "refused": 1, "refusal": "HTTP 413"})
+    assert (health.refused, health.refusal, health.trouble) == (3, "HTTP 413", None)
+    told = [each for each in log if each["event"] == "spans.refused"]
+    assert [(each["spans"], each["reason"]) for each in told] == [(2, "HTTP 400"), (1, "HTTP 413")]

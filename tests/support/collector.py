@@ -39,12 +39,14 @@ class Collector:
         port: where it listens; it stays the same while it is away.
         spans: in the order of their coming, repetitions included.
         is_away: answers 503.
-        refused: requests that it answered so.
+        answer: with what else it answers, status, headers and body; None: it takes what comes.
+        refused: requests that it did not take.
     """
 
     port: int = 0
     spans: list[Seen] = attrs.field(factory=list)
     is_away: bool = False
+    answer: tuple[int, Mapping[str, str], bytes] | None = None
     refused: int = 0
 
     @property
@@ -101,16 +103,19 @@ def collecting() -> Iterator[Collector]:
             if self.headers.get("Content-Encoding") == "gzip":
                 octets = gzip.decompress(octets)
             assert self.path == "/v1/traces"
-            if found.is_away:
+            answer = (503, {}, b"") if found.is_away else found.answer
+            if answer is None:
+                found.take(octets)
+                answer = 200, {"Content-Type": "application/x-protobuf"}, b""  # an empty response
+            else:
                 found.refused += 1
-                self.send_response(503)
-                self.end_headers()
-                return
-            found.take(octets)
-            self.send_response(200)  # an empty body is an empty ExportTraceServiceResponse
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
+            status, headers, body = answer
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Says nothing."""

@@ -339,6 +339,8 @@ class FakeSteering:
     ledger_trouble: str | None = None
     tracing_trouble: str | None = None
     tracing_dropped: int = 0
+    tracing_refused: int = 0
+    tracing_refusal: str | None = None
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
