@@ -40,6 +40,15 @@ ENTRIES_MOST: Final = 32
 _KEYS: Final = ("network-host", "port", "hostname", "scheme", "path")
 _HIGHEST_PORT: Final = 65535
 _TEXT_MOST: Final = 512
+_KINDS: Final = (
+    (type(None), "nothing"),
+    (bool, "a boolean"),
+    ((int, float), "a number"),
+    (str, "text"),
+    (bytes, "binary"),
+    (Mapping, "a map"),
+    ((list, tuple, Array), "a list"),
+)
 _SCHEME_OF: Final = {"tcp": "amqp", "tls": "amqps", "ssl": "amqps"}
 _IN_TEXT: Final = re.compile(
     r"(?:(?P<transport>tcp|tls|ssl):)?"
@@ -94,7 +103,7 @@ def read_alternative(entry: object) -> Alternative:
         raise UnfitAlternativeError("names no network-host")
     host = host.removeprefix("[").removesuffix("]")
     if not is_host(host):
-        raise UnfitAlternativeError(f"has no host in network-host: {host[:64]!r}")
+        raise UnfitAlternativeError(f"has a network-host that is no host: {host[:64]!r}")
     scheme = _text(entry, "scheme")
     if scheme is not None and scheme.lower() not in SCHEMES:
         raise UnfitAlternativeError(f"has the unknown scheme {scheme[:64]!r}")
@@ -158,12 +167,15 @@ def _port(value: object) -> int | None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 6
     if not (is_number or is_digits) or not 0 < int(str(value)) <= _HIGHEST_PORT:
-        raise UnfitAlternativeError(f"has no port in port: {str(value)[:64]!r}")
+        is_plain = isinstance(value, (str, int))
+        said = repr(value)[:66] if is_plain else _kind_of(value)
+        raise UnfitAlternativeError(f"has a port that is none from 1 to {_HIGHEST_PORT}: {said}")
     return int(str(value))
 
 
 def _kind_of(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__.lower()}"
+    """Returns what a value is, in words."""
+    return next((words for kind, words in _KINDS if isinstance(value, kind)), "another value")
 
 
 def as_map(alternative: Alternative) -> dict[object, object]:

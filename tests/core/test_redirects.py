@@ -237,12 +237,15 @@ def test_only_so_many_places_of_a_container_are_wanted() -> None:
         (Condition(LINK_REDIRECT), "the redirect names neither a place nor an address"),
         (Condition(LINK_REDIRECT, None, {}), "the redirect names neither a place nor an address"),
         (redirect(address=""), "the redirect names neither a place nor an address"),
-        (redirect(address=7), "the redirect has a int as address, and no text"),
+        (redirect(address=7), "the redirect has a number as address, and no text"),
         (redirect(address="a\nb"), "the redirect has an unfit address: 'a\\nb'"),
         (redirect(address="x" * 513), f"the redirect has an unfit address: {'x' * 64!r}"),
         (redirect(port=5672), "the redirect names no network-host"),
-        (redirect("a b"), "the redirect has no host in network-host: 'a b'"),
-        (redirect("other", port=70000), "the redirect has no port in port: '70000'"),
+        (redirect("a b"), "the redirect has a network-host that is no host: 'a b'"),
+        (
+            redirect("other", port=70000),
+            "the redirect has a port that is none from 1 to 65535: 70000",
+        ),
     ],
 )
 def test_a_redirect_that_leads_nowhere_allowed_is_refused_and_tried_again_later(

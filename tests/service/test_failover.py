@@ -153,8 +153,8 @@ async def test_wrong_entries_are_refused_by_name_and_ignored(tmp_path: Path) -> 
             await lose(a)
             await until_connected(connector, b)
     assert reasons(log, "container.failover_refused") == [
-        "entry 1 is a str, and no map",
-        "entry 2 is a int, and no map",
+        "entry 1 is text, and no map",
+        "entry 2 is a number, and no map",
         f"amqps://127.0.0.1:{b.port}: the URL has no TLS, and amqps would",
         "x.example: failover_hosts does not name the host x.example",
     ]

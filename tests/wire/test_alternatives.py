@@ -52,28 +52,28 @@ def test_a_map_names_a_place(entry: object, expected: Alternative) -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ("b.example:5672", "is a str, and no map"),
+        ("b.example:5672", "is text, and no map"),
         ({}, "names no network-host"),
         ({"network-host": "", "port": 5672}, "names no network-host"),
-        ({"network-host": 7}, "has a int as network-host, and no text"),
-        ({"network-host": "a b"}, "has no host in network-host: 'a b'"),
-        ({"network-host": "a..b"}, "has no host in network-host: 'a..b'"),
-        ({"network-host": ".b"}, "has no host in network-host: '.b'"),
-        ({"network-host": "b" * 64}, f"has no host in network-host: '{'b' * 64}'"),
-        ({"network-host": "::::"}, "has no host in network-host: '::::'"),
+        ({"network-host": 7}, "has a number as network-host, and no text"),
+        ({"network-host": "a b"}, "has a network-host that is no host: 'a b'"),
+        ({"network-host": "a..b"}, "has a network-host that is no host: 'a..b'"),
+        ({"network-host": ".b"}, "has a network-host that is no host: '.b'"),
+        ({"network-host": "b" * 64}, f"has a network-host that is no host: '{'b' * 64}'"),
+        ({"network-host": "::::"}, "has a network-host that is no host: '::::'"),
         (
             {"network-host": "b", "scheme": "ws", "path": "/a b"},
             "has a path that nobody can ask for: '/a b'",
         ),
-        ({"network-host": "user@b"}, "has no host in network-host: 'user@b'"),
+        ({"network-host": "user@b"}, "has a network-host that is no host: 'user@b'"),
         ({"network-host": "b\n"}, "has a network-host that nobody can dial: 'b\\n'"),
-        ({"network-host": "b", "port": True}, "has no port in port: 'True'"),
-        ({"network-host": "b", "port": 0}, "has no port in port: '0'"),
-        ({"network-host": "b", "port": 65536}, "has no port in port: '65536'"),
-        ({"network-host": "b", "port": "-1"}, "has no port in port: '-1'"),
-        ({"network-host": "b", "port": [1]}, "has no port in port: '[1]'"),
+        ({"network-host": "b", "port": True}, "has a port that is none from 1 to 65535: True"),
+        ({"network-host": "b", "port": 0}, "has a port that is none from 1 to 65535: 0"),
+        ({"network-host": "b", "port": 65536}, "has a port that is none from 1 to 65535: 65536"),
+        ({"network-host": "b", "port": "-1"}, "has a port that is none from 1 to 65535: '-1'"),
+        ({"network-host": "b", "port": [1]}, "has a port that is none from 1 to 65535: a list"),
         ({"network-host": "b", "scheme": "http"}, "has the unknown scheme 'http'"),
-        ({"network-host": "b", "hostname": b"b"}, "has a bytes as hostname, and no text"),
+        ({"network-host": "b", "hostname": b"b"}, "has binary as hostname, and no text"),
     ],
 )
 def test_a_map_that_names_no_place_is_refused_by_name(entry: object, reason: str) -> None:
@@ -87,9 +87,9 @@ def test_a_wrong_entry_does_not_spoil_a_list() -> None:
     listed = read_list(["", good, None, 7, good, {"port": 5672}])
     assert listed.alternatives == (B,)
     assert listed.refused == (
-        "entry 1 is a str, and no map",
+        "entry 1 is text, and no map",
         "entry 3 is nothing, and no map",
-        "entry 4 is a int, and no map",
+        "entry 4 is a number, and no map",
         "entry 6 names no network-host",
     )
     assert read_list(Array(dict, [good])).alternatives == (B,)
