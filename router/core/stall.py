@@ -14,6 +14,7 @@ from router.core.node import Node
 from router.core.snapshot import Stall
 from router.core.uplink import Step, Uplink
 from router.links.link import Tally
+from router.model.condition import NO_REASON
 from router.model.terminus import Role
 
 _NAMES_MOST = 3
@@ -158,7 +159,7 @@ def _trouble(uplink: Uplink) -> str | None:
         case Step.ATTACHING:
             return f"{uplink.container} does not answer the attach of {uplink.address}"
         case Step.PAUSED:
-            error = "it gave no reason" if uplink.error is None else str(uplink.error)
+            error = NO_REASON if uplink.error is None else str(uplink.error)
             return f"{uplink.container} has ended the link to {uplink.address}: {error}"
         case _:
             return None

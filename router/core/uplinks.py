@@ -29,6 +29,7 @@ from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
 from router.model.condition import (
     DETACH_FORCED,
+    NO_REASON,
     NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -815,7 +816,7 @@ class Uplinks:
             container=uplink.connection,
             link=uplink.name,
             address=uplink.address_there,
-            condition=None if uplink.error is None else str(uplink.error),
+            condition=NO_REASON if uplink.error is None else str(uplink.error),
             seconds=round(pause, 3),
         )
         if not uplink.roams:

@@ -26,6 +26,9 @@ class Condition:
         return f"{self.name}: {self.description}" if self.description else self.name
 
 
+NO_REASON: Final = "the peer gave no reason"
+"""What people read where a peer ends or refuses something without an error, as it may."""
+
 # amqp-error (§2.8.15)
 INTERNAL_ERROR: Final = "amqp:internal-error"
 NOT_FOUND: Final = "amqp:not-found"

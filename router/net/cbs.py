@@ -33,7 +33,7 @@ from router.model.commands import (
     SendDeliveries,
     UpdateDeliveries,
 )
-from router.model.condition import UNAUTHORIZED_ACCESS, Condition
+from router.model.condition import NO_REASON, UNAUTHORIZED_ACCESS, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
     ConnectionClosed,
@@ -230,7 +230,7 @@ class CbsEngine(EngineAround):
                 if state is not None and state != ACCEPTED:
                     self._fail(f"{NODE} does not accept the token's message")
             case LinkDetached(condition=condition):
-                self._fail(f"{NODE} ends the link: {condition or 'it gave no reason'}")
+                self._fail(f"{NODE} ends the link: {condition or NO_REASON}")
             case _:
                 pass
         if self.stage is Stage.OPENING and self._is_listening and self._credit:

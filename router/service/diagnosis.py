@@ -10,6 +10,7 @@ import attrs
 
 from router.core.reach import is_sibling_name
 from router.core.snapshot import Rejection, RouteRecord, Stall
+from router.model.condition import NO_REASON
 from router.net.journal import UNANSWERED
 from router.routes.route import Guarantee, InDoubt, Route, WhenFull
 from router.service.advice import (
@@ -281,7 +282,7 @@ def _uplinks(snapshot: RouterSnapshot) -> Iterator[Problem]:
             if uplink.step != "paused" or place in seen:
                 continue
             seen.add(place)
-            reason = uplink.error or "it gave no reason"
+            reason = uplink.error or NO_REASON
             yield Problem(
                 severity=Severity.ERROR,
                 subject="route",

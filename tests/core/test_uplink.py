@@ -103,6 +103,13 @@ def test_refused_link_is_tried_again_ever_later() -> None:
     assert play.events().count("link.failed") == 8
 
 
+def test_a_container_that_gives_no_reason_is_logged_as_such() -> None:
+    play = Play(BRIDGE)
+    play.dial("west").refuse()
+    (failed,) = (each for each in play.noticed if each.event == "link.failed")
+    assert failed.fields["condition"] == "the peer gave no reason"
+
+
 def test_detach_forced_is_routine() -> None:
     play = Play(BRIDGE)
     west = play.dial("west")

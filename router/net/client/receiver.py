@@ -32,7 +32,7 @@ from router.model.commands import (
     GrantCredit,
     UpdateDeliveries,
 )
-from router.model.condition import DETACH_FORCED, Condition
+from router.model.condition import DETACH_FORCED, NO_REASON, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     ConnectionClosed,
@@ -236,7 +236,7 @@ class ReceivingLink:
         elif self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         else:
-            self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
+            self.failure = event.condition or Condition(DETACH_FORCED, NO_REASON)
         return []
 
     # --- events -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from router.model.commands import (
     SendDeliveries,
     UpdateDeliveries,
 )
-from router.model.condition import DETACH_FORCED, Condition
+from router.model.condition import DETACH_FORCED, NO_REASON, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     ConnectionClosed,
@@ -309,7 +309,7 @@ class SendingLink:
         elif self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         elif phase is not SenderPhase.AWAY:
-            self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
+            self.failure = event.condition or Condition(DETACH_FORCED, NO_REASON)
         return []
 
     # --- attach and resume ------------------------------------------------------------------------

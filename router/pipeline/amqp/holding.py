@@ -38,7 +38,7 @@ from router.model.commands import (
     GrantCredit,
     UpdateDeliveries,
 )
-from router.model.condition import DETACH_FORCED, NOT_FOUND, Condition
+from router.model.condition import DETACH_FORCED, NO_REASON, NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     ConnectionClosed,
@@ -484,7 +484,7 @@ class HoldingLink:
         elif self.was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         else:
-            self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
+            self.failure = event.condition or Condition(DETACH_FORCED, NO_REASON)
 
     def _continue(self, event: DeliveryContinued, forgotten: list[int]) -> None:
         if self._partial is None or self._partial[0].number != event.number:

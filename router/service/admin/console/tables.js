@@ -96,7 +96,7 @@ function troubleOf(route) {
   if (!uplink || route.state !== "broken") return "";
   return uplink.step === "away"
     ? `container ${uplink.container} is not connected`
-    : `${uplink.container} ends the link to ${uplink.address}: ${uplink.error ?? "it gave no reason"}`;
+    : `${uplink.container} ends the link to ${uplink.address}: ${uplink.error ?? "the peer gave no reason"}`;
 }
 
 export function showContainers(containers, hidden) {
