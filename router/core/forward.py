@@ -6,7 +6,9 @@ it gets credit, a receiver, or a connection that is no longer congested (``Turn.
 
 Order: one link's deliveries keep their order towards any one receiver. A delivery that a receiver
 has returned goes back to its place in the queue. A delivery that no receiver with credit may have
-is skipped, and deliveries that overtake it go only to receivers to which it cannot go.
+is skipped, and deliveries that overtake it go only to receivers to which it cannot go. What the
+message store is given back it sends again before all that it sent later, so whatever is queued
+behind that goes back with it.
 
 Everything here handles runs; the branches for single deliveries are for unusual ones.
 """
@@ -18,7 +20,7 @@ from functools import partial
 
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
-from router.core.node import Feed, Node, by_sequence, feed_of, in_custody, is_able
+from router.core.node import Direction, Feed, Node, by_sequence, feed_of, in_custody, is_able
 from router.core.reach import (
     comes_far,
     is_back,
@@ -243,6 +245,8 @@ class Forwarder:
             else:
                 node.hopeful[pairing] = None
         for feed, pairings in hopeless.items():
+            if _is_given_back_whole(node):
+                pairings = [*feed.waiting]  # noqa: PLW2901
             node.withdraw_all(feed, pairings)
             for pairing in sorted(pairings, key=by_sequence):
                 self._give_up(node, pairing)
@@ -318,11 +322,21 @@ class Forwarder:
             elif self._has_hope(node, pairing):
                 kept.append(pairing)
                 continue
+            elif _is_given_back_whole(node):
+                self._give_up_all(node, [pairing, *kept, *waiting])
+                waiting.clear()
+                return
             else:
                 self._give_up(node, pairing)
             node.forget_given_back(pairing)
             able = [link for link in able if is_able(link)]
         waiting.extendleft(reversed(kept))
+
+    def _give_up_all(self, node: Node, pairings: list[Pairing]) -> None:
+        """Answers deliveries that have been taken out of a queue."""
+        for pairing in pairings:
+            node.forget_given_back(pairing)
+            self._give_up(node, pairing)
 
     @staticmethod
     def _fit(node: Node, pairing: Pairing, able: list[OutgoingLink]) -> list[OutgoingLink]:
@@ -532,6 +546,14 @@ def _misses_some(
 def _stays(pairing: Pairing) -> bool:
     """Returns whether a delivery that every receiver has returned is offered to them again."""
     return in_custody(pairing) and not life.is_refused(pairing)
+
+
+def _is_given_back_whole(node: Node) -> bool:
+    """Returns whether nothing may overtake a delivery that goes back to where it came from.
+
+    So it is with the message store, which sends it again before all that stand behind it.
+    """
+    return node.key.direction is Direction.STORED
 
 
 def _put_older_first(rotation: deque[Feed]) -> None:

@@ -1,6 +1,7 @@
 """Stored routes in the core: what senders send goes to the store, what it sends to the targets."""
 
 import attrs
+import pytest
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORE, STORED
@@ -72,6 +73,27 @@ def test_the_store_hears_of_what_a_target_returns() -> None:
     (number,) = inlet.send("1")
     target.update(target.last.number, state=RELEASED, settled=True)
     assert inlet.outcome(number) == (RELEASED, True)
+
+
+@pytest.mark.parametrize("credit", [3, 9], ids=["no-credit-left", "credit-left"])
+def test_nothing_overtakes_a_delivery_that_goes_back_to_the_store_except_what_was_sent(
+    credit: int,
+) -> None:
+    play = Play(ROUTE)
+    store, cloud = play.dial(STORE), play.dial("cloud")
+    inlet = stored_sender(store)
+    target = cloud.answer_receiver("telemetry.a", credit=5)
+    first, *_ = inlet.send("1", "2", "3")
+    target.grant(0)
+    waiting = inlet.send("4", "5")
+    play.core.pause("telemetry.#", play.now)
+    target.grant(credit - 3)
+    target.update(target.last.number - 2, state=RELEASED, settled=True)
+    play.carry_out(play.core.resume("telemetry.#", play.now))
+    assert target.payloads == [b"1", b"2", b"3"]
+    assert [inlet.outcome(each) for each in (first, *waiting)] == [(RELEASED, True)] * 3
+    inlet.send("1", "4", "5")
+    assert target.payloads == [b"1", b"2", b"3", b"1", b"4", b"5"][: credit if credit > 3 else 3]
 
 
 def test_dead_letters_of_the_store_go_where_the_route_says() -> None:
