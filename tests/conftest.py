@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import peers, rabbitmq, tiers
+from tests.support.memory import MemoryWatch
 from tests.support.rabbitmq import RabbitNode
 from tests.support.rule_check import RuleCheck
 from tests.support.telling import Telling
@@ -46,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
     os.chdir(config.rootpath)
     config.pluginmanager.register(RuleCheck(config))
+    config.pluginmanager.register(MemoryWatch())
     if os.environ.get("ROUTER_TESTS_TELL") and not _is_worker(config):
         config.pluginmanager.register(Telling(config))
 

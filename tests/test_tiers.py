@@ -48,6 +48,18 @@ from tests.rules import tables
 tables.named_tests = lambda: frozenset({named!r})
 """
 
+HEAVY = """
+import gc
+
+kept = []
+
+def test_leaves_the_collector_off(): gc.disable()
+
+def test_comes_after(): assert gc.isenabled()
+
+def test_keeps_much(): kept.append(b"x" * (80 << 20))
+"""
+
 INI = """
 [pytest]
 testpaths = tests
@@ -85,7 +97,7 @@ class Suite:
         done = subprocess.run(
             command,
             cwd=self.root,
-            env={"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "ROUTER_TESTS_TELL": "1"},
             capture_output=True,
             text=True,
             check=False,
@@ -150,6 +162,18 @@ def test_the_quick_tier_tries_few_examples_and_starts_no_process(
     assert "1 failed" in said
     assert "mark the test with pytest.mark.processes" in said
     assert len((suite.folder / "tried").read_text()) <= tiers.QUICK_EXAMPLES
+
+
+def test_who_leaves_the_collector_off_fails_and_who_keeps_much_is_named(
+    suite: Suite, workers: str
+) -> None:
+    (suite.folder / "test_heavy.py").write_text(HEAVY)
+    code, said = suite.run(workers, "tests/core/test_heavy.py")
+    assert code == 1
+    assert "3 passed, 1 error" in said
+    assert "ERROR tests/core/test_heavy.py::test_leaves_the_collector_off" in said
+    told = [line for line in said.splitlines() if "made its process grow" in line]
+    assert [line.split()[0] for line in told] == ["tests/core/test_heavy.py::test_keeps_much"]
 
 
 def test_every_group_that_is_listed_is_there() -> None:

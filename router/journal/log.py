@@ -140,7 +140,7 @@ class Log:
         self._retry_ns = int(retry_seconds * _NANOSECONDS)
         self._blocked_until_ns = 0
         self._full_until_ns = 0
-        self._zeros = bytes(reserve_octets)
+        self._reserve_octets = reserve_octets
         self._pending: list[bytes] = []
         self._facts = LatestFacts()
         self._segment: SegmentFile | None = None
@@ -362,12 +362,12 @@ class Log:
         """
         needed = segment.durable_octets + group_octets
         is_writing = self.health is Health.WRITING
-        if is_writing and segment.zeroed_octets >= needed + len(self._zeros) // 2:
+        if is_writing and segment.zeroed_octets >= needed + self._reserve_octets // 2:
             return True
         if segment.zeroed_octets >= needed and now_ns < self._full_until_ns:
             return False
         try:
-            segment.fill(needed + len(self._zeros), self._zeros)
+            segment.fill(needed + self._reserve_octets)
         except OSError as error:
             if segment.zeroed_octets < needed or error.errno not in DISK_FULL:
                 raise
@@ -429,7 +429,7 @@ class Log:
             head += self._contents.head(now_ns)
         path = self.directory / segment_name(self.number)
         self._segment = SegmentFile.create(
-            self._disk, path, head, zeros=self._zeros, begun_ns=now_ns
+            self._disk, path, head, reserve_octets=self._reserve_octets, begun_ns=now_ns
         )
         self._begun = self.number
         return self._segment

@@ -3,11 +3,15 @@
 import contextlib
 import secrets
 from pathlib import Path
+from typing import Final
 
 from router.journal.block import add_salt, salted
 from router.journal.disk import Disk
 from router.journal.record import RecordKind
 from router.journal.segment import SEGMENT_HEADER_OCTETS, own_block, segment_header
+
+_ZEROS: Final = bytes(1 << 20)
+"""What a file is filled with, so much at a time, whatever is kept ahead."""
 
 
 def write_all(disk: Disk, file: int, octets: bytes | bytearray, offset: int) -> None:
@@ -50,9 +54,9 @@ class SegmentFile:
 
     @classmethod
     def create(
-        cls, disk: Disk, path: Path, head: bytes, *, zeros: bytes, begun_ns: int
+        cls, disk: Disk, path: Path, head: bytes, *, reserve_octets: int, begun_ns: int
     ) -> "SegmentFile":
-        """Creates the file with the blocks of ``head`` and ``zeros``, and makes its name durable.
+        """Creates the file with the blocks of ``head`` and zeros, and makes its name durable.
 
         What is in it becomes so with the first commit.
 
@@ -63,7 +67,7 @@ class SegmentFile:
         try:
             octets = SEGMENT_HEADER_OCTETS + len(head)
             segment = cls(disk, file, head_octets=octets, begun_ns=begun_ns)
-            segment.fill(octets + len(zeros), zeros)
+            segment.fill(octets + reserve_octets)
             header = segment_header(segment._salt)
             write_all(disk, file, header + salted(head, segment._salt), 0)
             disk.sync_directory(path.parent)
@@ -79,8 +83,8 @@ class SegmentFile:
         """Whether anything was committed to it."""
         return self.durable_octets > self._head_octets
 
-    def fill(self, octets: int, zeros: bytes) -> None:
-        """Writes ``zeros`` again and again until the file has ``octets``.
+    def fill(self, octets: int) -> None:
+        """Writes zeros until the file has ``octets``.
 
         Raises:
             OSError: not that many; ``zeroed_octets`` tells how many.
@@ -88,7 +92,7 @@ class SegmentFile:
         if not self._disk.reserves:
             self.zeroed_octets = max(self.zeroed_octets, octets)
         while self.zeroed_octets < octets:
-            step = memoryview(zeros)[: octets - self.zeroed_octets]
+            step = memoryview(_ZEROS)[: octets - self.zeroed_octets]
             self.zeroed_octets += self._disk.write(self._file, step, self.zeroed_octets)
 
     def write(self, group: bytearray) -> None:

@@ -241,15 +241,18 @@ os.execv({sys.executable!r}, [{sys.executable!r}, "-m", "router", "run", "router
             },
             stdout=subprocess.DEVNULL,
         )
-        heard = b""
-        while b"READY=1" not in heard:
-            heard += manager.recv(4096) + b"\n"
-        assert b"WATCHDOG=1" in heard
-        greet(f"127.0.0.1:{port}", "activated").close()
-        process.send_signal(signal.SIGTERM)
-        while b"STOPPING=1" not in heard:
-            heard += manager.recv(4096)
-        assert process.wait(15) == 0
+        try:
+            heard = b""
+            while b"READY=1" not in heard:
+                heard += manager.recv(4096) + b"\n"
+            assert b"WATCHDOG=1" in heard
+            greet(f"127.0.0.1:{port}", "activated").close()
+            process.send_signal(signal.SIGTERM)
+            while b"STOPPING=1" not in heard:
+                heard += manager.recv(4096)
+            assert process.wait(15) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

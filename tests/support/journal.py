@@ -24,6 +24,8 @@ SOURCE = LinkKey(0x5000)
 TARGET = LinkKey(0x7000)
 SECOND_NS = 1_000_000_000
 START_NS = 1_763_000_000 * SECOND_NS
+RESERVE_OCTETS = 8 << 10
+"""Zeros ahead of a log: a real one has megabytes of them, which a ``FakeDisk`` holds twice."""
 
 
 def key(number: int) -> DeliveryKey:
@@ -338,7 +340,7 @@ def new_log(
     directory: Path = DIRECTORY,
     incarnation: int = START_NS,
     segment_octets: int = 64 << 10,
-    reserve_octets: int = 8 << 10,
+    reserve_octets: int = RESERVE_OCTETS,
 ) -> Log:
     """Makes a log of small segments, not open yet."""
     return Log(

@@ -28,7 +28,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ReceiverSettleMode, Role, Source, Target
 from router.net.store.engine import StoreEngine
-from tests.support.journal import DIRECTORY, START_NS, FakeDisk
+from tests.support.journal import DIRECTORY, RESERVE_OCTETS, START_NS, FakeDisk
 
 ROUTE = "telemetry.#"
 KEY = route_key(ROUTE)
@@ -72,7 +72,13 @@ class Shelved:
         self.is_committing = True
         self.piece_octets = 1 << 30
         self.events: list[Event] = []
-        self.log = StoreLog(directory, "dc1", disk=files or self.disk, incarnation=START_NS + life)
+        self.log = StoreLog(
+            directory,
+            "dc1",
+            disk=files or self.disk,
+            incarnation=START_NS + life,
+            reserve_octets=RESERVE_OCTETS,
+        )
         self.log.open(self.now_ns)
         self._desk = Desk(self.log.store)
         self._origin = Origin(1, START_NS + life)

@@ -19,7 +19,7 @@ from router.model.events import ConnectionClosed, Event
 from router.model.identity import ConnectionId
 from router.net.store.engine import StoreEngine
 from router.routes.route import Guarantee, Route
-from tests.support.journal import DIRECTORY, START_NS, FakeDisk
+from tests.support.journal import DIRECTORY, RESERVE_OCTETS, START_NS, FakeDisk
 from tests.support.play import Play
 
 
@@ -36,7 +36,14 @@ class StoreHost:
         cls, disk: FakeDisk, life: int, now_ns: int, octets: int = STORE_SEGMENT_OCTETS
     ) -> "StoreHost":
         """Starts it; a segment has so many octets."""
-        log = StoreLog(DIRECTORY, "dc1", disk=disk, incarnation=life, segment_octets=octets)
+        log = StoreLog(
+            DIRECTORY,
+            "dc1",
+            disk=disk,
+            incarnation=life,
+            segment_octets=octets,
+            reserve_octets=RESERVE_OCTETS,
+        )
         log.open(now_ns)
         return cls(disk, log, Desk(log.store))
 
