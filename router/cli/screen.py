@@ -185,6 +185,9 @@ def _lease(lease: Any, at: float) -> str:
         return "none has led yet"
     age = lease["age_seconds"]
     renewed = "released" if age is None else f"renewed {show_seconds(age)} ago"
+    if lease.get("trouble") and not lease["leads"]:
+        seen = show_seconds(max(0.0, at - lease["seen"])) if lease.get("seen") else "some time"
+        renewed = f"unseen for {seen}: whether it still leads is not known"
     led = f"{show_seconds(max(0.0, at - lease['since']))} ago in epoch {lease['epoch']}"
     verb = "took the lease" if lease["leads"] else f"{lease['place']} took the lease"
     return f"{verb} {led}, {renewed}"

@@ -134,8 +134,8 @@ def _run(
         else:
             os.write(options.reason_fd, reason.encode())
         return 2
-    if options.reason_fd is not None:
-        os.close(options.reason_fd)
+    if options.reason_fd is not None and options.holder is None:
+        os.close(options.reason_fd)  # on PostgreSQL there is more to say
     _log.info(
         "journal.opened",
         segments=opened.segments,

@@ -399,14 +399,17 @@ class JournalServer:
         if journal.pending_octets or is_due or self._is_log_ready:
             self._is_log_ready = False
             journal.commit(now_ns)
-        if journal.health is not self._health:
-            self._health = journal.health
-            self._tell_health()
+        self._note_health()
         is_reading = journal.pending_octets <= self._pending_limit
         if is_reading != self._is_reading:
             self._is_reading = is_reading
             for connection in self._connections.values():
                 self._watch(connection)
+
+    def _note_health(self) -> None:
+        if self._journal.health is not self._health:
+            self._health = self._journal.health
+            self._tell_health()
 
     def _tell_health(self) -> None:
         """Logs that the disk takes records again, or does not."""

@@ -36,6 +36,9 @@ PAUSE_SECONDS: Final = 0.05
 UNANSWERED: Final = "its process does not answer"
 """Trouble of a journal that has not admitted this worker."""
 
+UNRENEWED: Final = "the lease of this router was not renewed in its database"
+"""Trouble of a journal that another router may lead by now; its process knows why."""
+
 
 class Lease(Interface):
     """How long this router may act as the leader; see ``router.journal.postgres.lease``."""
@@ -129,7 +132,7 @@ class JournalPort:
         """Why nothing can be written down; None: it can."""
         client = self.client
         if client.health is Health.AWAY or self._is_fenced:
-            return "the database does not answer, so the lease of this router cannot be renewed"
+            return UNRENEWED
         if client.health is not Health.WRITING:
             return os.strerror(client.errno) if client.errno else client.health.name.lower()
         if client.refusal is not None:

@@ -1,6 +1,7 @@
 """Diagnosis of a running router: its problems, worst first, each with advice for the operator."""
 
 import enum
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -11,7 +12,6 @@ import attrs
 from router.core.reach import is_sibling_name
 from router.core.snapshot import Rejection, RouteRecord, Stall
 from router.model.condition import NO_REASON
-from router.net.journal import UNANSWERED
 from router.routes.route import Guarantee, InDoubt, Route, WhenFull
 from router.service.advice import (
     connection_advice,
@@ -125,12 +125,19 @@ def who_leads(lease: LeaseRecord | None) -> str:
     if lease is None or (lease.place is None and lease.trouble is None):
         return "who leads is not known yet"
     if lease.trouble is not None:
-        return f"who leads cannot be seen: {lease.trouble}"
+        last = f"; the last that was seen: {lease.place}" if lease.place else ""
+        return f"who leads cannot be seen{_unseen_since(lease)}: {lease.trouble}{last}"
     if lease.leads:
         return "this router leads"
     if not lease.is_led:
         return "none leads at present"
     return f"the router on {lease.place} leads"
+
+
+def _unseen_since(lease: LeaseRecord) -> str:
+    if lease.seen is None:
+        return ""
+    return time.strftime(" since %Y-%m-%d %H:%M:%S", time.localtime(lease.seen))
 
 
 def broken(problems: Iterable[Problem]) -> tuple[str, ...]:
@@ -446,9 +453,8 @@ def _journal_troubles(snapshot: RouterSnapshot) -> dict[str, list[int]]:
     troubles: dict[str, list[int]] = {}
     for worker in snapshot.workers:
         trouble = None if worker.journal is None else worker.journal.trouble
-        if trouble == UNANSWERED:
-            trouble = snapshot.journal_trouble or trouble
         if trouble is not None:
+            trouble = snapshot.journal_trouble or trouble  # its own process knows better
             troubles.setdefault(trouble, []).append(worker.worker)
     return troubles
 
@@ -720,6 +726,19 @@ _DATABASE_ADVICE: Final = (
         " itself then",
     ),
     ("input/output", "see the log for journal lines, and the database's own log"),
+    (
+        "permission denied",
+        "router check --connect names each right that is missing; router journal init --role"
+        " grants them",
+    ),
+    (
+        "authentication failed",
+        "correct the user or the password in router.journal.store, and start the router anew",
+    ),
+    (
+        "does not exist",
+        "correct router.journal.store and start the router anew, or make what is missing",
+    ),
     *_JOURNAL_ADVICE,
 )
 _REJECTION_ADVICE: Final = (

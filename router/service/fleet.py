@@ -153,7 +153,10 @@ class Steering(Interface):
 
     @property
     def journal_trouble(self) -> str | None:
-        """Why the journal's process cannot open the journal; None: it can, or there is none."""
+        """Why the journal's process cannot open the journal, or, on PostgreSQL, cannot write.
+
+        None: it can, or there is none.
+        """
 
     @property
     def lease(self) -> LeaseRecord | None:
@@ -210,7 +213,8 @@ class RouterSnapshot:
     Attributes:
         at: time of the snapshot, in seconds since 1970.
         silent: numbers of workers that did not answer.
-        journal_trouble: why the journal cannot be opened; None: it can, or there is none.
+        journal_trouble: why the journal cannot be opened or, on PostgreSQL, written; None: it can,
+            or there is none.
         lease: who leads; None: the journal is in files, or there is none.
         is_standby: this router waits until it may lead.
         lives: what became of the workers' processes, if there are several.

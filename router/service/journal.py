@@ -65,7 +65,7 @@ from router.routes.route import Guarantee
 from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
 from router.service.elsewhere import why_not_files, why_not_postgres
-from router.service.lease import LeaseRecord, lease_record
+from router.service.lease import LeaseRecord, Sight, lease_record
 
 RESPAWN_SECONDS: Final = 0.1
 """Pause between the end of one process and the start of the next."""
@@ -237,7 +237,7 @@ class JournalKeeper:
         yields: this router has just been drained for its standby, which is to take the lease.
         lock_seconds: see ``LOCK_SECONDS``.
         trouble: why the store cannot be opened; None: it is open, or being opened.
-        leader: of a journal on PostgreSQL: who leads, as far as that is known.
+        failing: why a journal on PostgreSQL that is open cannot write; None: it can.
         leads: set when this router has taken the lease.
         seconds: how long it then had watched the lease unchanged (``waited``), and how long its
             process took to open the journal (``opened``).
@@ -250,10 +250,11 @@ class JournalKeeper:
     yields: bool = False
     lock_seconds: float = LOCK_SECONDS
     trouble: str | None = attrs.field(default=None, init=False)
-    leader: Leader | None = attrs.field(default=None, init=False)
+    failing: str | None = attrs.field(default=None, init=False)
     leads: trio.Event = attrs.field(factory=trio.Event, init=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, init=False)
     fenced: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _sight: Sight | None = attrs.field(default=None, init=False)
     _lock: int = attrs.field(default=-1, init=False)
     _holder: str = attrs.field(default="", init=False)
     _lease: LeaseFile | None = attrs.field(default=None, init=False)
@@ -291,7 +292,12 @@ class JournalKeeper:
         """Who leads; None: the journal is in files."""
         if self._lease is None:
             return None
-        return lease_record(self.leader, self._lease, self.trouble, leads=self.leads.is_set())
+        return lease_record(self._sight, self._lease, self.trouble, leads=self.leads.is_set())
+
+    @property
+    def leader(self) -> Leader | None:
+        """Of a journal on PostgreSQL: who leads, as far as that is known."""
+        return None if self._sight is None else self._sight.leader
 
     async def end(self) -> None:
         """Ends the process after it has read what workers sent; the workers have ended by now."""
@@ -433,7 +439,7 @@ class JournalKeeper:
         self._log.info(f"{self.store}.started", process=process.pid)
         try:
             async with trio.open_nursery() as nursery:
-                if self._is_on_postgres and self.config.router.journal.standby:
+                if self._is_on_postgres:
                     nursery.start_soon(self._beat)
                 async with trio.lowlevel.FdStream(told) as reasons:
                     await self._learn_reason(reasons)
@@ -464,14 +470,20 @@ class JournalKeeper:
     async def _learn_reason(self, reasons: trio.lowlevel.FdStream) -> None:
         """Reads why the process cannot open the directory; it closes the pipe if it can.
 
-        On PostgreSQL it says in lines before who leads, or why that cannot be seen.
+        On PostgreSQL it says in lines before who leads, or why that cannot be seen, and afterwards
+        why it cannot write, until it ends.
         """
         octets = bytearray()
         while received := await reasons.receive_some():
             octets += received
             while octets.startswith(b"{") and b"\n" in octets:
                 line, _, octets = octets.partition(b"\n")
-                self._learn_leader(json.loads(line))
+                told = json.loads(line)
+                if "failing" in told:
+                    self.failing = told["failing"]
+                else:
+                    self._learn_leader(told)
+        self.failing = None
         if octets:
             self._note_trouble(octets.decode(errors="replace"))
         else:
@@ -481,11 +493,13 @@ class JournalKeeper:
         """Records who leads, which a standby reports several times a second."""
         leader, trouble = told["leader"], told["trouble"]
         if leader is not None:
-            self.leader, self.trouble = Leader.of(leader), None
+            self._sight = Sight(Leader.of(leader))
         if trouble is not None:
             self._note_trouble(trouble)
+        elif leader is not None:
+            self.trouble = None
         if told["leads"]:
-            self.seconds = told["seconds"]
+            self.seconds, self.trouble = told["seconds"], None
             self.leads.set()
 
     def _environment(self) -> dict[str, str] | None:

@@ -1,5 +1,7 @@
 """Who leads, of several routers with the same id and one journal on PostgreSQL."""
 
+import time
+
 import attrs
 
 from router.journal.postgres.lease import Leader, LeaseFile
@@ -17,8 +19,11 @@ class LeaseRecord:
         epoch: of the lease; 0: no router has led yet.
         place: the leader's machine and process; None: none has led yet.
         since: when it took the lease, in seconds since 1970; None: none has led yet.
-        age_seconds: since the lease was renewed; None: it was released, or none has led yet.
+        age_seconds: since the lease was renewed; None: it was released, none has led yet, or it is
+            not known, because of ``trouble``.
         trouble: why the database cannot be read now; None: it can.
+        seen: when this router last saw the lease in the database, in seconds since 1970; None: it
+            has not seen it, or leads.
     """
 
     leads: bool
@@ -27,6 +32,7 @@ class LeaseRecord:
     since: float | None
     age_seconds: float | None
     trouble: str | None = None
+    seen: float | None = None
 
     @property
     def is_led(self) -> bool:
@@ -34,30 +40,47 @@ class LeaseRecord:
         return self.age_seconds is not None
 
 
+@attrs.frozen
+class Sight:
+    """The lease, as it was last seen in the database.
+
+    Attributes:
+        leader: who leads.
+        at: when it was seen, in seconds since 1970.
+        at_monotonic: the same, in seconds of a clock that does not step.
+    """
+
+    leader: Leader
+    at: float = attrs.field(factory=time.time)
+    at_monotonic: float = attrs.field(factory=time.monotonic)
+
+
 def lease_record(
-    leader: Leader | None, file: LeaseFile, trouble: str | None, *, leads: bool
+    sight: Sight | None, file: LeaseFile, trouble: str | None, *, leads: bool
 ) -> LeaseRecord:
     """Returns who leads.
 
     Args:
-        leader: as last seen in the database; None: it has not been seen yet.
+        sight: of the lease; None: it has not been seen yet.
         file: what this router knows of its own lease.
         trouble: why the database cannot be read.
         leads: this router leads.
     """
-    age_seconds = None if leader is None else leader.age_seconds
-    if leads:
-        age_seconds = file.age_seconds
-    if leader is None or not leader.epoch:
+    if sight is None or not sight.leader.epoch:
         return LeaseRecord(
             leads=leads, epoch=0, place=None, since=None, age_seconds=None, trouble=trouble
         )
-    is_released = age_seconds is None or age_seconds > RELEASED_SECONDS
+    leader = sight.leader
+    age_seconds = leader.age_seconds + time.monotonic() - sight.at_monotonic
+    if leads:
+        age_seconds = file.age_seconds
+    is_unknown = age_seconds > RELEASED_SECONDS or (trouble is not None and not leads)
     return LeaseRecord(
         leads=leads,
         epoch=file.epoch if leads else leader.epoch,
         place=leader.place,
         since=leader.since,
-        age_seconds=None if is_released else age_seconds,
+        age_seconds=None if is_unknown else age_seconds,
         trouble=trouble,
+        seen=None if leads else sight.at,
     )

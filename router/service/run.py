@@ -550,9 +550,9 @@ class _Steering:
 
     @property
     def journal_trouble(self) -> str | None:
-        """Why the journal's process cannot open the journal; None: it can, or there is none."""
+        """Why the journal cannot be opened or written; None: it can, or there is none."""
         keeper = self._journals.get(Store.JOURNAL)
-        return None if keeper is None else keeper.trouble
+        return None if keeper is None else keeper.failing or keeper.trouble
 
     @property
     def lease(self) -> LeaseRecord | None:

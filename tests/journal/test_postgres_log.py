@@ -1,10 +1,11 @@
 """The store on PostgreSQL when connections, servers and leaders come and go."""
 
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,180 @@ def test_two_routers_that_make_the_same_partition_do_not_disturb_each_other(
         slow.execute("COMMIT")
     assert made.wait(30)
     thread.join()
+
+
+REFUSALS = {
+    "a right is missing": (
+        ("REVOKE INSERT ON router_journal.blocks FROM {role}",),
+        ("GRANT INSERT ON router_journal.blocks TO {role}",),
+        (Health.IO_ERROR, "PostgreSQL: permission denied for table blocks"),
+    ),
+    "the disk is full": (
+        (
+            "CREATE FUNCTION router_journal.no_room() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$",
+            "CREATE TRIGGER no_room BEFORE INSERT ON router_journal.blocks"
+            " FOR EACH ROW EXECUTE FUNCTION router_journal.no_room()",
+        ),
+        ("DROP TRIGGER no_room ON router_journal.blocks",),
+        (Health.DISK_FULL, "PostgreSQL: could not extend file"),
+    ),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_journal_whose_inserts_are_refused_stays_failed_until_they_are_not(
+    store: Postgres, refusal: str
+) -> None:
+    breaks, mends, expected_news = REFUSALS[refusal]
+    plain, role = _with_role(store)
+    log, writer = opened(plain), new_writer()
+    log.admit(ONE, 1)
+    write(log, writer, range(5))
+    commit(log)
+    _run(store, breaks, role)
+    write(log, writer, range(5, 10))
+    news: list[tuple[Health, str | None]] = []
+    tries: set[int] = set()
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        log.commit(START_NS)
+        log.wait(0.02)
+        news += [(log.health, log.trouble)] if news[-1:] != [(log.health, log.trouble)] else []
+        tries |= {group.since_ns for group in (*log._groups, *log._again)}
+    assert news[-1] == expected_news
+    assert news[:-1] in ([], [(Health.WRITING, None)])
+    assert len(tries) < 40, "it pauses between two tries"
+    assert log.is_held, "the lease is renewed meanwhile"
+    _run(store, mends, role)
+    commit(log)
+    assert (log.health, log.trouble, log.durable[ONE]) == (Health.WRITING, None, 41)
+    assert expected(store) == 41
+    assert log.close(START_NS)
+
+
+def _with_role(store: Postgres) -> tuple[Postgres, str]:
+    """Returns the store as a role sees it that has the rights of a router, and the role."""
+    from router.journal.postgres.storage import init
+
+    database, role = store.url.rpartition("/")[2], f"router_{os.getpid()}_{time.time_ns()}"
+    shared_server().run(f"CREATE ROLE {role} LOGIN")
+    init(store.url, ROUTER, role)
+    return Postgres(shared_server().url(database, role), store.directory), role
+
+
+def _run(store: Postgres, statements: tuple[str, ...], role: str) -> None:
+    for statement in statements:
+        shared_server().run(statement.format(role=role), store.url.rpartition("/")[2])
+
+
+def test_a_segment_that_may_not_be_made_holds_up_neither_blocks_nor_the_lease(
+    store: Postgres,
+) -> None:
+    plain, role = _with_role(store)
+    log, writer = opened(plain), new_writer()
+    log.admit(ONE, 1)
+    function = "router_journal.begin_partition(text, text, bigint)"
+    _run(store, (f"REVOKE EXECUTE ON FUNCTION {function} FROM {{role}}",), role)
+    for number in range(120):
+        write(log, writer, range(number, number + 1))
+        commit(log)
+        assert (log.health, log.trouble) == (Health.WRITING, None)
+    assert log.sealed <= 1
+    assert log._failing.reason_of(_extend()) is not None
+    _run(store, (f"GRANT EXECUTE ON FUNCTION {function} TO {{role}}",), role)
+    give_up_at = time.monotonic() + 30
+    while log._failing.reason_of(_extend()) and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.05)
+    for number in range(120, 200):
+        write(log, writer, range(number, number + 1))
+        commit(log)
+    assert log.sealed > 1
+    assert log.close(START_NS)
+
+
+def _extend() -> Any:
+    from router.journal.postgres.failing import Want
+
+    return Want.EXTEND
+
+
+def test_a_lease_that_may_not_be_renewed_is_told_with_the_reason_of_the_server(
+    store: Postgres,
+) -> None:
+    plain, role = _with_role(store)
+    log = opened(plain)
+    commit(log)
+    _run(store, ("REVOKE UPDATE (renewed) ON router_journal.lease FROM {role}",), role)
+    give_up_at = time.monotonic() + 30
+    while log.health is Health.WRITING and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.05)
+    assert (log.health, log.trouble) == (
+        Health.AWAY,
+        "PostgreSQL: permission denied for table lease",
+    )
+    _run(store, ("GRANT UPDATE (renewed) ON router_journal.lease TO {role}",), role)
+    while log.health is not Health.WRITING and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.05)
+    assert (log.health, log.trouble) == (Health.WRITING, None)
+    assert log.close(START_NS)
+
+
+def test_a_lost_server_is_dialed_by_one_connection_until_it_is_there(
+    mortal: tuple[Server, Postgres],
+) -> None:
+    server, store = mortal
+    log = opened(store)
+    commit(log)
+    server.stop()
+    give_up_at = time.monotonic() + 30
+    while log.health is Health.WRITING and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.05)
+    starts: list[int] = []
+    for pipe in log._all():
+        pipe.start = _noting(starts, pipe)
+    turns, until = 0, time.monotonic() + 2
+    while time.monotonic() < until:
+        log.commit(START_NS)
+        log.wait(10)
+        turns += 1
+    assert starts
+    assert set(starts) == {id(log._control)}
+    assert turns < 200, "it sleeps between"
+    assert "refused" in log.trouble
+    server.start()
+    while log.trouble is not None and time.monotonic() < give_up_at:
+        log.commit(START_NS)
+        log.wait(0.05)
+    assert log.health is Health.WRITING
+    assert log.close(START_NS)
+
+
+def _noting(starts: list[int], pipe: Any) -> Callable[[], None]:
+    begin = pipe.start
+
+    def start() -> None:
+        starts.append(id(pipe))
+        begin()
+
+    return start
+
+
+def test_a_lease_that_was_released_is_not_renewed_by_what_comes_late(store: Postgres) -> None:
+    """A renewal that is on its way when the log closes may be carried out after the release."""
+    from router.journal.postgres.schema import LOOK, RENEW
+    from router.journal.postgres.storage import connect
+
+    log = opened(store)
+    commit(log)
+    assert log.close(START_NS)
+    with connect(store.url) as connection:
+        for late in (RENEW, LOOK):
+            parameters = [ROUTER, log.epoch, log.number, 0][: late.count("$")]
+            asked = re.sub(r"\$(\d)", r"%(p\1)s", late)
+            connection.execute(asked, {f"p{n}": each for n, each in enumerate(parameters, 1)})
+    assert not store.leader().renewed

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -597,3 +599,119 @@ def test_check_names_the_right_that_the_role_lacks(server: Server, tmp_path: Pat
     assert "router journal init --role" in found.output
     assert runner.invoke(main, init).exit_code == 0
     assert runner.invoke(main, check).exit_code == 0
+
+
+def test_a_router_says_why_its_database_refuses_it_and_goes_on_by_itself(
+    server: Server, tmp_path: Path
+) -> None:
+    """Each reason is one line of the log, and the same reason stands in status and readiness."""
+    admin, role = free_port(), f"router_{time.time_ns()}"
+    config = new_store(server, tmp_path, free_port())
+    database = config.partition(f":{server.port}/")[2].partition('"')[0]
+    server.run(f"CREATE ROLE {role} LOGIN PASSWORD 'hush'")
+    file, owner = str(tmp_path / "init.yaml"), server.url(database)
+    grant = ["journal", "init", file, "--url", owner, "--role", role]
+    assert CliRunner().invoke(main, grant).exit_code == 0
+    url = server.url(database, f"{role}:hush")
+    config = config.replace(owner, url).replace("admin: off", f"admin: 127.0.0.1:{admin}")
+    with running_router(config, tmp_path) as router:
+        _await_ready(admin, "")
+        server.run(f"REVOKE UPDATE (renewed) ON router_journal.lease FROM {role}", database)
+        _await_ready(admin, "permission denied for table lease")
+        server.run(f"ALTER ROLE {role} NOLOGIN")
+        ends = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        server.run(ends)
+        _await_ready(admin, "is not permitted to log in")
+        os.kill(journal_process(router), signal.SIGKILL)  # one that starts anew says the same
+        router.wait_for('"journal.ended"')
+        _await_ready(admin, "is not permitted to log in")
+        server.run(f"ALTER ROLE {role} LOGIN")
+        server.run(f"GRANT UPDATE (renewed) ON router_journal.lease TO {role}", database)
+        _await_ready(admin, "")
+        failed = [each["reason"] for each in lines(router, "journal.failed")]
+        assert len(failed) == len(set(failed)), failed
+        assert not any("hush" in line for line in router.log)
+        router.stop()
+
+
+def _await_ready(admin: int, reason: str) -> None:
+    """Waits until a router says that it is ready (an empty reason), or why it is not."""
+    give_up_at, found = time.monotonic() + 60, ""
+    while time.monotonic() < give_up_at:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=30):
+                found = ""
+        except urllib.error.HTTPError as error:
+            found = error.read().decode()
+        if (reason in found) if reason else not found:
+            assert "hush" not in found
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{reason or 'ready'} is not what it says: {found}")
+
+
+def test_a_router_that_waits_for_the_lease_waits_in_one_process_and_says_for_whom(
+    server: Server, tmp_path: Path
+) -> None:
+    admin, another = free_port(), free_port()
+    config = new_store(server, tmp_path, free_port(), "a")
+    first_port = config.partition("bind: ")[2].partition('"}')[0].rpartition(":")[2]
+    other = config.replace(str(tmp_path / "a"), str(tmp_path / "b"))
+    other = other.replace(f":{first_port}", f":{another}")
+    other = other.replace("admin: off", f"admin: 127.0.0.1:{admin}")
+    (tmp_path / "other").mkdir()
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until='"router.ready"') as second,
+    ):
+        _await_ready(admin, f"process {first.process.pid} leads since")
+        with traffic(another, "plain", 20, tmp_path) as t:
+            t.write(range(20))
+            t.finish()
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            _await_ready(admin, f"process {first.process.pid} leads since")
+            time.sleep(0.5)
+        assert len(lines(second, "journal.started")) == 1
+        assert len(lines(second, "journal.refused")) == 1
+        first.stop()
+        second.wait_for('"journal.opened"')
+        _await_ready(admin, "")
+        with traffic(another, "orders", 20, tmp_path) as t:
+            t.write(range(20))
+            t.finish()
+
+
+def test_a_standby_that_does_not_see_the_database_does_not_say_how_far_behind_it_is(
+    server: Server, tmp_path: Path
+) -> None:
+    role = f"router_{time.time_ns()}"
+    config, other, _, other_admin = pair(server, tmp_path)
+    database = config.partition(f":{server.port}/")[2].partition('"')[0]
+    server.run(f"CREATE ROLE {role} LOGIN")
+    grant = ["--url", server.url(database), "--role", role]
+    done = CliRunner().invoke(main, ["journal", "init", str(tmp_path / "init.yaml"), *grant])
+    assert done.exit_code == 0, done.output
+    other = other.replace(server.url(database), server.url(database, role))
+    with (
+        running_router(config, tmp_path) as first,
+        running_router(other, tmp_path / "other", until="standby.began"),
+    ):
+        _await_ready(other_admin, f"process {first.process.pid} leads")
+        assert status_of(other_admin)["lease"]["age_seconds"] < 5
+        server.run(f"ALTER ROLE {role} NOLOGIN")
+        server.run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        )
+        _await_ready(other_admin, "is not permitted to log in")
+        url = f"http://127.0.0.1:{other_admin}"
+        shown = CliRunner().invoke(main, ["status", "--admin", url, "--json"])
+        lease = json.loads(shown.output)["status"]["lease"]
+        assert lease["age_seconds"] is None
+        assert 0 < lease["seen"] <= time.time()
+        assert "is not permitted to log in" in lease["trouble"]
+        told = CliRunner().invoke(main, ["status", "--admin", url]).output
+        assert "whether it still leads is not known" in " ".join(told.split())
+        server.run(f"ALTER ROLE {role} LOGIN")
+        _await_ready(other_admin, f"process {first.process.pid} leads")
+        assert status_of(other_admin)["lease"]["age_seconds"] < 5

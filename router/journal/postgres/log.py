@@ -18,10 +18,15 @@ the lost one to end. If it was there, ``schema.LOOK`` makes sure that it is dura
 from the time at which that was asked for (``lease``). While it does not hold, the health is AWAY.
 With a ``lifeline`` on which the supervisor beats, it is renewed only while that works.
 
+**Failures.** What the server refuses is tried again with pauses, one group alone, until it works
+(``failing``). A failure ends when a group is durable; if none waits, when the lease is renewed.
+
     rotate    a segment is a partition. The one behind the next is made beforehand, so that a
               rotation waits for the groups on their way and for nothing else
-    health    WRITING    the lease holds, and some connection takes groups
-              DISK_FULL  the server says that it has no room; AWAY anything else
+    health    WRITING    the lease holds, some connection takes groups, and none was refused
+              DISK_FULL  the server says that it has no room for them
+              IO_ERROR   it refuses them for another reason
+              AWAY       no connection is there, or the lease does not hold
 """
 
 import contextlib
@@ -43,6 +48,7 @@ from router.journal.facts import LatestFacts
 from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
 from router.journal.postgres.ahead import Tail
+from router.journal.postgres.failing import Failing, Want
 from router.journal.postgres.lease import HELD_SECONDS, Leader, LeaseFile, boot_ns
 from router.journal.postgres.login_key import share_login_key
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
@@ -82,6 +88,13 @@ _SILENT_NS: Final = int(2 * HELD_SECONDS * _NANOSECONDS)
 """A renewal that is not answered for so long was lost with its connection."""
 
 _NO_ROOM: Final = frozenset({"53100", "53000", "53200"})
+_ENDS_CONNECTION: Final = frozenset({"08", "25", "57", "58", "XX"})
+"""Classes of errors (SQLSTATE) after which another connection may reach another server."""
+
+UNRENEWED: Final = f"the lease was not renewed for {HELD_SECONDS:g} s"
+UNBEATEN: Final = "the router's process gives no sign of life, so its lease is not renewed"
+_REASONS_MOST: Final = 20
+_NONE: Final = (PipeState.IDLE, PipeState.LOST)
 _log = structlog.get_logger("router.journal")
 
 
@@ -135,6 +148,7 @@ class PostgresLog:
 
     Attributes:
         first: number of the first segment of this lease.
+        trouble: why it cannot write; None: it can.
     """
 
     def __init__(
@@ -209,6 +223,9 @@ class PostgresLog:
         self._is_preparing = False
         self._renew_at_ns = 0
         self._ends_ns = 0
+        self._failing = Failing(self._retry_ns)
+        self._is_proven = True
+        self._warned: set[str | None] = set()
 
     # Opening
 
@@ -355,7 +372,11 @@ class PostgresLog:
     @property
     def wait_seconds(self) -> float:
         """How long until ``commit`` must be called though nothing else happens."""
-        due = [*self._retry_at_ns.values()]
+        due = [
+            self._retry_at_ns[id(pipe)]
+            for pipe in self._all()
+            if pipe.state in _NONE and id(pipe) in self._retry_at_ns and self._may_connect(pipe)
+        ]
         for pipe in self._all():
             if pipe.state is PipeState.CONNECTING:
                 due.append(self._started_ns[id(pipe)] + int(CONNECT_SECONDS * _NANOSECONDS))
@@ -367,6 +388,7 @@ class PostgresLog:
                 due.append(self._renew_at_ns)
         if self.is_held:
             due.append(self._ends_ns)
+        due += self._failing.due_ns(self._clock())
         if not due:
             return RENEW_SECONDS
         return max(0.0, (min(due) - self._clock()) / _NANOSECONDS)
@@ -448,13 +470,20 @@ class PostgresLog:
             if pipe.state is PipeState.LOST and pipe.in_flight:
                 self._lost(pipe)
             due_ns = self._retry_at_ns.get(id(pipe), 0)
-            if pipe.state in (PipeState.IDLE, PipeState.LOST) and now_ns >= due_ns:
+            if pipe.state in _NONE and now_ns >= due_ns:
+                if not self._may_connect(pipe):
+                    continue
                 self._retry_at_ns.pop(id(pipe), None)
                 self._started_ns[id(pipe)] = now_ns
                 pipe.start()
             elif self._is_slow(pipe, now_ns) or self._is_silent(pipe, now_ns):
                 pipe.lose("it does not answer")
                 self._lost(pipe)
+
+    def _may_connect(self, pipe: Pipe) -> bool:
+        """Returns whether this one, too, should try: one alone tries while none is there."""
+        is_alone = Want.REACH in self._failing and pipe is not self._control
+        return not is_alone or any(each.state is PipeState.READY for each in self._all())
 
     def _is_slow(self, pipe: Pipe, now_ns: int) -> bool:
         if pipe.state is not PipeState.CONNECTING:
@@ -470,17 +499,28 @@ class PostgresLog:
     def _lost(self, pipe: Pipe) -> None:
         """Takes back what was on a connection; nobody knows what became of it."""
         for request in pipe.take_unanswered():
-            if isinstance(request, Group):
-                self._again.append(request)
-            elif isinstance(request, _Look):
-                self._again.append(request.group)
-            elif isinstance(request, _Partition):
-                self._is_preparing = False
-        if id(pipe) not in self._retry_at_ns:
-            self._retry_at_ns[id(pipe)] = self._clock() + self._retry_ns
-            if pipe.trouble != self.trouble:
-                _log.warning("journal.disconnected", reason=pipe.trouble)
-            self.trouble = pipe.trouble
+            self._take_back(request)
+        if id(pipe) in self._retry_at_ns:
+            return
+        now_ns, reason = self._clock(), pipe.trouble or "the connection is lost"
+        self._retry_at_ns[id(pipe)] = now_ns + self._retry_ns
+        if pipe is self._control or not self._is_connected:
+            self._failing.failed(Want.REACH, reason, now_ns)
+            if not self._is_connected:
+                again_ns = self._failing.again_ns(Want.REACH)
+                self._retry_at_ns = {id(each): again_ns for each in self._all()}
+
+    @property
+    def _is_connected(self) -> bool:
+        return any(pipe.state is PipeState.READY for pipe in self._all())
+
+    def _take_back(self, request: object) -> None:
+        if isinstance(request, Group):
+            self._again.append(request)
+        elif isinstance(request, _Look):
+            self._again.append(request.group)
+        elif isinstance(request, _Partition):
+            self._is_preparing = False
 
     def _answered(self, pipe: Pipe, answer: Answer) -> None:
         request = answer.request
@@ -488,7 +528,7 @@ class PostgresLog:
             self._failed(pipe, answer)
         elif isinstance(request, Group):
             if answer.rows:
-                request.is_durable = True
+                self._is_committed(request)
             else:
                 self._look(pipe, request)
         elif isinstance(request, _Look):
@@ -496,23 +536,40 @@ class PostgresLog:
                 self._lease.let_go()
                 raise FencedError
             if answer.value == b"1":
-                request.group.is_durable = True
+                self._is_committed(request.group)
             else:
                 self._again.append(request.group)
         elif isinstance(request, _Renewal):
             if not answer.rows:
                 self._lease.let_go()
                 raise FencedError
+            self._worked(Want.RENEW)
             self._hold(request.asked_ns)
         elif isinstance(request, _Partition):
+            self._worked(Want.EXTEND)
             self._is_preparing = False
             self._prepared = max(self._prepared, request.number)
 
+    def _is_committed(self, group: Group) -> None:
+        group.is_durable = True
+        self._worked(Want.WRITE)
+
+    def _worked(self, want: Want) -> None:
+        """Records that the database has done something; what it refuses may still be refused."""
+        self._failing.worked(want)
+        if want is Want.WRITE or not self._groups:
+            self._is_proven = True
+
     def _failed(self, pipe: Pipe, answer: Answer) -> None:
         """Handles an error of the server: the statement was not committed."""
-        self.errno = errno.ENOSPC if answer.code in _NO_ROOM else errno.EIO
-        pipe.in_flight.appendleft(answer.request)
-        pipe.lose(f"{answer.error} ({answer.code})")
+        request, reason = answer.request, f"PostgreSQL: {answer.error}"
+        is_full = answer.code in _NO_ROOM
+        self._failing.failed(_want(request), reason, self._clock(), is_full=is_full)
+        if answer.code[:2] in _ENDS_CONNECTION:
+            pipe.in_flight.appendleft(request)
+            pipe.lose(reason)
+        else:
+            self._take_back(request)
 
     def _look(self, pipe: Pipe, group: Group) -> None:
         self._ask(
@@ -539,7 +596,7 @@ class PostgresLog:
         now_ns, control = self._clock(), self._control
         if control is None or control.state is not PipeState.READY or now_ns < self._renew_at_ns:
             return
-        if not self._may_renew:
+        if not (self._may_renew and self._failing.may_try(Want.RENEW, now_ns)):
             return
         self._renew_at_ns = now_ns + int(RENEW_SECONDS * _NANOSECONDS)
         if any(isinstance(each, _Renewal) for each in control.in_flight):
@@ -584,13 +641,18 @@ class PostgresLog:
             self.written_octets += len(group.octets)
 
     def _send(self) -> None:
+        is_refused, now_ns = Want.WRITE in self._failing, self._clock()
+        if not self._failing.may_try(Want.WRITE, now_ns):
+            return
         for pipe in self._pipes:
+            if is_refused and any(each.in_flight for each in self._pipes):
+                return  # one tries for all
             if pipe.state is not PipeState.READY or pipe.in_flight:
                 continue
             group = self._again.popleft() if self._again else self._next_group()
             if group is None:
                 return
-            group.since_ns = self._clock()
+            group.since_ns = now_ns
             self._ask(
                 pipe,
                 group,
@@ -660,6 +722,8 @@ class PostgresLog:
         control = self._control
         if control is None or control.state is not PipeState.READY or self._is_preparing:
             return
+        if not self._failing.may_try(Want.EXTEND, self._clock()):
+            return
         if self._prepared <= self.number:
             self._is_preparing = True
             self._ask(
@@ -671,15 +735,46 @@ class PostgresLog:
             )
 
     def _judge(self) -> None:
-        """Sets ``health``."""
-        if self.is_held and any(pipe.state is PipeState.READY for pipe in self._pipes):
-            self.health, self.errno = Health.WRITING, 0
-            self.trouble = None
-        elif self.errno == errno.ENOSPC:
-            self.health = Health.DISK_FULL
-        elif any(pipe.state is PipeState.LOST for pipe in self._all()) or not self.is_held:
-            self.health = Health.AWAY
-            self.errno = errno.EHOSTUNREACH
+        """Sets ``health`` and ``trouble``, and logs what does no harm yet."""
+        is_refused, is_held = Want.WRITE in self._failing, self.is_held
+        is_ready = any(pipe.state is PipeState.READY for pipe in self._pipes)
+        if is_held and is_ready and self._is_proven and not is_refused:
+            self.health, self.errno, self.trouble = Health.WRITING, 0, None
+            self._warn()
+            return
+        is_lost = any(pipe.state is PipeState.LOST for pipe in self._all())
+        if is_held and self._is_proven and not (is_refused or is_lost):
+            return  # it has just begun to connect
+        self._is_proven = False
+        unreached = None if self._is_connected else self._failing.reason_of(Want.REACH)
+        unheld = UNRENEWED if self._may_renew else UNBEATEN
+        self.trouble = unreached or self._failing.reason or unheld
+        if is_refused and self._failing.is_full:
+            self.health, self.errno = Health.DISK_FULL, errno.ENOSPC
+        elif is_refused and is_held:
+            self.health, self.errno = Health.IO_ERROR, errno.EIO
+        else:
+            self.health, self.errno = Health.AWAY, errno.EHOSTUNREACH
+
+    def _warn(self) -> None:
+        """Logs what fails although blocks are written, each reason once until nothing fails."""
+        lost = {pipe.trouble for pipe in self._all() if pipe.state is PipeState.LOST}
+        refused = self._failing.reason_of(Want.EXTEND)
+        for reason in lost - self._warned:
+            _log.warning("journal.disconnected", reason=reason)
+        if refused is not None and refused not in self._warned:
+            _log.warning("segment.refused", reason=refused)
+        self._warned |= {*lost, refused}
+        is_whole = all(pipe.state is PipeState.READY for pipe in self._all())
+        if (is_whole and refused is None) or len(self._warned) > _REASONS_MOST:
+            self._warned.clear()
+
+
+def _want(request: object) -> Want:
+    """Returns what a statement was for."""
+    if isinstance(request, _Renewal):
+        return Want.RENEW
+    return Want.EXTEND if isinstance(request, _Partition) else Want.WRITE
 
 
 def _router_of(block: Block) -> str | None:

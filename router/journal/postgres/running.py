@@ -15,13 +15,14 @@ import structlog
 from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.postgres.disk import PostgresDisk
+from router.journal.postgres.failing import Pauses
 from router.journal.postgres.lease import FENCED, URL_VARIABLE, Leader, LeaseFile, boot_ns
 from router.journal.postgres.log import FencedError, PostgresLog
 from router.journal.postgres.readers import Readers
 from router.journal.postgres.reclaim import PostgresReclaimer
 from router.journal.postgres.server import PostgresServer
 from router.journal.postgres.storage import StoreError
-from router.journal.postgres.watch import Watch
+from router.journal.postgres.watch import LOOK_SECONDS, Watch
 from router.journal.storage import Opened
 from router.journal.store.log import StoreLog
 from router.journal.store.store import STORE_SEGMENT_OCTETS
@@ -52,24 +53,26 @@ def log_of(options: argparse.Namespace) -> PostgresLog:
 
 
 def open_log(options: argparse.Namespace, log: PostgresLog, readers: Readers) -> Opened | None:
-    """Opens the log; a standby waits until it may, and reports who leads meanwhile.
+    """Opens the log when the lease is free, and reports who leads meanwhile.
 
-    A process of a router that led a moment ago does not wait: either it has the lease, or another
-    router does, which ends this one.
+    Until then it prepares what can be prepared. Workers of a router that is no standby, or that led
+    a moment ago, run meanwhile, and are turned away. If another router has led since this one did,
+    that ends this one.
 
     Returns:
         None: the supervisor has ended before.
 
     Raises:
         FencedError: another router led since this one's last lease.
-        OSError, ForeignFileError: it cannot be opened, and this is no standby.
+        ForeignFileError: a later version has written the journal.
     """
-    if options.standby and not LeaseFile(options.lease).epoch:
-        return _open_when_free(options, log, readers)
-    opened = log.open(time.time_ns())
-    _report(options, log.leader, None, leads=True)
-    _share_login_key(options, log)
-    return opened
+    with contextlib.ExitStack() as stack:
+        waiting = None
+        is_standby = options.standby and not LeaseFile(options.lease).epoch
+        if not is_standby and options.listen_fd is not None:
+            waiting = stack.enter_context(socket.socket(fileno=os.dup(options.listen_fd)))
+            waiting.setblocking(False)
+        return _open_when_free(options, log, readers, waiting, is_standby=is_standby)
 
 
 def _share_login_key(options: argparse.Namespace, log: PostgresLog) -> None:
@@ -80,15 +83,27 @@ def _share_login_key(options: argparse.Namespace, log: PostgresLog) -> None:
 
 
 def _open_when_free(
-    options: argparse.Namespace, log: PostgresLog, readers: Readers
+    options: argparse.Namespace,
+    log: PostgresLog,
+    readers: Readers,
+    waiting: socket.socket | None,
+    *,
+    is_standby: bool,
 ) -> Opened | None:
-    """Opens the log when the lease is free; until then prepares what can be prepared."""
     report = partial(_report, options)
-    ahead_at = 0.0
+    ahead_at, last = 0.0, LeaseFile(options.lease).epoch
+    pauses = Pauses(int(LOOK_SECONDS * 1e9))
 
     def look(leader: Leader | None, trouble: str | None) -> None:
         nonlocal ahead_at
-        report(leader, trouble)
+        if leader is not None and last and leader.epoch != last:
+            raise FencedError
+        is_free = leader is not None and watch.is_free(leader)
+        if leader is not None and not is_free:
+            pauses.worked()
+            trouble = trouble if is_standby else str(leader)
+        if pauses.since_ns is None or not is_free:  # else what was wrong is still wrong
+            report(leader, trouble)
         is_led = leader is not None and leader.age_seconds < AHEAD_SECONDS
         if is_led and time.monotonic() > ahead_at:
             with contextlib.suppress(OSError):  # the log connects later, and says what is wrong
@@ -103,6 +118,7 @@ def _open_when_free(
         report=look,
         lifeline=None if options.lifeline_fd is None else Lifeline(options.lifeline_fd, boot_ns()),
         yields=options.yields,
+        turned_away=waiting,
     )
     with contextlib.suppress(OSError):  # it is started when it is needed
         readers.prepare()
@@ -111,10 +127,12 @@ def _open_when_free(
             waited_seconds, began = watch.unchanged_seconds(leader), time.monotonic()
             try:
                 opened = log.open(time.time_ns(), leader)
-            except (BlockingIOError, StoreError) as error:
-                if not isinstance(error, BlockingIOError):
-                    report(None, error.strerror)
+            except BlockingIOError:
                 if watch.rest():
+                    break
+            except StoreError as error:
+                report(None, error.strerror)
+                if watch.rest(pauses.failed(boot_ns())):
                     break
             else:
                 opened_seconds = time.monotonic() - began
@@ -198,5 +216,6 @@ def server_of(
         lifeline=options.lifeline_fd,
         reclaimer=reclaimer,
         beats=options.standby,
+        reasons=options.reason_fd,
         grace_seconds=options.grace_seconds,
     )

@@ -196,7 +196,7 @@ UPDATE {SCHEMA}.lease SET renewed = renewed WHERE router = %(router)s AND epoch 
 """A commit that waits for the synchronous standby, for the reason that ``LOOK`` has."""
 
 LOOK: Final = f"""
-UPDATE {SCHEMA}.lease SET renewed = clock_timestamp() WHERE router = $1::text AND epoch = $2::bigint
+UPDATE {SCHEMA}.lease SET renewed = renewed WHERE router = $1::text AND epoch = $2::bigint
 RETURNING (EXISTS (SELECT 1 FROM {SCHEMA}.blocks
     WHERE router = $1::text AND segment = $3::bigint AND commit = $4::bigint))::int
 """
@@ -205,8 +205,9 @@ commit whose backend was ended while it waited for the standby is seen here befo
 
 RENEW: Final = f"""
 UPDATE {SCHEMA}.lease SET renewed = clock_timestamp(), newest = greatest(newest, $3::bigint)
-WHERE router = $1::text AND epoch = $2::bigint RETURNING 1
+WHERE router = $1::text AND epoch = $2::bigint AND renewed > 'epoch' RETURNING 1
 """
+"""What was released stays so: a renewal that was on its way then may be carried out later."""
 
 _RENEWED: Final = "(extract(epoch FROM renewed) * 1000000)::bigint"
 _LEADER: Final = f"""json_build_object('epoch', epoch, 'holder', holder, 'place', place,

@@ -6,8 +6,12 @@ a process of its own (``readers``), so neither reading nor a slow database holds
 others.
 """
 
+import contextlib
+import json
 import os
 import socket
+
+import structlog
 
 from router.journal.lifeline import Lifeline
 from router.journal.postgres.lease import boot_ns
@@ -25,6 +29,8 @@ from router.journal.server import (
     next_block,
 )
 
+_log = structlog.get_logger("router.journal")
+
 
 class PostgresServer(JournalServer):
     """Serves workers until the lifeline closes, SIGTERM, or the end of the lease."""
@@ -38,12 +44,14 @@ class PostgresServer(JournalServer):
         lifeline: int | None = None,
         reclaimer: Reclaimer | None = None,
         beats: bool = False,
+        reasons: int | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         """Makes a server of an open log; see ``JournalServer``.
 
         With ``beats`` the supervisor writes to the lifeline while it works. ``readers`` serve
-        workers that read.
+        workers that read. ``reasons`` is a pipe on which the supervisor hears why nothing can be
+        written.
         """
         super().__init__(
             listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds
@@ -53,6 +61,9 @@ class PostgresServer(JournalServer):
         if beats:
             log.lifeline = self._life
         self._readers = readers
+        self._reasons = reasons
+        self._told: str | None = None
+        self._logged: set[str] = set()
 
     def _read_lifeline(self) -> bool:
         assert self._life is not None
@@ -67,6 +78,22 @@ class PostgresServer(JournalServer):
         self._is_log_ready = True  # a turn is rare, and a lease is renewed by time
         super()._commit()
         self._readers.reap()
+
+    def _note_health(self) -> None:
+        """Logs each reason once until the journal can write again; tells the supervisor each."""
+        log = self._postgres
+        if log.trouble == self._told:
+            return
+        self._told = reason = log.trouble
+        if reason is None:
+            self._logged.clear()
+            _log.info("journal.recovered")
+        elif reason not in self._logged:
+            self._logged.add(reason)
+            _log.error("journal.failed", health=log.health.name, errno=log.errno, reason=reason)
+        if self._reasons is not None:
+            with contextlib.suppress(OSError):  # the supervisor has ended
+                os.write(self._reasons, f"{json.dumps({'failing': reason})}\n".encode())
 
     def _receive(self, connection: Connection, octets: bytes) -> None:
         if connection.stage is Stage.OPENING:

@@ -7,6 +7,7 @@ connection, so it notices a lease that was released at once, and one that was no
     may be taken    the supervisor of this process works, and the lease was released, or has been
                     the same for three seconds; or this router had it last (its journal's process
                     has started anew)
+    turned away     workers that run already: other routes are served without the journal
     yields          a router that was drained for its standby leaves the lease that it has released
                     to that: it takes it back when nobody has taken it for ``YIELD_SECONDS``
 
@@ -14,11 +15,14 @@ Three seconds are those of this machine's CLOCK_BOOTTIME since a renewal was fir
 then taken is the lease as it was seen (``schema.TAKE``). The database's clock may jump meanwhile.
 """
 
+import contextlib
 import selectors
+import socket
 from collections.abc import Callable
 from typing import Final
 
 from router.journal.lifeline import Lifeline
+from router.journal.postgres.failing import Pauses
 from router.journal.postgres.lease import Leader, boot_ns
 from router.journal.postgres.pipe import Pipe, PipeState
 from router.journal.postgres.schema import LEASE_SECONDS, WHO_LEADS_NOW
@@ -50,6 +54,7 @@ class Watch:
         report: Callable[[Leader | None, str | None], None],
         lifeline: Lifeline | None = None,
         yields: bool = False,
+        turned_away: socket.socket | None = None,
         clock: Callable[[], int] = boot_ns,
     ) -> None:
         """Connects to nothing yet.
@@ -61,6 +66,7 @@ class Watch:
             report: called with who leads, or with why that cannot be seen.
             lifeline: a pipe that ends with the supervisor, on which that beats.
             yields: see the head of the module.
+            turned_away: where workers connect that are not to wait; None: they may.
             clock: CLOCK_BOOTTIME, in nanoseconds.
 
         Raises:
@@ -72,6 +78,8 @@ class Watch:
         self._lifeline = lifeline
         self._clock = clock
         self._pipe = Pipe(conninfo(url))
+        self._turned_away = turned_away
+        self._pauses = Pauses(int(LOOK_SECONDS * _NANOSECONDS))
         self._due_ns = 0
         self._seen: tuple[int, int] | None = None
         self._seen_ns = 0
@@ -117,10 +125,20 @@ class Watch:
             return self._clock() >= self.yields_until_ns
         return not leader.renewed or self.unchanged_seconds(leader) >= LEASE_SECONDS
 
-    def rest(self) -> bool:
-        """Waits for a moment; returns whether the lifeline has closed meanwhile."""
-        self._be_due_in(LOOK_SECONDS)
-        return self._wait()
+    def rest(self, until_ns: int | None = None) -> bool:
+        """Waits for a moment; returns whether the lifeline has closed meanwhile.
+
+        Args:
+            until_ns: CLOCK_BOOTTIME; None: until it looks again.
+        """
+        if until_ns is None:
+            self._be_due_in(LOOK_SECONDS)
+            return self._wait()
+        while self._clock() < until_ns:
+            self._due_ns = until_ns
+            if self._wait():
+                return True
+        return False
 
     def _go_on(self) -> None:
         """Connects, or asks, when that is due; gives up a connection that is silent."""
@@ -147,6 +165,7 @@ class Watch:
         for answer in answers:
             if answer.error is None and answer.value is not None:
                 self._be_due_in(LOOK_SECONDS)
+                self._pauses.worked()
                 return Leader.of(answer.value.decode())
             pipe.lose(answer.error or f"it has no room for {self._router}: `router journal init`")
         if pipe.state is PipeState.LOST and before is not PipeState.LOST:
@@ -155,7 +174,7 @@ class Watch:
 
     def _lost(self) -> None:
         self._report(None, self._pipe.trouble)
-        self._be_due_in(LOOK_SECONDS)
+        self._due_ns = self._pauses.failed(self._clock())
 
     def _be_due_in(self, seconds: float) -> None:
         self._due_ns = self._clock() + int(seconds * _NANOSECONDS)
@@ -165,8 +184,21 @@ class Watch:
         with selectors.DefaultSelector() as selector:
             if self._lifeline is not None:
                 selector.register(self._lifeline.descriptor, selectors.EVENT_READ, self)
+            if self._turned_away is not None:
+                selector.register(self._turned_away, selectors.EVENT_READ, self._turn_away)
             if (waits := self._pipe.waits) is not None:
                 selector.register(*waits)
             seconds = max(0.0, (self._due_ns - self._clock()) / _NANOSECONDS)
-            ready = any(key.data is self for key, _ in selector.select(seconds))
-        return ready and self._lifeline is not None and not self._lifeline.read(self._clock())
+            ready = [key.data for key, _ in selector.select(seconds)]
+        if self._turn_away in ready:
+            self._turn_away()
+        if self._lifeline is None or self not in ready:
+            return False
+        return not self._lifeline.read(self._clock())
+
+    def _turn_away(self) -> None:
+        """Ends connections of workers at once, so that they do not wait."""
+        assert self._turned_away is not None
+        with contextlib.suppress(OSError):  # none waits any more
+            while True:
+                self._turned_away.accept()[0].close()
