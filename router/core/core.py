@@ -17,9 +17,11 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
+from typing import Final
 
 from router.core.archive import ArchiveRecords, ToSections
 from router.core.dial_in import DialedIn
+from router.core.homes import Homes
 from router.core.lanes import Express
 from router.core.link_ledgers import is_exact
 from router.core.mesh.control import Control, Plan
@@ -48,6 +50,8 @@ from router.routes.mesh.events import Event as MeshEvent
 from router.routes.table import RoutingTable
 from router.routes.vhost import inside
 
+_ALONE: Final = Homes()
+
 
 def _make_token() -> str:
     """Returns an unguessable name for a dynamic node."""
@@ -73,7 +77,7 @@ class Core:
         express: Express | None = None,
         *,
         containers: frozenset[str] | None = None,
-        home: str | None = None,
+        homes: Homes = _ALONE,
         memory: dict[str, object] | None = None,
         policy: Policy = OPEN,
         terms: Mapping[str, ContainerTerms] = MappingProxyType({}),
@@ -89,7 +93,7 @@ class Core:
             link_ids: shared with the engines, so that ids are unique in the worker.
             express: the worker's express lane, shared with the engines; None: there is none.
             containers: names of the containers that this worker dials; None: all, it is alone.
-            home: name of the sibling that keeps exactly-once links; None: this worker does.
+            homes: which worker keeps exactly-once links.
             memory: the state that the worker's engines keep for absent peers; None: none.
             policy: the permissions by identity.
             terms: of configured containers, by name; those of the others are in ``settings``.
@@ -107,7 +111,7 @@ class Core:
             link_ids=link_ids,
             express=express,
             containers=containers,
-            home=home,
+            homes=homes,
             memory={} if memory is None else memory,
             random=random,
             make_token=make_token,

@@ -24,6 +24,7 @@ from router.core.forms import Forms
 from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.guests import Guests
+from router.core.homes import Homes
 from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
 from router.core.loads import Loads
@@ -73,7 +74,7 @@ class Parts:
         link_ids: shared with the engines, so that ids are unique in the worker.
         express: the worker's express lane; None: there is none.
         containers: names of the containers that this worker dials; None: all.
-        home: name of the sibling that keeps exactly-once links; None: this worker does.
+        homes: which worker keeps exactly-once links.
         memory: state that the worker's engines keep for peers that reconnect.
         random: numbers from 0 up to 1, for jitter.
         make_token: returns unguessable names for dynamic nodes.
@@ -83,7 +84,7 @@ class Parts:
     link_ids: Iterator[LinkId]
     express: Express | None
     containers: frozenset[str] | None
-    home: str | None
+    homes: Homes
     memory: dict[str, object]
     random: Callable[[], float]
     make_token: Callable[[], str]
@@ -170,6 +171,7 @@ class Parts:
             self.attacher,
             self.uplinks,
             detacher=self.detacher,
+            homes=self.homes,
             postponer=self.postponer,
             refusals=self.refusals,
         )
@@ -330,7 +332,7 @@ class Parts:
     @cached_property
     def passages(self) -> Passages:
         """Leads links through to the worker that keeps them."""
-        return Passages(self.state, self.attacher, self.sites, self.link_ids, home=self.home)
+        return Passages(self.state, self.attacher, self.sites, self.link_ids, self.homes)
 
     @cached_property
     def mesh(self) -> Control:
@@ -470,7 +472,7 @@ class Parts:
             pulls=self.pulls,
             refusals=self.refusals,
             relay=self.relay,
-            restore_wait=RestoreWait(self.state, self.home),
+            restore_wait=RestoreWait(self.state, self.homes),
             resumer=self.resumer,
             settler=self.settler,
             streams=self.streams,

@@ -1,8 +1,8 @@
 """Passages: links that lead through this worker to the worker that keeps them, their home.
 
 The unsettled deliveries of an exactly-once link are in one worker's memory and in its share of the
-journal, and its peer may reconnect to any worker. So all such links have their *home* at the first
-worker, and the others only forward what is exchanged on them::
+journal, and its peer may reconnect to any worker. So all such links have a *home* (``homes``), and
+the other workers only forward what is exchanged on them::
 
     peer  <── near ──>  the worker it is connected to  <── far ──>  home
 
@@ -30,8 +30,8 @@ read that there is no credit (``_give_back_all``): what the home does not know t
 in doubt, though nobody has had it.
 
 When a peer's connection is lost, its far links are detached, which suspends them at home. When the
-home is lost, its peers' connections are closed: the peers reconnect, and their attaches wait until
-the home of exactly-once has restored its state from the journal. Any other worker has lost its
+home is lost, its peers' connections are closed: the peers reconnect, and attaches of exactly-once
+links wait until it has restored its state from the journal. Of other links the home has lost its
 state: then a link is attached at its peer's worker, without its unsettled deliveries.
 
 Outcomes between workers can be lost with a peer's connection or with the home, but not the peer's
@@ -55,6 +55,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE, Attacher, Place
 from router.core.guests import GUEST, UNSENT, Introduction
+from router.core.homes import Homes
 from router.core.mesh.names import EGRESS, INGRESS, VOUCHED, is_site
 from router.core.mesh.sites import Sites
 from router.core.policy import Operation
@@ -105,7 +106,7 @@ from router.model.terminus import (
     Target,
 )
 from router.model.ways import NODE
-from router.routes.route import Guarantee
+from router.routes.route import Guarantee, Route
 from router.routes.table import RoutingTable
 
 SURPLUS_OCTETS: Final = 1 << 18
@@ -129,6 +130,7 @@ class _Passage:
     Attributes:
         peer: whose link it is.
         attach: how the peer asked for it.
+        leads_to: name of the home.
         home: connection of the far link; None: the home is away.
         far: the far link; None: it is not attached yet.
         is_answered: the peer's attach has been answered.
@@ -149,6 +151,7 @@ class _Passage:
 
     peer: Connection
     attach: LinkAttached
+    leads_to: str
     home: Connection | None = None
     far: LinkId | None = None
     is_answered: bool = False
@@ -181,8 +184,7 @@ class Passages:
         attacher: Attacher,
         sites: Sites,
         link_ids: Iterator[LinkId],
-        *,
-        home: str | None,
+        homes: Homes,
     ) -> None:
         """Makes it.
 
@@ -191,7 +193,7 @@ class Passages:
             attacher: finds the route of an address.
             sites: knows where chains of other sites lead.
             link_ids: shared with the engines.
-            home: name of the sibling that keeps exactly-once links; None: this worker does.
+            homes: knows which worker keeps exactly-once links.
         """
         self._registry = state.registry
         self._turn = state.turn
@@ -199,7 +201,7 @@ class Passages:
         self._attacher = attacher
         self._sites = sites
         self._link_ids = link_ids
-        self._home_name = home
+        self._homes = homes
         self._joined: dict[str, Connection] = {}
         self.parted: set[str] = set()
         self._near: dict[LinkId, _Passage] = {}
@@ -216,7 +218,7 @@ class Passages:
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Forwards an event; returns False if it does not concern a link that leads through."""
-        if self._home_name is None and not self._near and not isinstance(event, LinkAttached):
+        if self._homes.is_only and not self._near and not isinstance(event, LinkAttached):
             return False
         if isinstance(event, SessionEnded):
             self._session_ended(connection, event.session)
@@ -236,7 +238,7 @@ class Passages:
                 self._attacher.refuse(connection, event, home)
                 return True
             if home is not None:
-                self._begin(_Passage(peer=connection, attach=event), home)
+                self._begin(_Passage(peer=connection, attach=event, leads_to=home))
                 return True
         return False
 
@@ -244,10 +246,9 @@ class Passages:
         """Records a connection to a sibling, perhaps the home."""
         assert connection.configured is not None
         self._joined[connection.configured] = connection
-        if connection.configured == self._home_name:
-            for passage in list(self._near.values()):
-                if passage.far is None:
-                    self._lead(passage, connection)
+        for passage in list(self._near.values()):
+            if passage.far is None and passage.leads_to == connection.configured:
+                self._lead(passage, connection)
 
     def left(self, connection: Connection) -> None:
         """Records that a connection, to a peer or to the home, has ended."""
@@ -293,23 +294,29 @@ class Passages:
             if event.name in self._passing:
                 return Condition(NOT_FOUND, "the chain has come here before, in a circle")
             return self._sites.lead(connection, event)
-        if self._is_exact(connection, event):
-            return self._home_name
-        return event.home if event.home in self._joined else None
+        if self._homes.is_only and event.home is None:
+            return None  # it is this worker's, whatever its route
+        place = self._find_exact(connection, event)
+        if place is None:
+            return event.home if event.home in self._joined else None
+        address, route = place
+        return self._homes.elsewhere(address, route)
 
-    def _is_exact(self, connection: Connection, event: LinkAttached) -> bool:
-        """Returns whether a link belongs to the home of exactly-once."""
-        if self._home_name is None and event.home is None:
-            return False  # it is this worker's, whatever its route
+    def _find_exact(
+        self, connection: Connection, event: LinkAttached
+    ) -> tuple[str | None, Route | None] | None:
+        """Returns the address and route of an exactly-once link; None: the link is another."""
         is_sender = event.role is Role.RECEIVER
         terminus = event.target if is_sender else event.source
         operation = Operation.SEND if is_sender else Operation.RECEIVE
         if not isinstance(terminus, Target | Source) or terminus.dynamic:
-            return False
+            return None
         if terminus.address is None:  # each message has its own
-            return event.role is Role.RECEIVER and self._promises_exactly_once()
+            return (None, None) if is_sender and self._promises_exactly_once() else None
         place = self._attacher.enter(connection, terminus.address, operation)
-        return isinstance(place, Place) and place.route.guarantee is Guarantee.EXACTLY_ONCE
+        if not isinstance(place, Place) or place.route.guarantee is not Guarantee.EXACTLY_ONCE:
+            return None
+        return place.key.address, place.route
 
     def _promises_exactly_once(self) -> bool:
         table = self._registry.table
@@ -319,7 +326,7 @@ class Passages:
             self._has_exact = any(route.guarantee is exact for route in table.routes)
         return self._has_exact
 
-    def _begin(self, passage: _Passage, name: str) -> None:
+    def _begin(self, passage: _Passage) -> None:
         for before in self._detached_by(passage.peer):
             if (before.attach.name, before.attach.role) == (
                 passage.attach.name,
@@ -329,7 +336,7 @@ class Passages:
         self._near[passage.attach.link] = passage
         if is_site(passage.peer):
             self._passing.add(passage.attach.name)
-        home = self._joined.get(name)
+        home = self._joined.get(passage.leads_to)
         if home is not None and not any(_follows(passage, each) for each in self._parting):
             self._lead(passage, home)
             return

@@ -15,6 +15,7 @@ from typing import Final
 from router.core.attach import Attacher, Place
 from router.core.detach import Detacher
 from router.core.forward import Forwarder
+from router.core.homes import Homes
 from router.core.node import Feed, Node, NodeKey, feed_of_link
 from router.core.policy import Operation
 from router.core.postponing import Postponer
@@ -26,15 +27,20 @@ from router.core.uplinks import Uplinks
 from router.links import life
 from router.links.link import IncomingLink
 from router.links.pairing import Pairing
-from router.model.condition import NOT_FOUND, Condition
+from router.model.condition import NOT_ALLOWED, NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import Rejected
 from router.model.terminus import Role
 from router.model.url_address import path_of
-from router.routes.route import Route
+from router.routes.route import Guarantee, Route
 
 REMEMBERED_ADDRESSES: Final = 256
 """Queues kept per link beside those in which something waits."""
+
+_ELSEWHERE: Final = (
+    "with router.homes: all, a sender to an exactly-once address of a direct route needs a link to"
+    " the address itself"
+)
 
 _NO_ADDRESS: Final = Condition(NOT_FOUND, "the message has no address, and neither has the link")
 
@@ -51,6 +57,7 @@ class Relay:
         uplinks: Uplinks,
         *,
         detacher: Detacher,
+        homes: Homes,
         postponer: Postponer,
         refusals: Refusals,
     ) -> None:
@@ -63,6 +70,7 @@ class Relay:
         self._forwarder = forwarder
         self._attacher = attacher
         self._uplinks = uplinks
+        self._homes = homes
         self._detacher = detacher
         self._nowhere = Node(key=NodeKey(""), route=Route(address="#"))
 
@@ -95,7 +103,15 @@ class Relay:
             place = self._attacher.enter(incoming.connection, path_of(address), Operation.SEND)
         if isinstance(place, Condition):
             return place
+        if self._is_kept_elsewhere(incoming, place):
+            return Condition(NOT_ALLOWED, f"{_ELSEWHERE}, as that of '{address}'")
         return self._open(incoming, address, place)
+
+    def _is_kept_elsewhere(self, incoming: IncomingLink, place: Place) -> bool:
+        """Returns whether a sender to the anonymous terminus would lose the promise on its way."""
+        if incoming.scatters or place.route.guarantee is not Guarantee.EXACTLY_ONCE:
+            return False
+        return self._homes.elsewhere(place.key.address, place.route) is not None
 
     def _open(self, incoming: IncomingLink, address: str, place: Place) -> Feed:
         node = self._registry.node(place.key, place.route, place.match)

@@ -18,6 +18,7 @@ be for that route.
 
 from typing import Final
 
+from router.core.homes import Homes
 from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.state import State
@@ -38,16 +39,10 @@ _SWEEP_AT: Final = 1024
 class RestoreWait:
     """Keeps the events of links that need the journal's unsettled deliveries."""
 
-    def __init__(self, state: State, home: str | None) -> None:
-        """Makes it.
-
-        Args:
-            state: shared by all machines.
-            home: name of the sibling that keeps exactly-once links; None: this worker does.
-        """
+    def __init__(self, state: State, homes: Homes) -> None:
         self._ledger = state.ledger
         self._registry = state.registry
-        self._is_home = home is None
+        self._is_home = homes.has_any
         self._links: set[LinkId] = set()
         self._waiting: list[tuple[Connection, Event]] = []
         self._sweep_at = _SWEEP_AT

@@ -83,12 +83,10 @@ class Replayed:
         """Records that are missing."""
         return self.follower.holes
 
-    def deliveries_of(self, worker: int) -> list[Unsettled]:
-        """Returns the deliveries that a successor of ``worker`` has to take over, oldest first."""
-        return sorted(
-            (each for each in self.memory.deliveries.values() if each.worker == worker),
-            key=lambda each: each.received_ns,
-        )
+    @property
+    def unsettled(self) -> list[Unsettled]:
+        """The deliveries that have to be taken over, oldest first."""
+        return sorted(self.memory.deliveries.values(), key=lambda each: each.received_ns)
 
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
         """Reads a snapshot: it stands for all segments up to its number."""

@@ -9,7 +9,8 @@ import attrs
 from router.routes.route import Guarantee, Position
 from router.service.assembly import named_listeners
 from router.service.config import Problem, RouterConfig
-from router.service.config.process import Router
+from router.service.config.home_rules import moved
+from router.service.config.process import HomeScope, Router
 
 AT_RESTART: Final = {
     "router": frozenset(field.name for field in attrs.fields(Router)),
@@ -87,6 +88,7 @@ def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
         if bool(old.mesh.edge) is not bool(new.mesh.edge):
             problem = "mesh: a reload makes no edge of a site, and no site of an edge"
             yield Problem(new.mesh.where.section, f"{problem}: start router run again")
+    yield from home_refusals(old, new)
     running = old.router.workers
     if running == 1 or new.router.workers != 1:
         return
@@ -99,6 +101,24 @@ def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
                 f" {running} run, and a reload ends none: start router run again"
             )
             yield Problem(route.position or Position(new.file, 1, 1), problem)
+
+
+def home_refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
+    """Yields what would give an exactly-once address another home."""
+    if old.router.homes is not new.router.homes:
+        problem = f"homes: the router has begun with {old.router.homes.value}"
+        where = new.router.where.of("homes")
+        yield Problem(where, f"{problem}, and a reload moves no links: start router run again")
+        return
+    found = moved(old.table, new.table) if old.router.homes is HomeScope.ALL else None
+    if found is not None:
+        changed, kept = found
+        same = "" if changed.address == kept.address else f", by the change of '{changed.address}'"
+        problem = (
+            f"homes: all: addresses of '{kept.address}' would be kept by another worker{same}, and"
+            " a reload moves no links: start router run again"
+        )
+        yield Problem(changed.position or Position(new.file, 1, 1), problem)
 
 
 def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> Difference:

@@ -12,7 +12,6 @@ serves the routes that need no journal, and restores its share as soon as it is 
 
 import socket
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -21,12 +20,13 @@ import structlog
 import trio
 
 from router.core.core import Core
+from router.core.homes import FIRST, Homes
 from router.errors import RouterError
 from router.journal.client import JournalClient
 from router.journal.postgres.lease import LeaseFile
 from router.journal.postgres.remote import RemoteStorage
 from router.journal.replay import Replayed, replay, replay_from
-from router.journal.unsettled import NumbersMemory, Unsettled
+from router.journal.unsettled import NumbersMemory
 from router.model.capabilities import Protocol
 from router.model.outcome import DeliveryState
 from router.model.trace import Joined
@@ -113,7 +113,7 @@ async def _watch_lease(port: JournalPort, plane: DataPlane) -> None:
 
 
 async def restore_ledger(
-    port: JournalPort, config: RouterConfig, number: int, core: Core, plane: DataPlane
+    port: JournalPort, config: RouterConfig, homes: Homes, core: Core, plane: DataPlane
 ) -> None:
     """Restores unsettled deliveries into a core when the journal has admitted its worker.
 
@@ -122,9 +122,9 @@ async def restore_ledger(
     """
     await port.wait_open()
     began = time.monotonic()
-    replayed, numbers = await _replay(config, number)
+    replayed, numbers = await _replay(config, homes.own)
     restored = core.restore(
-        list(_inherited(replayed, number, config.router.workers)),
+        list(homes.inherits(replayed.unsettled, replayed.memory.links, config.table)),
         replayed.memory.links,
         plane.clock(),
         decode=_decode,
@@ -134,7 +134,7 @@ async def restore_ledger(
     plane.flush(plane.clock())
     log, gaps = structlog.get_logger(), replayed.gaps
     core.lister.gaps = tuple(gaps)
-    if gaps and number in (0, 1):
+    if gaps and homes.own == FIRST:
         log.error("journal.incomplete", gaps=gaps, effect=_EFFECT)
     log.info(
         "journal.replayed",
@@ -244,15 +244,6 @@ async def close_ledger(port: JournalPort) -> None:
     port.client.records.worker_ended(time.time_ns())
     with trio.move_on_after(PATIENCE_SECONDS):
         await port.wait_durable()
-
-
-def _inherited(replayed: Replayed, number: int, workers: int) -> Iterator[Unsettled]:
-    """Yields the deliveries that a worker restores: its own; the first also those without owner."""
-    is_first = number in (0, 1)
-    others = set(range(1, workers + 1)) - {number} if workers > 1 else set()
-    for worker in sorted({each.worker for each in replayed.memory.deliveries.values()}):
-        if worker == number or (is_first and worker not in others):
-            yield from replayed.deliveries_of(worker)
 
 
 def _decode(octets: bytes) -> DeliveryState:

@@ -8,12 +8,13 @@ from typing import Final
 
 import attrs
 
+from router.core.homes import FIRST
 from router.core.mesh.names import is_neighbor_name
 from router.routes.route import Guarantee, Route
 from router.service.config.here import LOCAL
 
-HOME: Final = 1
-"""The worker that keeps the links of exactly-once routes, and dials their containers.
+HOME: Final = FIRST
+"""The worker that dials the containers of exactly-once routes, and keeps links (``core.homes``).
 
 So it does for routes with a store, as it is the one that reads and writes the message store.
 

@@ -24,6 +24,7 @@ import structlog
 import trio
 
 from router.core.core import Core
+from router.core.homes import FIRST, Homes
 from router.core.reach import sibling_name
 from router.core.stored import STORE
 from router.model.condition import CONNECTION_FORCED, Condition
@@ -44,6 +45,7 @@ from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
+from router.service.config.process import HomeScope
 from router.service.journal import Store, needs_journal
 from router.service.ledger import (
     ADMISSION_SECONDS,
@@ -88,6 +90,7 @@ class Worker:
         shared: objects that its engines and core share as long as it works.
         number: the worker's, from 1; 0: it is the only one.
         containers: names of the containers that it dials; None: all.
+        workers: how many the router has.
         turns_away: it is a standby: why a peer is not served that has connected to the listener of
             that name; None: it serves.
         siblings: connections to other workers of the router, by their numbers.
@@ -101,6 +104,7 @@ class Worker:
     shared: Shared
     number: int = 0
     containers: frozenset[str] | None = None
+    workers: int = 1
     turns_away: Callable[[str | None], Condition] | None = None
     siblings: dict[int, Connection] = attrs.field(factory=dict, init=False)
     core: Core = attrs.field(init=False)
@@ -127,6 +131,11 @@ class Worker:
         return dialed | {name for name, each in self.core.dialed_in.items() if each.connections}
 
     @property
+    def _homes(self) -> Homes:
+        are_spread = self.assembly.config.router.homes is HomeScope.ALL
+        return Homes(own=self.number or FIRST, workers=self.workers, are_spread=are_spread)
+
+    @property
     def express_kind(self) -> str:
         """The express lane in use: ``cython``, or ``off``."""
         express = self.shared.express
@@ -143,7 +152,7 @@ class Worker:
                 self.shared.link_ids,
                 self.shared.express,
                 containers=None if self.containers is None else self._owned(self.containers),
-                home=sibling_name(HOME) if self.number > HOME else None,
+                homes=self._homes,
                 memory=self.shared.memory,
                 policy=assembly.policy,
                 terms=assembly.terms,
@@ -330,7 +339,7 @@ class Worker:
         """Opens the journal; returns when it is restored, or after ``ADMISSION_SECONDS``."""
         core, plane = self.core, self.plane
         self.ledger = connect_ledger(config, self.number, core, plane, self._nursery)
-        restore = partial(restore_ledger, self.ledger, config, self.number, core, plane)
+        restore = partial(restore_ledger, self.ledger, config, self._homes, core, plane)
         with trio.move_on_after(ADMISSION_SECONDS):
             await self.ledger.wait_answer()
         if self.ledger.is_admitted:
@@ -411,6 +420,7 @@ def make_worker(
     *,
     number: int = 0,
     containers: frozenset[str] | None = None,
+    workers: int = 1,
     tickets: bytes = b"",
 ) -> Worker:
     """Makes a worker for a configuration.
@@ -419,6 +429,7 @@ def make_worker(
         config: the configuration.
         number: the worker's, from 1, if there are several.
         containers: names of the containers that it dials; None: all.
+        workers: how many there are.
         tickets: see ``TlsFiles``.
 
     Raises:
@@ -426,4 +437,4 @@ def make_worker(
     """
     load_engines()
     shared = share(config, tickets)
-    return Worker(assemble(config, shared), shared, number, containers)
+    return Worker(assemble(config, shared), shared, number, containers, workers)

@@ -89,6 +89,7 @@ class WorkerProcess:
             await unpack(duty.draft),
             number=duty.number,
             containers=frozenset(duty.containers),
+            workers=duty.workers,
             tickets=duty.tickets,
         )
         self._duty = duty

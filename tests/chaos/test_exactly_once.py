@@ -28,3 +28,20 @@ async def test_every_delivery_arrives_once_whatever_happens_to_connections_and_t
     await chaos.run()
     print(chaos.told())
     chaos.check()
+
+
+async def test_once_means_once_while_addresses_move_from_worker_to_worker(tmp_path: Path) -> None:
+    """Each start has other workers, and other homes; these addresses have theirs at any of four."""
+    scopes = [f"{workers}\n  homes: {scope}" for workers in (2, 3, 4) for scope in ("first", "all")]
+    chaos = ChaosRun(
+        folder=tmp_path,
+        seed=SEED,
+        seconds=SECONDS,
+        deliveries=DELIVERIES,
+        kills=5,
+        addresses=("orders.1", "orders.eu"),
+        sizes=scopes[::-1],
+    )
+    await chaos.run()
+    print(chaos.told())
+    chaos.check()

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pytest
 
+from router.core.homes import Homes
 from router.core.orphans import Orphans
 from router.core.parts import Parts
 from router.core.registry import Registry
@@ -25,7 +26,7 @@ def parts() -> Parts:
         link_ids=map(LinkId, itertools.count(1)),
         express=None,
         containers=None,
-        home=None,
+        homes=Homes(),
         memory={},
         random=random.random,
         make_token=lambda: "token",

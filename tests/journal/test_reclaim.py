@@ -80,7 +80,7 @@ def test_a_snapshot_stands_for_the_segments_that_go() -> None:
     after = replay(DIRECTORY, disk=disk)
     assert same(before, after)
     assert len(after.memory.deliveries) == 6
-    assert {d.worker for d in after.deliveries_of(1)} == {1}
+    assert {d.worker for d in after.unsettled} == {1}
 
 
 def test_reclaiming_again_and_again_forgets_nothing() -> None:

@@ -102,6 +102,35 @@ routes:
 """
 
 
+HOMES = """
+router: {id: dc1, workers: 4, homes: all}
+containers:
+  east: {url: "amqp://east.example", resumes: true}
+routes:
+  - {address: orders.#, guarantee: exactly-once}
+  - {address: east.#, to: east, guarantee: exactly-once}
+"""
+
+
+def test_a_reload_moves_no_links_to_other_workers() -> None:
+    running = config(HOMES)
+    more = HOMES + "  - {address: more.#, guarantee: exactly-once}\n  - {address: a, to: east}\n"
+    assert list(refusals(running, config(more))) == []
+    assert list(refusals(config(more), running)) == []
+    (scope,) = refusals(running, config(HOMES.replace(", homes: all", "")))
+    assert "the router has begun with all" in str(scope)
+    (one_way,) = refusals(running, config(HOMES.replace("{address: orders.#,", DIRECT)))
+    assert "router.yaml:6:" in str(one_way)
+    assert "'orders.#'" in str(one_way)
+    (within,) = refusals(running, config(HOMES + "  - {address: east.eu}\n"))
+    assert "'east.#' would be kept by another worker, by the change of 'east.eu'" in str(within)
+    first = HOMES.replace("homes: all", "homes: first")
+    assert list(refusals(config(first), config(first + "  - {address: east.eu}\n"))) == []
+
+
+DIRECT = "{address: orders.#, to: east,"
+
+
 def test_a_file_for_one_worker_is_refused_by_several_that_cannot_keep_its_promise() -> None:
     several = config(FILE.replace("workers: 1", "workers: 3"))
     assert list(refusals(config(), config(DIALS_IN))) == []

@@ -8,7 +8,7 @@ SIGKILL; its file is loaded again; another process takes its place, and is kille
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
 from pathlib import Path
@@ -34,7 +34,7 @@ TAKEOVER_SECONDS = 2.5
 CONFIG = """
 router:
   id: chaos
-  workers: 2
+  workers: {workers}
   admin: off
   log_format: json
   drain_seconds: 5s
@@ -43,7 +43,7 @@ router:
 listeners:
   - bind: 127.0.0.1:{port}
 routes:
-  - address: orders
+  - address: orders.#
     guarantee: exactly-once
     unroutable: hold
 """
@@ -85,6 +85,8 @@ class ChaosRun:
         kills: how often the router is killed at least, however long that takes.
         deliveries: trouble goes on until senders have begun so many; 0: for ``seconds``.
         pause_seconds: between two faults, at most.
+        addresses: of the first sender and receiver, and of the second.
+        sizes: what a killed router's file may say of its workers when it is started again.
         more: lines for the section ``router`` of the file.
         tell: told of each fault as it begins.
         books: what the clients know.
@@ -97,6 +99,8 @@ class ChaosRun:
     kills: int = 0
     deliveries: int = 0
     pause_seconds: float = 1.5
+    addresses: Sequence[str] = ("orders", "orders")
+    sizes: Sequence[str] = ("2",)
     more: str = ""
     tell: Callable[[str], None] = lambda line: None
     books: Books = attrs.field(factory=Books, init=False)
@@ -105,6 +109,7 @@ class ChaosRun:
     ways: list[Way] = attrs.field(factory=list, init=False)
     code: int | None = attrs.field(default=None, init=False)
     _is_over: bool = attrs.field(default=False, init=False)
+    _port: int = attrs.field(default=0, init=False)
     _begun: float = attrs.field(default=0.0, init=False)
 
     @property
@@ -114,9 +119,9 @@ class ChaosRun:
 
     async def run(self) -> None:
         """Runs, and ends the router in good order."""
-        port = free_port()
+        self._port = port = free_port()
         config = self.folder / "router.yaml"
-        config.write_text(CONFIG.format(port=port, state=self.state, more=self.more))
+        config.write_text(self._text(port, self.sizes[0]))
         self.router = MortalRouter(config)
         async with trio.open_nursery() as nursery:
             await self.router.start(nursery)
@@ -134,6 +139,9 @@ class ChaosRun:
                     running.cancel_scope.cancel()
             self.code = await self.router.end()
             nursery.cancel_scope.cancel()
+
+    def _text(self, port: int, workers: str) -> str:
+        return CONFIG.format(port=port, state=self.state, more=self.more, workers=workers)
 
     async def _send(self, senders: list[Client], nursery: trio.Nursery) -> None:
         """Lets the senders send, with trouble, until all is settled."""
@@ -203,7 +211,7 @@ class ChaosRun:
         senders = [
             sending(
                 f"sender-{index}",
-                "orders",
+                self.addresses[index],
                 self.ways[index].port,
                 numbered(self.books.count(self._until_over(index)), 50),
                 draw_number=LifeCount(1).draw if index else no_number,
@@ -213,7 +221,7 @@ class ChaosRun:
         receivers = [
             receiving(
                 f"receiver-{index}",
-                "orders",
+                self.addresses[index],
                 self.ways[2 + index].port,
                 self.books.take,
                 draw_number=LifeCount(1).draw if index else no_number,
@@ -268,9 +276,10 @@ class ChaosRun:
             case Fault.KILL:
                 await router.kill()
                 await trio.sleep(chance.uniform(0.0, 0.5))
+                router.config.write_text(self._text(self._port, chance.choice(self.sizes)))
                 await router.start(nursery)
             case Fault.WORKER_KILL:
-                router.kill_worker(chance.choice((1, 2)))
+                router.kill_worker(chance.choice(sorted(router.life.workers) or [1]))
             case Fault.RELOAD:
                 await self._reload(chance)
             case Fault.TAKEOVER:

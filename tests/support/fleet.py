@@ -10,6 +10,7 @@ from typing import cast
 
 import attrs
 
+from router.core.homes import Homes
 from router.core.policy import OPEN, Policy
 from router.core.reach import sibling_name
 from router.core.settings import ContainerTerms, CoreSettings
@@ -64,6 +65,7 @@ class Fleet:
         policy: Policy = OPEN,
         terms: Mapping[str, ContainerTerms] | None = None,
         express: str = "off",
+        are_spread: bool = False,
     ) -> None:
         """Makes the workers and joins each with each.
 
@@ -74,6 +76,7 @@ class Fleet:
             router_id: the router's name.
             policy: who may do what.
             terms: of the containers.
+            are_spread: addresses of exactly-once routes have homes at all workers.
             express: ``cython`` or ``off``; nobody but engines' links can be on the express lane.
         """
         self.router_id = router_id
@@ -86,7 +89,7 @@ class Fleet:
                 policy=policy,
                 terms=terms,
                 containers=lot,
-                home=sibling_name(1) if number > 1 else None,
+                homes=Homes(own=number, workers=workers, are_spread=are_spread),
                 express=self.express[number],
             )
             for number, lot in zip(range(1, workers + 1), lots, strict=False)

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from router.core.core import Core
+from router.core.homes import Homes
 from router.core.lanes import Express
 from router.core.notices import Notice
 from router.core.policy import OPEN, Policy
@@ -658,7 +659,7 @@ class Play:
         terms: Mapping[str, ContainerTerms] | None = None,
         random: Callable[[], float] = lambda: 1.0,
         containers: frozenset[str] | None = None,
-        home: str | None = None,
+        homes: Homes | None = None,
         frame_octets: int = 0,
         express: Express | None = None,
     ) -> None:
@@ -674,7 +675,7 @@ class Play:
             self.link_ids,
             express,
             containers=containers,
-            home=home,
+            homes=homes or Homes(),
             memory=self.kept,
             policy=policy,
             terms=terms or {},

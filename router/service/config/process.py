@@ -62,6 +62,14 @@ class LedgerScope(enum.StrEnum):
     ALL = "all"
 
 
+class HomeScope(enum.StrEnum):
+    """Which workers keep the links of exactly-once routes."""
+
+    FIRST = "first"
+    ALL = "all"
+    """Those of direct routes, each address at one; the first worker keeps the others."""
+
+
 @attrs.frozen(kw_only=True)
 class Admin(Placed):
     """The HTTP endpoint for status, metrics and control."""
@@ -191,6 +199,14 @@ class Router(Placed):
         default_text="one per core",
         unit="processes",
         help="worker processes that share the listeners",
+    )
+    homes: HomeScope = option(
+        OneOf(HomeScope),
+        default=HomeScope.FIRST,
+        help="workers that keep the links of exactly-once routes: first: the first worker; all:"
+        " each address of a direct route has one of all workers, so these routes use all cores. A"
+        " sender without an address of its own (all publishers of 0-9-1) cannot send to these"
+        " then. Takes effect when the router starts",
     )
     state: Path = option(
         FilePath(must_exist=False),

@@ -1,0 +1,63 @@
+"""Rules about the homes of exactly-once routes (``router.core.homes``)."""
+
+from collections.abc import Iterator
+
+from router.core.homes import is_spread
+from router.routes.match import overlaps, parse_pattern
+from router.routes.route import Guarantee, Route
+from router.routes.table import RoutingTable
+from router.service.config.file import ConfigFile
+from router.service.config.problems import Problem
+from router.service.config.process import HomeScope
+
+
+def home_problems(file: ConfigFile, table: RoutingTable) -> Iterator[Problem]:
+    """Yields why addresses cannot have their homes at all workers."""
+    router = file.router
+    if router.homes is not HomeScope.ALL:
+        return
+    spread = [route for route in table.routes if is_exact(route) and is_spread(route)]
+    if file.mesh is not None and spread:
+        problem = (
+            f"homes: all: exactly-once addresses that are shared with other sites"
+            f" ({spread[0].address}) are kept by the first worker; leave it out"
+        )
+        yield Problem(router.where.of("homes"), problem)
+
+
+def moved(old: RoutingTable, new: RoutingTable) -> tuple[Route, Route] | None:
+    """Returns a route by whose change an address would get another home.
+
+    Returns:
+        That route, and one that keeps addresses of it at the first worker; None: there is none.
+    """
+    before = {route.address: route for route in old.routes}
+    after = {route.address: route for route in new.routes}
+    changed = [
+        before.get(address) or after[address]
+        for address in (*before, *(each for each in after if each not in before))
+        if _class_of(before.get(address)) != _class_of(after.get(address))
+    ]
+    if not changed:
+        return None
+    kept = [
+        route
+        for route in (*before.values(), *after.values())
+        if is_exact(route) and not is_spread(route)
+    ]
+    pairs = ((one, other) for one in changed for other in kept)
+    return next((pair for pair in pairs if are_overlapping(*pair)), None)
+
+
+def is_exact(route: Route) -> bool:
+    """Returns whether a route promises exactly-once."""
+    return route.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def are_overlapping(one: Route, other: Route) -> bool:
+    """Returns whether some address matches the patterns of both."""
+    return overlaps(parse_pattern(one.address), parse_pattern(other.address))
+
+
+def _class_of(route: Route | None) -> tuple[bool, bool] | None:
+    return None if route is None else (is_exact(route), is_spread(route))

@@ -1,0 +1,259 @@
+"""Which worker keeps an exactly-once address, and what becomes of that when workers come or go."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import pytest
+
+from router.core.homes import FIRST, Homes, rendezvous
+from router.core.terms import decode_terms
+from router.journal.keys import LinkKey
+from router.journal.record import GuaranteeCode, LinkDescription
+from router.journal.unsettled import LinkMemory, LinkStage, Unsettled
+from router.model.identity import DeliveryKey, DeliveryTag
+from router.model.outcome import ACCEPTED, DeliveryState, Rejected
+from router.model.terminus import ExpiryPolicy
+from router.routes.route import Endpoint, Guarantee, Route
+from router.routes.table import RoutingTable
+from tests.support.fleet import Fleet
+from tests.support.play import ReceiverEnd, SenderEnd
+
+ADDRESSES = [f"orders.{number}" for number in range(6000)]
+EXACT = Route(address="orders.#", guarantee=Guarantee.EXACTLY_ONCE)
+TO_EAST = Route(address="east.#", to=(Endpoint("east"),), guarantee=Guarantee.EXACTLY_ONCE)
+PLACES = [(near, home) for near in (1, 2, 3) for home in (1, 2, 3)]
+
+Map = dict[DeliveryTag, DeliveryState | None]
+
+
+def at_home(worker: int, workers: int = 3) -> str:
+    """An address that a worker is the home of."""
+    return next(each for each in ADDRESSES if rendezvous(each, workers) == worker)
+
+
+def message_to(address: str) -> bytes:
+    """A message whose properties say where it goes (§3.2.4)."""
+    to = b"\xa1" + bytes([len(address)]) + address.encode()
+    fields = b"\x03\x40\x40" + to
+    return b"\x00\x53\x73\xc0" + bytes([len(fields)]) + fields + b"\x00\x53\x75\xa0\x01a"
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 16])
+def test_addresses_spread_evenly(workers: int) -> None:
+    counts = Counter(rendezvous(address, workers) for address in ADDRESSES)
+    mean = len(ADDRESSES) / workers
+    assert set(counts) == set(range(1, workers + 1))
+    assert all(abs(count - mean) < 5 * mean**0.5 for count in counts.values())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_only_addresses_of_the_worker_that_comes_or_goes_move(workers: int) -> None:
+    moved = [
+        (rendezvous(address, workers), after)
+        for address in ADDRESSES
+        if (after := rendezvous(address, workers + 1)) != rendezvous(address, workers)
+    ]
+    assert {after for _, after in moved} == {workers + 1}
+    share = len(ADDRESSES) / (workers + 1)
+    assert abs(len(moved) - share) < 5 * share**0.5
+
+
+def test_the_table_of_homes() -> None:
+    address = at_home(3)
+    stored = attrs.evolve(EXACT, dead_letter=Endpoint("east"))
+    all_, first = Homes(2, 3, are_spread=True), Homes(2, 3)
+    for route, home in ((EXACT, 3), (None, 3), (TO_EAST, FIRST), (stored, FIRST)):
+        assert all_.of(address, route) == home
+        assert first.of(address, route) == FIRST
+    assert all_.of(None, None) == FIRST
+    assert all_.elsewhere(address, EXACT) == "/3"
+    assert all_.elsewhere(at_home(2), EXACT) is None
+    assert [Homes().is_only, Homes(1, 3).is_only, Homes(1, 3, are_spread=True).is_only] == [
+        True,
+        True,
+        False,
+    ]
+    assert [Homes(2, 3).has_any, Homes(2, 3, are_spread=True).has_any] == [False, True]
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def sender(fleet: Fleet, worker: int, address: str | None, unsettled: Map | None = None) -> Any:
+    end: SenderEnd = (
+        fleet[worker]
+        .connect("shop")
+        .attach_sender(
+            address,
+            name=f"out {address}",
+            second=True,
+            unsettled={} if unsettled is None else unsettled,
+            seconds=300,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+        )
+    )
+    fleet.settle()
+    return end
+
+
+def receiver(fleet: Fleet, worker: int, address: str, unsettled: Map | None = None) -> Any:
+    end: ReceiverEnd = (
+        fleet[worker]
+        .connect("store")
+        .attach_receiver(
+            address,
+            name=f"in {address}",
+            second=True,
+            unsettled={} if unsettled is None else unsettled,
+            seconds=300,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+            credit=10,
+        )
+    )
+    fleet.settle()
+    return end
+
+
+@pytest.mark.parametrize(("near", "home"), PLACES)
+def test_senders_and_receivers_meet_at_the_home_of_their_address(near: int, home: int) -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    address = at_home(home)
+    sink, source = receiver(fleet, 1 + near % 3, address), sender(fleet, near, address)
+    numbers = source.send("a", "b")
+    fleet.settle()
+    assert sink.payloads == [b"a", b"b"]
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    assert [source.outcome(number) for number in numbers] == [(ACCEPTED, False)] * 2
+    source.settle(*source.unsettled)
+    fleet.settle()
+    assert not sink.unsettled
+    for number, play in fleet.plays.items():
+        assert bool(play.core._registry.nodes) is (number == home)
+
+
+@pytest.mark.parametrize(("back_at", "home"), PLACES)
+def test_a_peer_that_comes_back_by_any_worker_finds_its_link(back_at: int, home: int) -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    address = at_home(home)
+    sink, source = receiver(fleet, 2, address), sender(fleet, 2, address)
+    source.send("a", "b")
+    fleet.settle()
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    source.peer.lose()
+    sink.peer.lose()
+    fleet.settle()
+    told: Map = dict.fromkeys(source.unsettled.values())
+    back = sender(fleet, back_at, address, told)
+    assert back.attach.unsettled == dict.fromkeys(told, ACCEPTED)
+    again = receiver(fleet, back_at, address, dict.fromkeys(sink.unsettled.values(), ACCEPTED))
+    assert set(again.attach.unsettled) == set(sink.unsettled.values())
+    assert not [payload for payload in again.payloads if payload]
+
+
+@pytest.mark.parametrize("home", [1, 2])
+def test_attaches_wait_for_the_home_of_their_address_and_for_no_other(home: int) -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    gone, there = at_home(home), at_home(2 if home == 1 else 1)
+    fleet.cut(home, 3)
+    waiting, served = sender(fleet, 3, gone), sender(fleet, 3, there)
+    assert (waiting.attach, served.attach is not None) == (None, True)
+    fleet.join(home, 3)
+    assert waiting.attach is not None
+
+
+def test_a_sender_without_an_address_is_refused_what_it_cannot_send_exactly_once() -> None:
+    fleet = Fleet(2, EXACT, are_spread=True)
+    here, there = at_home(1, 2), at_home(2, 2)
+    sinks = {address: receiver(fleet, 1, address) for address in (here, there)}
+    source = sender(fleet, 2, None)
+    fits, fails = (source.send(message_to(each), address=each)[0] for each in (here, there))
+    fleet.settle()
+    assert [sinks[here].payloads, sinks[there].payloads] == [[message_to(here)], []]
+    outcome, _ = source.outcome(fails)
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    assert "router.homes" in str(outcome.error)
+    assert source.outcome(fits) is None
+
+
+# --- after a restart ------------------------------------------------------------------------------
+
+OWN = b'{"own":true,"node":["orders.1","meeting",null]}'
+AT = b'{"node":["%s","%s",null]}'
+
+
+def memory(number: int, terminus: bytes) -> LinkMemory:
+    key = LinkKey(number)
+    described = LinkDescription(
+        key=key, is_incoming=True, local="dc1", remote="b", name="l", terminus=terminus
+    )
+    return LinkMemory(description=described, stage=LinkStage.SUSPENDED, worker=1, since_ns=0)
+
+
+def known() -> tuple[Mapping[LinkKey, LinkMemory], list[Unsettled]]:
+    """Links to addresses, to none and of ours, with what two workers wrote of them."""
+    links = {
+        LinkKey(number): memory(number, AT % (address.encode(), b"meeting"))
+        for number, address in enumerate(ADDRESSES[:300], 1)
+    }
+    links[LinkKey(900)] = memory(900, b"{}")
+    links[LinkKey(901)] = memory(901, OWN)
+    links[LinkKey(902)] = memory(902, AT % (b"east.a", b"towards"))
+    deliveries = [
+        Unsettled(
+            key=DeliveryKey(b"%016d" % number),
+            incoming=link,
+            worker=1 + number % 2,
+            tag=DeliveryTag(b"t"),
+            received_ns=number,
+            guarantee=GuaranteeCode.EXACTLY_ONCE,
+            address=f"orders.{number}" if link == 900 else "",
+        )
+        for number, link in enumerate([*links, *[LinkKey(900)] * 50, LinkKey(77)])
+    ]
+    return links, deliveries
+
+
+def shares(workers: int, *, are_spread: bool) -> Iterator[tuple[int, list[Unsettled]]]:
+    links, deliveries = known()
+    table = RoutingTable((EXACT, TO_EAST))
+    for own in range(1, workers + 1):
+        homes = Homes(own, workers, are_spread)
+        yield own, list(homes.inherits(deliveries, links, table))
+
+
+@pytest.mark.parametrize("are_spread", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_each_delivery_is_taken_over_by_one_worker_the_home_of_its_links(
+    workers: int, are_spread: bool
+) -> None:
+    links, deliveries = known()
+    found: dict[bytes, int] = {}
+    for own, share in shares(workers, are_spread=are_spread):
+        for each in share:
+            assert each.key not in found
+            found[each.key] = own
+            if each.incoming not in links:
+                continue
+            terms = decode_terms(links[each.incoming].description.terminus)
+            address = each.address if terms.node is None else terms.node.address
+            route = TO_EAST if address.startswith("east") else EXACT
+            home = FIRST if terms.is_own else Homes(own, workers, are_spread).of(address, route)
+            assert home == own
+    assert len(found) == len(deliveries)
+
+
+def test_the_worker_that_wrote_what_is_only_recorded_takes_it_over() -> None:
+    links, deliveries = known()
+    recorded = [attrs.evolve(d, guarantee=GuaranteeCode.AT_LEAST_ONCE) for d in deliveries]
+    table = RoutingTable((EXACT, TO_EAST))
+    for own, workers, whose in ((1, 2, {1}), (2, 2, {2}), (1, 1, {1, 2}), (3, 4, set())):
+        share = Homes(own, workers, are_spread=True).inherits(recorded, links, table)
+        assert {each.worker for each in share} == whose
