@@ -306,4 +306,35 @@ def test_another_container_is_offered_no_map_of_the_first(tmp_path: Path) -> Non
     reader.line.cut(other)
     reader.line.run()
     assert other.attached[-1].unsettled is None
-    assert "forgotten the link" in str(reader.link.failure)
+    assert "B answers where A was" in str(reader.link.failure)
+
+
+@pytest.mark.parametrize("says", ["dedupe", "at-least-once"])
+def test_a_reader_goes_on_with_another_container_as_the_error_says(
+    tmp_path: Path, says: str
+) -> None:
+    first, other = Keeper(name="A"), Keeper(name="B")
+    reader = Reader(tmp_path, first)
+    first.waiting.extend(numbered(b"a", COUNT))
+    reader.line.run()
+    reader.commit(reader.take() - 2)  # two are in the log, and Spark has not committed them
+    reader.line.cut(other)
+    reader.line.run()
+    assert says in str(reader.link.failure)
+
+    other.waiting.extend(list(numbered(b"b", 2 * COUNT))[COUNT:])
+    reader.dedupe, reader.keeper = says == "dedupe", other
+    reader.guarantee = EXACTLY_ONCE if reader.dedupe else AT_LEAST_ONCE
+    reader.crash()
+    for _ in range(3):
+        reader.line.run()
+        reader.commit(reader.take())
+    reader.line.run()
+    assert reader.link.failure is None
+    assert len(reader.processed) == 2 * COUNT
+    assert reader.link.unsettled == 0
+
+    reader.guarantee, reader.dedupe = EXACTLY_ONCE, False
+    reader.crash()
+    reader.line.run()
+    assert reader.link.failure is None

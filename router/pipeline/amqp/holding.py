@@ -461,12 +461,7 @@ class HoldingLink:
         theirs = None if self._is_another else event.unsettled
         if self.guarantee is Guarantee.EXACTLY_ONCE and theirs is None and self._held:
             if not self.dedupe or any(held.message_id is None for held in self._held.values()):
-                self.failure = Condition(
-                    NOT_FOUND,
-                    f"the peer has forgotten the link: {len(self._held)} deliveries that it may"
-                    " bring again could not be told from new ones; with the option dedupe, and ids"
-                    " in every message, they can",
-                )
+                self.failure = Condition(NOT_FOUND, self._why_forgotten())
                 return
             theirs = {}
         if theirs is not None and not event.incomplete_unsettled:
@@ -476,6 +471,25 @@ class HoldingLink:
         self._met = self.peer
         self.is_attached = self.was_attached = True
         self._is_reducing = self._is_reducing or event.incomplete_unsettled
+
+    def _why_forgotten(self) -> str:
+        """Says what the peer does not know, and how to go on."""
+        count, again = len(self._held), "deliveries that may come again"
+        if self._is_another:
+            said = (
+                f"{self.peer} answers where {self._met} was, and the link is one with {self._met}:"
+                f" {count} {again} could not be told from new ones. Start the query again when"
+                f" {self._met} is back; if it stays away,"
+            )
+        else:
+            said = (
+                f"the peer has forgotten the link: {count} {again} could not be told from new ones."
+                " To go on,"
+            )
+        return (
+            f"{said} start the query with the option dedupe, if every message has an id, or with"
+            " deliveryGuarantee at-least-once, until nothing is unsettled (both with this walDir)"
+        )
 
     def _detached(self, event: LinkDetached) -> None:
         self.is_attached = False
