@@ -7,7 +7,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -193,6 +193,10 @@ class Errand:
     # --- running ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            await self._converse(signals)
+
+    async def _converse(self, signals: AsyncIterator[int]) -> None:
         context = None
         if self.place.is_tls:
             context = ssl.create_default_context(cafile=self.ca and str(self.ca))
@@ -206,7 +210,7 @@ class Errand:
         conversation = Conversation(dialing, self.machine)
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_signals, conversation)
+            nursery.start_soon(self._watch_signals, signals, conversation)
             nursery.start_soon(self._watch_progress, conversation)
             if self.beside is not None:
                 nursery.start_soon(self.beside, conversation)
@@ -245,13 +249,12 @@ class Errand:
     def _report_course(self, text: str) -> None:
         print_lines(f"router {self.verb}: {self._course.here}: {text}", err=True)
 
-    async def _watch_signals(self, conversation: Conversation) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                if self.was_stopped:
-                    raise KeyboardInterrupt
-                self.was_stopped = True
-                conversation.finish()
+    async def _watch_signals(self, signals: AsyncIterator[int], conversation: Conversation) -> None:
+        async for _ in signals:
+            if self.was_stopped:
+                raise KeyboardInterrupt
+            self.was_stopped = True
+            conversation.finish()
 
     async def _watch_progress(self, conversation: Conversation) -> None:
         report = self.machine.report

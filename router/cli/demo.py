@@ -320,8 +320,6 @@ def _run(demo: Demo) -> str | None:
         return str(error)
     except BaseExceptionGroup as group:
         known, other = group.split(DemoError)
-        if other is not None and other.subgroup(KeyboardInterrupt):
-            raise click.Abort from None
         if known is None or other is not None:
             raise
         return "; ".join(str(error) for error in _leaves(known))

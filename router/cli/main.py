@@ -8,6 +8,7 @@ from click.shell_completion import CompletionItem
 
 from router import __version__
 from router.cli.exit_codes import epilog
+from router.cli.interrupts import INTERRUPTED
 
 VERBS: Final = {
     "run": ("run.command", "Run the router in the foreground."),
@@ -56,6 +57,17 @@ class Program(click.Group):
         assert isinstance(command, click.Command)
         command.epilog = epilog(cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; one that Ctrl-C ends has the code that a shell gives it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            raise SystemExit(INTERRUPTED) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes the names of commands without importing them."""

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import click
 
+from router.cli.interrupts import until_told
 from router.cli.pipeline import pipeline
 from router.pipeline.extra import need_otel
 
@@ -69,6 +70,7 @@ def export(
     The router does so by itself where router.tracing is given. A later run goes on where one ended
     or was killed; a span that is exported again has the same id. Needs the extra router[otel].
     """
+    goes_on = until_told()
     with pipeline(need_otel):
         from router.pipeline import collector, otel  # noqa: PLC0415  an extra
 
@@ -79,7 +81,9 @@ def export(
             elif health.trouble is not None and follows:
                 click.echo(f"router: {health.trouble}; trying again", err=True)
 
-        is_wanted = otel.until_told(parent)
+        def is_wanted() -> bool:
+            return goes_on() and parent in (None, os.getppid())
+
         os.nice(max(0, NICENESS - os.nice(0)))
         with otel.only_exporter(state, wait=lambda: follows and is_wanted()):
             exporter = otel.Exporter(

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from router.cli.check import DEFAULT_CONFIG, exit_with
+from router.service.signals import kept
 
 
 @click.command("run")
@@ -24,11 +25,12 @@ def command(config: Path, wait_for: tuple[str, ...]) -> None:
     reads CONFIG again and applies what differs. Started again while it runs, with the same
     router.id and router.state, it takes the place of the process that is there, without a gap.
     """
-    from router.service.config import ConfigError  # noqa: PLC0415  --help starts in a tenth
-    from router.service.credentials import load_usable  # noqa: PLC0415  of the time without
-    from router.service.run import run  # noqa: PLC0415  these
+    with kept() as signals:
+        from router.service.config import ConfigError  # noqa: PLC0415  --help starts in a tenth
+        from router.service.credentials import load_usable  # noqa: PLC0415  of the time without
+        from router.service.run import run  # noqa: PLC0415  these
 
-    try:
-        raise SystemExit(run(lambda: load_usable(config), wait_for))
-    except ConfigError as error:
-        exit_with(error)
+        try:
+            raise SystemExit(run(lambda: load_usable(config), wait_for, signals))
+        except ConfigError as error:
+            exit_with(error)

@@ -1,5 +1,6 @@
 """``router top``: shows the output of ``router status`` live."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import click
 
 from router.cli.admin import AdminClient, AdminError, admin_options, find_endpoint
+from router.cli.interrupts import until_interrupted
 from router.cli.status import PAGE_MOST
 
 
@@ -33,21 +35,21 @@ def command(
 
     A router that does not answer for a while is asked again.
     """
+    client = AdminClient(find_endpoint(admin, token, config))
+    with until_interrupted(), contextlib.closing(client):
+        _watch(client, every, count)
+
+
+def _watch(client: AdminClient, every: float, count: int | None) -> None:
     from rich.live import Live  # noqa: PLC0415  starts in a third of the time without
 
-    client = AdminClient(find_endpoint(admin, token, config))
     looks = 0
-    try:
-        with Live(auto_refresh=False, screen=count is None) as live:
-            while count is None or looks < count:
-                if looks:
-                    time.sleep(every)
-                looks += 1
-                live.update(_look(client, live.console), refresh=True)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        client.close()
+    with Live(auto_refresh=False, screen=count is None) as live:
+        while count is None or looks < count:
+            if looks:
+                time.sleep(every)
+            looks += 1
+            live.update(_look(client, live.console), refresh=True)
 
 
 def _look(client: AdminClient, console: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint
+from router.cli.interrupts import until_interrupted
 from router.cli.output import LINE_MOST, TEXT, json_text, print_lines
 from router.model.text import shown
 
@@ -47,14 +48,11 @@ def command(
     """
     body = {"address": address, "count": count, "seconds": seconds}
     followed = set()
-    with asking(find_endpoint(admin, token, config)) as client:
-        try:
-            print_lines(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
-            for line in client.lines("trace", body):
-                followed.add((line["worker"], line["delivery"]))
-                click.echo(json_text(line) if as_json else describe(line))
-        except KeyboardInterrupt:
-            pass
+    with until_interrupted(), asking(find_endpoint(admin, token, config)) as client:
+        print_lines(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
+        for line in client.lines("trace", body):
+            followed.add((line["worker"], line["delivery"]))
+            click.echo(json_text(line) if as_json else describe(line))
     if not {delivery for _, delivery in followed} - {None}:
         print_lines(f"no delivery arrived at {address} within {seconds:g} s", err=True)
 

@@ -19,7 +19,6 @@ settled with the sender is an event *settle*.
 
 import fcntl
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -228,23 +227,6 @@ def only_exporter(state: Path, *, wait: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def until_told(parent: int | None) -> Callable[[], bool]:
-    """Returns what is true until this process gets SIGTERM or SIGINT, or its parent ends.
-
-    Args:
-        parent: the process that must be this one's parent; None: any.
-    """
-    is_told = False
-
-    def tell(number: int, frame: object) -> None:
-        nonlocal is_told
-        is_told = True
-
-    signal.signal(signal.SIGTERM, tell)
-    signal.signal(signal.SIGINT, tell)
-    return lambda: not is_told and parent in (None, os.getppid())
 
 
 # --- spans ----------------------------------------------------------------------------------------

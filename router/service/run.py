@@ -64,6 +64,7 @@ from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord
 from router.service.reloading import Load, Reloader, binds, try_listeners
 from router.service.setup import prepare_process
+from router.service.signals import HANDLED
 from router.service.standby import Patience, addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
 from router.service.tracing import TracingHealth
@@ -87,13 +88,14 @@ HANDSHAKE_SECONDS: Final = 0.5
 """Delay between the end of accepting and the drain when another process replaces this one."""
 
 
-def run(load: Load, wait_for: Sequence[str] = ()) -> int:
+def run(load: Load, wait_for: Sequence[str], signals: list[int]) -> int:
     """Runs the router until it is told to end; returns the exit code.
 
     Args:
         load: loads the configuration, now and at each reload.
         wait_for: containers that must be connected before the router reports itself ready, in
             addition to those that the file requires.
+        signals: those that have come so far, and come while no life receives them (``signals``).
 
     Raises:
         ConfigError: the file is invalid, or lacks a container of ``wait_for``.
@@ -122,7 +124,7 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
     life = _Steering(crew, config, load, gate, wait_for, notifier, inherited)
     try:
         while True:
-            trio.run(life.run)
+            trio.run(life.run, signals)
             kept = life.take_kept()
             if kept is None:
                 return life.exit_code
@@ -204,8 +206,12 @@ class _Steering:
     _tracing: TracingHealth = attrs.field(factory=TracingHealth, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
-    async def run(self) -> int:
-        """Runs until drained, ended or failed; returns the exit code."""
+    async def run(self, early: list[int]) -> int:
+        """Runs until drained, ended or failed; returns the exit code.
+
+        Args:
+            early: signals that have come before, which are taken from there.
+        """
         config = self.config
         self._log.info(
             "router.started",
@@ -215,7 +221,7 @@ class _Steering:
             workers=config.router.workers,
         )
         async with trio.open_nursery() as nursery:
-            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            with trio.open_signal_receiver(*HANDLED) as signals:
                 nursery.start_soon(report_floods, self.gate)
                 nursery.start_soon(garbage.sweep)
                 self._nursery = nursery
@@ -239,6 +245,8 @@ class _Steering:
                     leave=self._leave,
                 )
                 nursery.start_soon(self._begin, control)
+                while early:
+                    await self._take_signal(early.pop(0))
                 async for number in signals:
                     await self._take_signal(number)
         return self.exit_code
