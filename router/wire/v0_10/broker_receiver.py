@@ -177,6 +177,8 @@ class BrokerReceiver(BrokerSession):
     def _take_transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
     ) -> None:
+        if not self.is_sure:
+            return  # it was sent to an earlier process, and comes again when that session has ended
         self.complete(number)
         self._granted = max(self._granted - 1, 0)
         settled = self._settles or bool(command.accept_mode)

@@ -32,7 +32,7 @@ from router.model.outcome import (
 )
 from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.broker_session import ANSWERS, NO_NAME, BrokerSession
+from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.names import broker_node, is_expressible
@@ -77,7 +77,7 @@ class BrokerSender(BrokerSession):
         """Checks that queue or exchange exist."""
         node = self.node()
         if node is None:
-            return [ANSWERS] if self.wants_keeping else []
+            return []
         if node.queue is not None:
             return [self.find_queue(node.queue)]
         return [self.find_exchange(node.exchange)] if node.exchange else []

@@ -52,11 +52,11 @@ _DONE: Final = "done"
 
 
 ANSWERS: Final = r.ExchangeQuery("")
-"""Every broker answers it with a result, whatever that says.
+"""The first command of a session that is to be kept: every broker answers it with a result.
 
 A session of this name that an earlier process began, and that the broker keeps, takes the first
-commands of this one for repeats: it completes them and does nothing. Where nothing else is asked,
-transfers would be lost in it. There is no result then, and the session is ended for good.
+commands of this one for repeats: it completes them and does nothing. Declarations and transfers
+would be lost in it. There is no result then; that session is ended for good, and another one begun.
 """
 
 FORMER: Final = Condition(RESOURCE_LOCKED, "the broker keeps a session of an earlier process")
@@ -70,6 +70,8 @@ class BrokerSession(Session):
         link: the link's identity.
         is_ready: ``LinkAttached`` has been emitted.
         is_back: it was attached before, and is being resumed.
+        begins_anew: the broker's session of an earlier process is being ended, and this one begins
+            when it has.
     """
 
     def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
@@ -78,7 +80,9 @@ class BrokerSession(Session):
         self.link = command.link
         self.is_ready = False
         self.is_back = False
+        self.begins_anew = False
         self.condition: Condition | None = None
+        self._has_left_former = False
         self._script: deque[r.Command] = deque()
         self._awaited: tuple[int, r.Command] | None = None
         self._found: dict[int, Any] = {}
@@ -102,8 +106,20 @@ class BrokerSession(Session):
         if self.is_back:
             self.ask_replay()
             return
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins the script, behind the question whether the session is new."""
+        self._script.clear()
+        if self.wants_keeping:
+            self._script.append(ANSWERS)
         self._script.extend(self.script())
         self._go_on()
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the session is known to be none of an earlier process."""
+        return not self.begins_anew and (self._awaited is None or self._awaited[1] != ANSWERS)
 
     @property
     def wants_keeping(self) -> bool:
@@ -131,8 +147,7 @@ class BrokerSession(Session):
         self.is_back = False
         if first is None:
             self.broker_forgot()
-            self._script.extend(self.script())
-            self._go_on()
+            self._begin()
             return
         self.replay(first)
         self.ready()
@@ -191,10 +206,12 @@ class BrokerSession(Session):
         self._awaited = None
         command, found = awaited[1], self._found.pop(number, None)
         if command == ANSWERS:
-            if found is None:
+            if found is not None:
+                self._go_on()
+            elif self._has_left_former:
                 self.end(FORMER)
             else:
-                self._go_on()
+                self._leave_former()
             return
         if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
             self.end(Condition(NOT_FOUND, f"no queue {command.queue!r}"))
@@ -203,6 +220,22 @@ class BrokerSession(Session):
             # A router says here what the session has declared; this asks for what is routed.
             self._script.appendleft(r.ExchangeDeclare(exchange=command.name, passive=True))
         self._go_on()
+
+    def _leave_former(self) -> None:
+        """Ends the session that the broker keeps for an earlier process."""
+        self.begins_anew = self._has_left_former = True
+        self.control(r.SessionRequestTimeout(0))
+        self.timeout = 0
+        self.control(r.SessionDetach(self.name))
+        self.state = SessionStage.DETACHING
+
+    def begin_anew(self) -> None:
+        """Begins again: the session of the earlier process has ended."""
+        self.begins_anew = False
+        self._drop_parked()
+        self.start_anew()
+        self.state = SessionStage.DETACHED
+        self.start()
 
     def completed_by_broker(self, number: int, note: Any) -> None:
         """Handles the completion of a command with a note."""
@@ -265,6 +298,9 @@ class BrokerSession(Session):
         """Ends the link as ordered by the core."""
         self.give_back()
         self._report_end(closed, condition)
+        if self.begins_anew:  # its detach is under way
+            self.begins_anew = False
+            return
         if self.state is not SessionStage.ATTACHED:  # the answer to our attach is pending
             self.state = SessionStage.DETACHING
             self.control(r.SessionDetach(self.name))

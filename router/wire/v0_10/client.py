@@ -79,6 +79,9 @@ class ClientEngine(ClientLinks):
         if code:
             reason = _DETACH_REASONS.get(code, f"code {code}")
             condition = Condition(conditions.RESOURCE_LOCKED, f"the broker detached: {reason}")
+        if session.begins_anew and condition is None:
+            session.begin_anew()
+            return
         session.broker_detached(condition)
         self.free_session(session)
 

@@ -2,12 +2,15 @@
 
 from itertools import count
 
+import pytest
+
 from router.model.commands import AttachLink, SendDeliveries
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED
 from router.model.terminus import ExpiryPolicy, Role, Source, Target
 from router.wire.engine import EngineSettings
+from router.wire.v0_10.broker_session import DECLARE
 from router.wire.v0_10.engine import make_engine
 from tests.support.meeting import PAIRS, Meeting, Side
 
@@ -47,33 +50,72 @@ class Lives(Meeting):
         runs = self.server.received.values()
         return [self.body(each.payload) for run in runs for each in run]
 
-    def attach_anonymous(self) -> LinkId:
+    def send_from_server(self, *bodies: bytes) -> None:
+        """Sends messages to the client's subscription of this life."""
+        subscribed = [each for each in self.server.of(LinkAttached) if each.role is Role.SENDER]
+        run = [self.delivery(body) for body in bodies]
+        self.order(self.server, SendDeliveries(subscribed[-1].link, run))
+
+    def came_back(self) -> list[bytes]:
+        """What the client has received in this life."""
+        runs = self.client.received.values()
+        return [self.body(each.payload) for run in runs for each in run]
+
+    def come(self, role: Role, address: str | None, *, declares: bool = False) -> LinkId:
+        """Attaches the link ``up`` of a router that keeps what is unsettled on it."""
         link = next(self.names)
         policy, seconds = ExpiryPolicy.CONNECTION_CLOSE, 60
+        there = {Role.SENDER: (None, address), Role.RECEIVER: (address, None)}[role]
         command = AttachLink(
             link=link,
             name=LinkName("up"),
-            role=Role.SENDER,
-            source=Source(expiry_policy=policy, expiry_seconds=seconds),
-            target=Target(expiry_policy=policy, expiry_seconds=seconds),
+            role=role,
+            source=Source(address=there[0], expiry_policy=policy, expiry_seconds=seconds),
+            target=Target(address=there[1], expiry_policy=policy, expiry_seconds=seconds),
+            properties={DECLARE: True} if declares else {},
         )
         self.order(self.client, command)
         return link
 
+    def is_attached(self) -> bool:
+        """Whether the client's link is there, without ever having been refused in this life."""
+        answers = self.client.of(LinkAttached)
+        has_both = (
+            bool(answers) and answers[-1].source is not None and answers[-1].target is not None
+        )
+        return has_both and not self.client.of(LinkDetached)
 
-def test_nothing_is_lost_in_the_session_of_an_earlier_process() -> None:
+
+@pytest.mark.parametrize(("address", "declares"), [(None, False), ("q", False), ("q", True)])
+def test_nothing_is_lost_in_the_session_of_an_earlier_process(
+    address: str | None, declares: bool
+) -> None:
     lives = Lives()
     lives.begin()
-    link = lives.attach_anonymous()
-    assert lives.client.of(LinkAttached)[-1].target is not None
+    link = lives.come(Role.SENDER, address, declares=declares)
+    assert lives.is_attached()
     lives.send_to("q", link, b"one", b"two", b"three")
     assert lives.came() == [b"one", b"two", b"three"]
     lives.begin()
-    lives.attach_anonymous()
-    assert lives.client.of(LinkAttached)[-1].target is None
-    assert "earlier process" in str(lives.client.of(LinkDetached)[-1].condition)
-    link = lives.attach_anonymous()  # the router attaches again after a pause
+    link = lives.come(Role.SENDER, address, declares=declares)
+    assert lives.is_attached()
     numbers = lives.send_to("q", link, b"four", b"five")
     assert lives.came()[-2:] == [b"four", b"five"]  # what the server had kept came before
     states = [lives.client.updates.get(link, {}).get(number) for number in numbers]
     assert (ACCEPTED, True) not in states, "nobody has accepted them yet"
+
+
+@pytest.mark.parametrize("address", ["q", "x/k"])
+def test_a_receiver_begins_anew_in_the_session_of_an_earlier_process(address: str) -> None:
+    lives = Lives()
+    lives.begin()
+    lives.come(Role.RECEIVER, address)
+    assert lives.is_attached()
+    lives.send_from_server(b"one", b"two")
+    assert lives.came_back() == [b"one", b"two"]
+    lives.begin()
+    lives.come(Role.RECEIVER, address)
+    assert lives.is_attached()
+    assert not lives.came_back(), "what was sent to the earlier process has been released"
+    lives.send_from_server(b"three")
+    assert lives.came_back() == [b"three"]

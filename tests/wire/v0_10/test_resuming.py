@@ -390,12 +390,15 @@ def _found(peer: Peer, *, expected: int | None = None) -> None:
             elif isinstance(each, r.SessionFlush) and each.expected:
                 ranges = () if expected is None else ((expected, expected),)
                 peer.control(r.SessionExpected(ranges), channel)
-            elif isinstance(each, r.QueueQuery):
-                result = r.QueueQueryResult(queue="q", message_count=0, subscriber_count=0)
-                peer.command(r.ExecutionResult(0, encode_struct(result)), channel=channel)
-                peer.control(r.SessionCompleted(((0, 0),)), channel)
+            elif isinstance(each, r.ExchangeQuery | r.QueueQuery):
+                number, result = 0, encode_struct(r.ExchangeQueryResult(not_found=True))
+                if isinstance(each, r.QueueQuery):
+                    found = r.QueueQueryResult(queue="q", message_count=0, subscriber_count=0)
+                    number, result = 1, encode_struct(found)
+                peer.command(r.ExecutionResult(number, result), channel=channel)
+                peer.control(r.SessionCompleted(((0, number),)), channel)
             elif isinstance(each, r.MessageSubscribe | r.MessageSetFlowMode | r.MessageFlow):
-                peer.control(r.SessionCompleted(((0, 5),)), channel)
+                peer.control(r.SessionCompleted(((0, 6),)), channel)
 
 
 def test_a_senders_session_is_resumed_at_the_broker() -> None:
@@ -406,8 +409,8 @@ def test_a_senders_session_is_resumed_at_the_broker() -> None:
     assert peer.of(LinkAttached)[0].unsettled == {}
     peer.engine.execute(SendDeliveries(LinkId(7), [delivery(n, b"m%d" % n) for n in range(3)]))
     channel = next(channel for channel, each in peer.read() if isinstance(each, Transfer))
-    peer.control(r.SessionCommandPoint(1, 0), channel)
-    peer.command(r.MessageAccept(((1, 1),)), channel=channel)
+    peer.control(r.SessionCommandPoint(2, 0), channel)
+    peer.command(r.MessageAccept(((2, 2),)), channel=channel)
     assert [event.numbers for event in peer.of(DeliveriesUpdated)] == [[0]]
     lost(peer)
     again = broker(memory)
@@ -419,17 +422,17 @@ def test_a_senders_session_is_resumed_at_the_broker() -> None:
         again.control(r.SessionAttached(each.name), channel)
     (flush,) = again.said(r.SessionFlush)
     assert flush.expected
-    again.control(r.SessionExpected(((3, 3),)), channel)  # it has had m0 and m1
+    again.control(r.SessionExpected(((4, 4),)), channel)  # it has had m0 and m1
     said = [each for _, each in again.read()]
     assert [each.body for each in said if isinstance(each, Transfer)] == [b"m2"]
-    assert r.SessionCommandPoint(3, 0) in said
+    assert r.SessionCommandPoint(4, 0) in said
     (answer,) = again.of(LinkAttached)
     assert answer.unsettled == tags
     run = [delivery(n, b"", resume=True) for n in (1, 2)]
     again.engine.execute(SendDeliveries(LinkId(8), run))
     assert again.said(Transfer) == []
-    again.control(r.SessionCommandPoint(2, 0), channel)
-    again.command(r.MessageAccept(((2, 3),)), channel=channel)
+    again.control(r.SessionCommandPoint(3, 0), channel)
+    again.command(r.MessageAccept(((3, 4),)), channel=channel)
     (told,) = again.of(DeliveriesUpdated)
     assert told.numbers == [1, 2]
     assert isinstance(told.state, Accepted)
@@ -466,7 +469,7 @@ def test_a_session_is_resumed_at_its_own_broker_and_at_no_other() -> None:
     lost(other)
     back = broker(memory, a)
     back.engine.execute(_attach(Role.SENDER, tags))
-    _found(back, expected=1)
+    _found(back, expected=2)
     assert back.of(LinkAttached)[0].unsettled == tags
 
 
@@ -487,7 +490,7 @@ def test_a_receivers_session_is_resumed_at_the_broker() -> None:
     again = broker(memory)
     tags: dict[DeliveryTag, None] = {each.tag: None for each in run}
     again.engine.execute(_attach(Role.RECEIVER, tags))
-    _found(again, expected=5)
+    _found(again, expected=6)
     (answer,) = again.of(LinkAttached)
     assert answer.unsettled == tags
     resumed = [each for event in again.of(DeliveriesReceived) for each in event.deliveries]
