@@ -28,6 +28,11 @@ from router.routes.vhost import inside
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 
 
+def is_archived(feed: Feed) -> bool:
+    """Returns whether what comes is kept; what the store sends was, when its sender sent it."""
+    return feed.node.route.archive and not is_store(feed.incoming.connection)
+
+
 class Arrivals:
     """Writes the records of incoming deliveries."""
 
@@ -108,7 +113,7 @@ class Arrivals:
         """Records received deliveries that have their keys from ``screen``, and pairings."""
         incoming, node = feed.incoming, feed.node
         if self._ledgers.is_stuck and not node.is_exact:
-            if node.route.archive:
+            if is_archived(feed):
                 self._archive.miss(len(pairings))
             return
         ledger = self._ledgers.incoming_ledger(incoming)
@@ -129,7 +134,7 @@ class Arrivals:
             self._enter(feed, ledger, pairings)
         else:
             self._received_run(source, node, protocol, *usual)
-        if node.route.archive and self._archive.is_on:
+        if self._archive.is_on and is_archived(feed):
             self._archive.received(node, source, pairings)
         ledger.count += len(pairings)
         self._repeats.entered(incoming, ledger)

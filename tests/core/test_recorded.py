@@ -5,13 +5,14 @@ import pytest
 
 from router.core.listing import Filter
 from router.core.settings import ContainerTerms
+from router.core.stored import STORE
 from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
 from router.model.capabilities import Capabilities, Protocol
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ReceiverSettleMode
-from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Unroutable
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing, Unroutable
 from tests.support.journaled import EPOCH_NS, Journaled
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
@@ -202,13 +203,17 @@ def test_routes_that_are_not_recorded_are_not() -> None:
 
 def archiving(*routes: Route) -> tuple[Journaled, SenderEnd, ReceiverEnd, RecordWriter]:
     play, sending, receiving = meeting(*routes)
+    return play, sending, receiving, open_archive(play)
+
+
+def open_archive(play: Journaled) -> RecordWriter:
     archive = RecordWriter(worker=0, incarnation=1)
 
     def to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
         return payload if protocol is Protocol.AMQP_1_0 else b"sections of " + payload
 
     play.core.archive(archive, EPOCH_NS, to_sections)
-    return play, sending, receiving, archive
+    return archive
 
 
 def test_archived_messages_are_kept_whole_with_key_address_and_time() -> None:
@@ -240,6 +245,40 @@ def test_a_message_in_parts_is_kept_as_it_comes() -> None:
     assert b"".join(each.body for each in records) == b"onetwothree"
     assert [bool(each.flags & RecordFlag.MORE) for each in records] == [True, True, False]
     assert receiving.last.payload
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_stored_message_is_archived_once_when_it_comes_from_its_sender(
+    guarantee: Guarantee,
+) -> None:
+    """The store sends what has been kept: the target's copy is no other message."""
+    cloud = Endpoint("cloud")
+    route = Route(
+        address="orders",
+        to=(cloud,),
+        store=Storing(always=True),
+        dead_letter=Endpoint("cloud", "dead"),
+        guarantee=guarantee,
+        archive=True,
+    )
+    play = Journaled(route)
+    archive = open_archive(play)
+    store, target = play.dial(STORE), play.dial("cloud")
+    sender = play.connect().attach_sender("orders")
+    shelf = store.answer_receiver("orders", credit=10)
+    sender.send("one")
+    play.flush()
+    assert shelf.payloads == [b"one"]
+    inlet = store.attach_sender("orders")
+    there = target.answer_receiver("orders", credit=5)
+    inlet.send("one")
+    play.flush()
+    assert there.payloads == [b"one"]
+    play.core.archive_stuck(True, play.now)
+    inlet.send("two")
+    play.core.archive_stuck(False, play.now)
+    (kept,) = read(archive)
+    assert (kept.kind, kept.body) == (RecordKind.ARCHIVED, b"one")
 
 
 def test_what_the_archive_cannot_take_is_counted_and_goes_on() -> None:

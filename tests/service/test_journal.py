@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from router.journal.record import Record, RecordKind
-from router.journal.segment import SegmentScan
+from router.journal.record import RecordKind
 from router.service import journal
 from router.service.config import load
 from router.service.journal import JournalError, JournalKeeper
 from tests.support.chaos import Books, numbered, receiving, sending
+from tests.support.journal import records_in
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -151,14 +151,6 @@ async def test_what_is_recorded_and_archived_is_on_disk_though_nothing_waits_for
     assert sorted(int(each.body[-20:]) for each in archived) == list(range(50))
     assert {each.address for each in archived} == {"orders"}
     assert len(records_in(state / "journal", RecordKind.OUTCOME)) == 50
-
-
-def records_in(directory: Path, kind: RecordKind) -> list[Record]:
-    """Reads the records of one kind."""
-    found = []
-    for segment in sorted(directory.glob("*.segment")):
-        found += [each for each in SegmentScan(segment.read_bytes()).records() if each.kind == kind]
-    return found
 
 
 async def test_no_journal_is_kept_where_nothing_needs_one(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import attrs
 import pytest
 import trio
 
+from router.journal.record import RecordKind
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import DeliveryState, Rejected
 from tests.support.chaos import Books, number_of, numbered, receiving, sending
+from tests.support.journal import records_in
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, router_beside
 
@@ -29,6 +31,7 @@ routes:
     to: cloud
     store: {{always: {always}{store}}}
     dead_letter: cloud/dead
+    archive: {archive}
 """
 
 FAR = """
@@ -47,13 +50,19 @@ class Places:
     folder: Path
     store: str = ""
     always: str = "true"
+    archive: str = "false"
     near: int = attrs.field(factory=free_port)
     far: int = attrs.field(factory=free_port)
 
     def filled(self, text: str) -> str:
         """Returns a file for these places."""
         return text.format(
-            folder=self.folder, near=self.near, far=self.far, store=self.store, always=self.always
+            folder=self.folder,
+            near=self.near,
+            far=self.far,
+            store=self.store,
+            always=self.always,
+            archive=self.archive,
         )
 
     @asynccontextmanager
@@ -92,7 +101,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_messages_are_accepted_while_the_target_is_away_and_arrive_in_order_later(
     tmp_path: Path,
 ) -> None:
-    places, books, order = Places(tmp_path), Books(), []
+    places, books, order = Places(tmp_path, archive="true"), Books(), []
 
     def take(delivery: ReceivedDelivery) -> DeliveryState:
         order.append(number_of(delivery))
@@ -109,6 +118,8 @@ async def test_messages_are_accepted_while_the_target_is_away_and_arrive_in_orde
                 await until(lambda: len(order) >= 1500)
                 nursery.cancel_scope.cancel()
     assert order == [*range(1500)]
+    archived = records_in(tmp_path / "near-state" / "archive", RecordKind.ARCHIVED)
+    assert sorted(int(each.body[-20:]) for each in archived) == order
 
 
 @pytest.mark.long

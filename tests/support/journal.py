@@ -12,7 +12,7 @@ from router.journal.disk import Disk
 from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.memory import Memory
-from router.journal.record import RecordFlag
+from router.journal.record import Record, RecordFlag, RecordKind
 from router.journal.segment import SegmentScan
 from router.journal.storage import BlockLog
 from router.journal.writer import RecordWriter
@@ -31,6 +31,14 @@ RESERVE_OCTETS = 8 << 10
 def key(number: int) -> DeliveryKey:
     """Gives a delivery key that is easy to tell from others."""
     return DeliveryKey(number.to_bytes(16, "big"))
+
+
+def records_in(directory: Path, kind: RecordKind) -> list[Record]:
+    """Reads the records of one kind from the segments of a real directory."""
+    found: list[Record] = []
+    for segment in sorted(directory.glob("*.segment")):
+        found += [each for each in SegmentScan(segment.read_bytes()).records() if each.kind == kind]
+    return found
 
 
 def write_life(writer: RecordWriter, number: int, *, payload: bytes | None = None) -> None:

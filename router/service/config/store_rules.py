@@ -42,7 +42,3 @@ def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
     if entry.guarantee is Guarantee.EXACTLY_ONCE and is_apart:
         problem = "store: exactly-once needs the messages beside the journal, on PostgreSQL"
         yield Problem(entry.where.of("guarantee"), f"{problem}: write in: journal in store")
-    if entry.archive:
-        yield Problem(
-            here, "store: this version does not archive stored messages; leave archive out"
-        )

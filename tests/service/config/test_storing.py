@@ -135,14 +135,9 @@ def test_stored_routes_are_recorded_as_all_others(
             "    to: cloud\n    dead_letter: cloud/dead\n    guarantee: at-most-once",
             "keeps what must not be lost, and at-most-once may lose it",
         ),
-        (
-            "{always: true}",
-            "    to: cloud\n    dead_letter: cloud/dead\n    archive: true",
-            "does not archive stored messages; leave archive out",
-        ),
     ],
 )
-def test_what_is_not_there_yet_is_refused_by_name(store: str, more: str, problem: str) -> None:
+def test_what_a_store_cannot_have_is_refused_by_name(store: str, more: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(store, more)
     assert problem in str(caught.value)
