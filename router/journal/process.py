@@ -93,13 +93,15 @@ def _run_postgres(options: argparse.Namespace) -> int:
         message_log_of,
         open_log,
         server_of,
+        take_over,
     )
 
+    options.store_url = take_over(options.store_fd)
     try:
         if options.messages:
             messages = message_log_of(options)
             return 0 if messages is None else _run_files(options, messages)
-        log, readers = log_of(options), Readers(options.router)
+        log, readers = log_of(options), Readers(options.store_url, options.router)
         return _run(
             options,
             log,
@@ -231,7 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     letting_go.add_argument(
         "--messages", action="store_true", help="keep messages, and give them to workers that ask"
     )
-    postgres = parser.add_argument_group("on PostgreSQL, whose URL is in ROUTER_JOURNAL_STORE")
+    postgres = parser.add_argument_group("on PostgreSQL")
+    postgres.add_argument("--store-fd", type=int, help="pipe with the URL of the database")
     postgres.add_argument("--holder", help="names this router among those of the same id")
     postgres.add_argument("--lease", type=Path, help="file in which workers see the lease")
     postgres.add_argument("--address", default="[]", help="where peers reach this router, in JSON")

@@ -110,7 +110,10 @@ class Reclaimer:
         command = self._command(through)
         if self._archive is not None:
             command += ["--archive", str(self._archive)]
-        self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._child = self._spawn(command)
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def _failed(self, **reason: object) -> None:
         _log.error("reclaim.failed", **reason, seconds=self._retry_seconds)

@@ -1,6 +1,7 @@
 """The marks that a move of the journal leaves in the state directory, and what they forbid.
 
-    journal.moved-…     what was in ``journal`` is on PostgreSQL now; ``moved-to`` in it says where
+    journal.moved-…     what was in ``journal`` is on PostgreSQL, or began there; ``moved-to`` in
+                        it says where
     journal.returned-…  it was, and came back to files
 
 ``copied`` in the first one says that what is on PostgreSQL under these names is in files as well,
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from router.journal.disk import Disk
+from router.journal.postgres.url import shown
 from router.journal.segment import numbered
 from router.service.config import RouterConfig
 
@@ -62,6 +64,13 @@ def begin_return(directory: Path, place: str, now_ns: int) -> None:
         mark = _mark(directory, now_ns)
         mark.mkdir(mode=0o700, parents=True)
         _write(mark / MOVED_TO, [place])
+
+
+def note_begun(config: RouterConfig, directory: Path, now_ns: int) -> None:
+    """Makes a mark when a router of this directory uses a store on PostgreSQL from the start."""
+    store = config.router.journal.store
+    if store is not None:
+        begin_return(directory, shown(store.reveal()), now_ns)
 
 
 def note_copied(directory: Path, names: Iterable[str]) -> None:
@@ -117,7 +126,7 @@ def why_not_files(config: RouterConfig, directory: Path) -> str | None:
     if config.router.journal.store is not None:
         again = "write in: journal at store of its routes"
     return (
-        f"what was here was moved to {place}, says {mark.name}:"
+        f"what belongs here is on {place}, says {mark.name}:"
         f" {again}; or bring it back with `router journal move {config.file} --to files`, which"
         f" needs it named there, and write files then; or, if it is to be forgotten, move {mark}"
         f" out of {mark.parent}"
@@ -128,8 +137,6 @@ def why_not_postgres(config: RouterConfig, directory: Path) -> str | None:
     """Returns why a store may not be used on PostgreSQL; None: it may."""
     if not held_in(directory):
         return None
-    from router.journal.postgres.storage import shown  # noqa: PLC0415  needs the extra
-
     store = config.router.journal.store
     place = "PostgreSQL" if store is None else shown(store.reveal())
     what = "a journal" if directory.name == _JOURNAL else "stored messages"

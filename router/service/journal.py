@@ -29,6 +29,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,10 +43,10 @@ from router.errors import RouterError
 from router.journal.holder import find_holder
 from router.journal.lifeline import BEAT_SECONDS
 from router.journal.log import DISK_FULL
+from router.journal.postgres.handing_over import handed_over
 from router.journal.postgres.lease import (
     FENCED,
     LEASE_NAME,
-    URL_VARIABLE,
     Leader,
     LeaseFile,
 )
@@ -64,7 +65,7 @@ from router.net.journal import short_path
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
-from router.service.elsewhere import why_not_files, why_not_postgres
+from router.service.elsewhere import note_begun, why_not_files, why_not_postgres
 from router.service.lease import LeaseRecord, Sight, lease_record
 
 RESPAWN_SECONDS: Final = 0.1
@@ -371,6 +372,7 @@ class JournalKeeper:
             JournalError: there is a journal in files.
         """
         self._refuse_other_store()
+        note_begun(self.config, self.store.directory(self.config), time.time_ns())
         LeaseFile.begin(lease_path(self.config))  # it was an earlier life's
         self._lease = LeaseFile(lease_path(self.config))
         path = self.config.router.state / HOLDER_NAME
@@ -422,14 +424,9 @@ class JournalKeeper:
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._lifeline, False)
         told, telling = os.pipe2(os.O_CLOEXEC)
+        descriptors = self._listener.fileno(), reading, telling
         try:
-            process = await trio.lowlevel.open_process(
-                self._command(self._listener.fileno(), reading, telling),
-                pass_fds=(self._listener.fileno(), reading, telling),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # only the router handles a Ctrl-C at the terminal
-                env=self._environment(),
-            )
+            process = await self._start_process(*descriptors)
         except BaseException:
             os.close(told)
             raise
@@ -502,12 +499,22 @@ class JournalKeeper:
             self.seconds, self.trouble = told["seconds"], None
             self.leads.set()
 
-    def _environment(self) -> dict[str, str] | None:
-        """Returns what the process needs and nobody else may read; None: nothing."""
+    async def _start_process(self, listener: int, lifeline: int, reasons: int) -> trio.Process:
+        """Starts the process; hands it the URL of the store if it has any."""
+        command = self._command(listener, lifeline, reasons)
+        descriptors: tuple[int, ...] = (listener, lifeline, reasons)
         url = self.config.router.journal.store
-        if url is None or not (self._is_on_postgres or self._is_beside_journal):
-            return None
-        return {**os.environ, URL_VARIABLE: url.reveal()}
+        with contextlib.ExitStack() as stack:
+            if url is not None and (self._is_on_postgres or self._is_beside_journal):
+                store = stack.enter_context(handed_over(url.reveal()))
+                command += ["--store-fd", str(store)]
+                descriptors = (*descriptors, store)
+            return await trio.lowlevel.open_process(
+                command,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # only the router handles a Ctrl-C at the terminal
+            )
 
     def _command(self, listener: int, lifeline: int, reasons: int) -> list[str]:
         options = self.config.router.journal

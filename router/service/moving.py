@@ -7,12 +7,16 @@
 What routes with ``in: journal`` have stored moves before that, in the same steps: segment by
 segment, octet for octet.
 
+While it is in files, the row of the lease says so, and where (``lease.MOVED``): no router begins
+another one in the database.
+
 After a crash between two steps both stores hold the same; the next run finds that out and goes on
 with the third. A router refuses to start with the store that is not the journal's (``elsewhere``).
 """
 
 import fcntl
 import os
+import platform
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +28,10 @@ from router.errors import RouterError
 from router.journal.disk import Disk
 from router.journal.files import FileStorage
 from router.journal.postgres.disk import PostgresDisk
-from router.journal.postgres.lease import LeaseFile
+from router.journal.postgres.lease import MOVED, LeaseFile
 from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
-from router.journal.postgres.storage import PostgresStorage, shown
+from router.journal.postgres.storage import PostgresStorage
+from router.journal.postgres.url import shown
 from router.journal.reclaim import snapshot_octets
 from router.journal.replay import Replayed, replay_from
 from router.journal.segment import (
@@ -81,6 +86,7 @@ def move_to_postgres(config: RouterConfig, url: str, now_ns: int) -> int:
             if has_journal:
                 _hand_over(replayed, files, storage, now_ns)
                 lease.check()
+                storage.note_place(lease.epoch, f"move {now_ns}", lease.place)
                 _put_aside(directory, url, now_ns)
     return len(replayed.memory.deliveries)
 
@@ -124,6 +130,7 @@ def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
                 note_copied(directory, storage.names())
             replayed = replay_from(files)
             lease.check()
+            storage.note_place(lease.epoch, MOVED, lease.place)
             _forget(storage)
         _take_marks_away(config)
     return len(replayed.memory.deliveries)
@@ -270,13 +277,22 @@ def _leased(
     storage = PostgresStorage(url, config.router.id)
     path = config.router.state / f"moving-{os.getpid()}.lease"
     lease = LeaseFile(path)
+    place = f"{platform.node()}, {config.router.state.absolute()}"
+    known = storage.leader()  # what it says of files holds until the move has ended
+    holder, known_place = f"move {now_ns}", place
+    if known.holder == MOVED:
+        holder, known_place = MOVED, known.place
     log = PostgresLog(
-        url, config.router.id, incarnation=now_ns, holder=f"move {now_ns}", lease=lease
+        *(url, config.router.id),
+        incarnation=now_ns,
+        holder=holder,
+        place=known_place,
+        lease=lease,
     )
     try:
         log.take(now_ns)
         disk = PostgresDisk(url, config.router.id, log.epoch)
-        with _renewing(log, disk) as renewing:
+        with _renewing(log, _Renewing(disk, log.epoch, place)) as renewing:
             yield storage, renewing
         disk.disconnect()
     finally:
@@ -291,9 +307,13 @@ class _Renewing:
 
     Attributes:
         disk: the messages that are there under this lease.
+        epoch: of the lease.
+        place: of the files.
     """
 
     disk: PostgresDisk
+    epoch: int
+    place: str
     is_lost: bool = False
 
     def check(self) -> None:
@@ -307,9 +327,9 @@ class _Renewing:
 
 
 @contextmanager
-def _renewing(log: PostgresLog, disk: PostgresDisk) -> Iterator[_Renewing]:
+def _renewing(log: PostgresLog, renewing: _Renewing) -> Iterator[_Renewing]:
     """Renews a lease until the end of the block."""
-    renewing, ended = _Renewing(disk), threading.Event()
+    ended = threading.Event()
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS):

@@ -360,10 +360,13 @@ def test_a_right_that_is_missing_is_named(store: Postgres, right: str, named: st
 
 def test_passwords_are_not_shown() -> None:
     needs_postgres()
-    from router.journal.postgres.storage import PostgresStorage, shown
+    from router.journal.postgres.storage import PostgresStorage
+    from router.journal.postgres.url import shown
 
     assert "geheim" not in shown("postgresql://app:geheim@db/router?sslmode=verify-full")
     assert "geheim" not in shown("postgresql://app@db/router?password=geheim&sslmode=require")
+    assert "geheim" not in shown("postgresql://app:ein@geheim@db/router")
+    assert "geheim" not in shown("postgresql://app:ein/geheim@db/router")
     assert "geheim" not in str(PostgresStorage("postgresql://app:geheim@db/router", ROUTER))
 
 

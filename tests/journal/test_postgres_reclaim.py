@@ -37,14 +37,12 @@ class Reclaiming:
     """A reclaimer, and how often it has begun a run."""
 
     def __init__(self, store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-        from router.journal.postgres.lease import URL_VARIABLE
         from router.journal.postgres.reclaim import PostgresReclaimer
 
         assert isinstance(store, Postgres)
-        monkeypatch.setenv(URL_VARIABLE, store.url)
         self.now = 1000.0
         self.runs = 0
-        self.reclaimer = PostgresReclaimer(ROUTER, archive=None, segment_octets=0)
+        self.reclaimer = PostgresReclaimer(store.url, ROUTER, archive=None, segment_octets=0)
         monkeypatch.setattr(self.reclaimer, "_clock", lambda: self.now)
         start = self.reclaimer._start
 

@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import pytest
 
-from router.journal.postgres.lease import URL_VARIABLE
 from router.journal.postgres.remote import RemoteStorage
 from router.journal.record import RecordFlag
 from router.journal.replay import replay_from
@@ -182,15 +181,14 @@ def test_what_is_read_is_of_the_server_on_which_the_lease_was_taken(store: Postg
 
 
 def test_the_process_that_reads_serves_workers_before_and_after_a_while(
-    store: Postgres, monkeypatch: pytest.MonkeyPatch
+    store: Postgres,
 ) -> None:
     from router.journal.postgres.readers import Readers
 
-    monkeypatch.setenv(URL_VARIABLE, store.url)
     write_lives(store, 100)
     log: Any = store.new_log(holder="there")
     log.open(START_NS + 1)
-    readers = Readers(ROUTER)
+    readers = Readers(store.url, ROUTER)
     readers.prepare()
     found = []
     for worker in (1, 2):

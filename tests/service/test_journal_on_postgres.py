@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -548,7 +549,40 @@ def test_a_journal_moves_to_postgresql_and_back(server: Server, tmp_path: Path) 
     assert read.memory.deliveries == before
     assert not read.gaps
     assert not store.storage().names()
+    fresh = tmp_path / "fresh.yaml"
+    fresh.write_text(config_of(url, free_port(), tmp_path / "another"))
+    found = runner.invoke(main, ["check", str(fresh), "--connect"])
+    assert found.exit_code == 1, found.output
+    assert f"moved to files: {platform.node()}, {tmp_path / 'state'}" in found.output
+    with pytest.raises(OSError, match="moved to files"):
+        store.new_log().open(START_NS)
     assert runner.invoke(main, [*move, "postgresql"]).exit_code == 0, "and there again"
+    assert runner.invoke(main, ["check", str(fresh), "--connect"]).exit_code == 0
+    log = store.new_log()
+    log.open(START_NS)
+    assert log.close(START_NS)
+
+
+def test_a_router_that_began_on_postgresql_does_not_begin_another_journal_in_files(
+    server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = new_store(server, tmp_path, port, "state")
+    with running_router(config, tmp_path) as router:
+        router.stop()
+    file, runner = tmp_path / "files.yaml", CliRunner()
+    file.write_text(config_of("", port, tmp_path / "state", store=False))
+    done = runner.invoke(main, ["check", str(file)])
+    assert done.exit_code == 2, done.output
+    assert "router journal move" in done.output
+    started = subprocess.run(
+        command("run", str(file)), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert started.returncode
+    assert "router journal move" in started.stdout + started.stderr
+    moved = runner.invoke(main, ["journal", "move", str(tmp_path / "init.yaml"), "--to", "files"])
+    assert moved.exit_code == 0, moved.output
+    assert runner.invoke(main, ["check", str(file)]).exit_code == 0
 
 
 def test_a_router_refuses_a_journal_in_both_stores(server: Server, tmp_path: Path) -> None:
@@ -616,6 +650,9 @@ def test_a_router_says_why_its_database_refuses_it_and_goes_on_by_itself(
     config = config.replace(owner, url).replace("admin: off", f"admin: 127.0.0.1:{admin}")
     with running_router(config, tmp_path) as router:
         _await_ready(admin, "")
+        for process in _with_children(journal_process(router)):
+            for name in ("environ", "cmdline"):
+                assert b"hush" not in Path(f"/proc/{process}/{name}").read_bytes()
         server.run(f"REVOKE UPDATE (renewed) ON router_journal.lease FROM {role}", database)
         _await_ready(admin, "permission denied for table lease")
         server.run(f"ALTER ROLE {role} NOLOGIN")
@@ -632,6 +669,14 @@ def test_a_router_says_why_its_database_refuses_it_and_goes_on_by_itself(
         assert len(failed) == len(set(failed)), failed
         assert not any("hush" in line for line in router.log)
         router.stop()
+
+
+def _with_children(process: int) -> list[int]:
+    """Lists a process and those that it has started."""
+    found = [process]
+    for each in Path(f"/proc/{process}/task").glob("*/children"):
+        found += map(int, each.read_text().split())
+    return found
 
 
 def _await_ready(admin: int, reason: str) -> None:

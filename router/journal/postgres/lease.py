@@ -28,8 +28,8 @@ import attrs
 HELD_SECONDS: Final = 2.0
 LEASE_NAME: Final = "journal.lease"
 LOGIN_KEY_NAME: Final = "login.key"
-URL_VARIABLE: Final = "ROUTER_JOURNAL_STORE"
-"""Of the environment, where process lists of other users do not show a password."""
+MOVED: Final = "moved to files"
+"""Holder of the lease of a journal that was moved to files; ``place`` says where these are."""
 
 FENCED: Final = 3
 """Exit code of a journal's process that has learned that another router leads."""

@@ -49,7 +49,7 @@ from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
 from router.journal.postgres.ahead import Tail
 from router.journal.postgres.failing import Failing, Want
-from router.journal.postgres.lease import HELD_SECONDS, Leader, LeaseFile, boot_ns
+from router.journal.postgres.lease import HELD_SECONDS, MOVED, Leader, LeaseFile, boot_ns
 from router.journal.postgres.login_key import share_login_key
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
 from router.journal.postgres.schema import (
@@ -62,6 +62,7 @@ from router.journal.postgres.schema import (
 from router.journal.postgres.storage import (
     PostgresStorage,
     StoreError,
+    check_moved,
     connect,
     conninfo,
     told,
@@ -159,6 +160,7 @@ class PostgresLog:
         incarnation: int,
         holder: str,
         lease: LeaseFile,
+        place: str | None = None,
         address: str = "[]",
         segment_octets: int = SEGMENT_OCTETS,
         rotate_seconds: float = ROTATE_SECONDS,
@@ -172,6 +174,7 @@ class PostgresLog:
             router: id of the router that the journal belongs to.
             incarnation: start time of the journal's process, in nanoseconds.
             holder: names this router's place among those with the same id, in all its lives.
+            place: of this router, for people; default: this machine and process.
             lease: where workers see how long it holds.
             address: where peers reach this router: a JSON list, as ``Leader.address``.
             segment_octets: a segment that would grow beyond is sealed before.
@@ -197,6 +200,7 @@ class PostgresLog:
         self._url = url
         self._holder = holder
         self._lease = lease
+        self._place = place or f"{platform.node()}, process {os.getppid()}"
         self._address = address
         self._segment_octets = segment_octets
         self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
@@ -294,17 +298,19 @@ class PostgresLog:
         Raises:
             BlockingIOError: another router leads.
             FencedError: another router led since this one's last lease.
-            StoreError: the database cannot be used.
+            StoreError: the database cannot be used, or the journal was moved to files.
         """
         asked_ns, last = self._clock(), self._lease.epoch
         leader = self._storage.leader() if seen is None else seen
         if last and leader.epoch != last:
             self._lease.let_go()
             raise FencedError
+        if self._holder != MOVED:
+            check_moved(leader)
         facts = {
             "now_ns": now_ns,
             "holder": self._holder,
-            "place": f"{platform.node()}, process {os.getppid()}",
+            "place": self._place,
             "router": self.router,
             "address": self._address,
             "seen": None if seen is None else seen.epoch,

@@ -6,12 +6,11 @@ one comes, this process reads ahead: whatever is written meanwhile, by another r
 id, it has when it is asked. When all workers are served and none has come for a while, it forgets
 that, and waits for workers that start anew.
 
-The URL is in the environment, where command lines of other users' process lists do not show it.
+The URL of the store comes through a pipe (``handing_over``).
 """
 
 import argparse
 import contextlib
-import os
 import selectors
 import socket
 import sys
@@ -20,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from router.journal.postgres.ahead import ReplayedAhead
-from router.journal.postgres.lease import URL_VARIABLE
+from router.journal.postgres.handing_over import take_over
 from router.journal.postgres.remote import LENGTH, MISSING
 from router.journal.postgres.storage import PostgresStorage
 from router.journal.segment import ForeignFileError, numbered, segment_name, snapshot_name
@@ -151,9 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m router.journal.postgres.reader")
     parser.add_argument("--router", required=True, help="id of the router")
     parser.add_argument("--door", type=int, required=True, help="descriptor")
+    parser.add_argument("--store-fd", type=int, required=True, help="pipe with the store's URL")
     options = parser.parse_args(arguments)
     with socket.socket(fileno=options.door) as door:
-        run(door, PostgresStorage(os.environ[URL_VARIABLE], options.router))
+        run(door, PostgresStorage(take_over(options.store_fd), options.router))
     return 0
 
 

@@ -12,18 +12,22 @@ import sys
 
 import structlog
 
+from router.journal.postgres.handing_over import handed_over
+
 _log = structlog.get_logger("router.journal")
 
 
 class Readers:
     """The process, or none."""
 
-    def __init__(self, router: str) -> None:
+    def __init__(self, url: str, router: str) -> None:
         """Starts nothing yet.
 
         Args:
+            url: of the store.
             router: id of the router.
         """
+        self._url = url
         self._router = router
         self._door: socket.socket | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -39,18 +43,21 @@ class Readers:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "router.journal.postgres.reader"]
             try:
-                process = subprocess.Popen(
-                    [*command, "--router", self._router, "--door", str(theirs.fileno())],
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                )
+                process = self._start(theirs.fileno())
             except OSError:
                 ours.close()
                 raise
         self._door = ours
         self._processes.append(process)
+
+    def _start(self, door: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "router.journal.postgres.reader"]
+        command += ["--router", self._router, "--door", str(door)]
+        with handed_over(self._url) as url:
+            return subprocess.Popen(
+                [*command, "--store-fd", str(url)], pass_fds=(door, url), stdin=subprocess.DEVNULL
+            )
 
     def hand_over(self, descriptor: int, epoch: int, first: int) -> None:
         """Has the process serve a worker's connection.

@@ -16,7 +16,8 @@ from router.journal.lifeline import Lifeline
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.failing import Pauses
-from router.journal.postgres.lease import FENCED, URL_VARIABLE, Leader, LeaseFile, boot_ns
+from router.journal.postgres.handing_over import take_over
+from router.journal.postgres.lease import FENCED, Leader, LeaseFile, boot_ns
 from router.journal.postgres.log import FencedError, PostgresLog
 from router.journal.postgres.readers import Readers
 from router.journal.postgres.reclaim import PostgresReclaimer
@@ -34,13 +35,22 @@ AHEAD_SECONDS: Final = 1.0
 
 LEASE_LOOK_SECONDS: Final = 0.02
 
-__all__ = ["FENCED", "FencedError", "Readers", "log_of", "message_log_of", "open_log", "server_of"]
+__all__ = [
+    "FENCED",
+    "FencedError",
+    "Readers",
+    "log_of",
+    "message_log_of",
+    "open_log",
+    "server_of",
+    "take_over",
+]
 
 
 def log_of(options: argparse.Namespace) -> PostgresLog:
     """Makes the log, closed."""
     return PostgresLog(
-        os.environ[URL_VARIABLE],
+        options.store_url,
         options.router,
         incarnation=time.time_ns(),
         holder=options.holder,
@@ -112,7 +122,7 @@ def _open_when_free(
             ahead_at = time.monotonic() + AHEAD_SECONDS
 
     watch = Watch(
-        os.environ[URL_VARIABLE],
+        options.store_url,
         options.router,
         options.holder,
         report=look,
@@ -179,7 +189,7 @@ def message_log_of(options: argparse.Namespace) -> StoreLog | None:
     return StoreLog(
         options.directory,
         options.router,
-        disk=PostgresDisk(os.environ[URL_VARIABLE], options.router, epoch),
+        disk=PostgresDisk(options.store_url, options.router, epoch),
         incarnation=time.time_ns(),
         segment_octets=options.segment_octets or STORE_SEGMENT_OCTETS,
         rotate_seconds=options.rotate_seconds,
@@ -205,6 +215,7 @@ def server_of(
     reclaimer = None
     if not options.keep:
         reclaimer = PostgresReclaimer(
+            options.store_url,
             options.router,
             archive=options.archive,
             segment_octets=options.segment_octets or SEGMENT_OCTETS,

@@ -11,7 +11,6 @@ commands for people; never by a worker.
 
 import contextlib
 import errno
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ import psycopg
 from router.journal.block import salted
 from router.journal.disk import Disk
 from router.journal.files import put_into_archive
-from router.journal.postgres.lease import Leader
+from router.journal.postgres.lease import MOVED, Leader
 from router.journal.postgres.schema import (
     ADD_ROUTER,
     CREATE,
@@ -36,6 +35,7 @@ from router.journal.postgres.schema import (
     VERSION,
     WHO_LEADS,
 )
+from router.journal.postgres.url import shown
 from router.journal.record import RecordKind
 from router.journal.segment import (
     numbered,
@@ -52,16 +52,10 @@ _LOCK_TIMEOUT: Final = "200ms"
 """A drop waits no longer for those who read; writers would queue behind it."""
 
 _DROP_TRIES: Final = 50
-_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 
 
 class StoreError(OSError):
     """The database cannot be used; the text says why, without a password."""
-
-
-def shown(url: str) -> str:
-    """Returns a URL without its password."""
-    return re.sub(r"([?&]password=)[^&]*", r"\1…", _PASSWORD.sub(r"\1…@", url))
 
 
 def conninfo(url: str) -> str:
@@ -167,6 +161,7 @@ def durability(url: str, router: str) -> Durability:
         missing = tuple(name for (name,) in connection.execute(MISSING_RIGHTS))
         if not missing:
             storage.names()
+            check_moved(storage.leader())
             storage.close()
         flushes, pages, standbys, present = connection.execute(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
@@ -174,6 +169,20 @@ def durability(url: str, router: str) -> Durability:
             " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
         ).fetchone()
     return Durability(flushes == "on", pages == "on", standbys.strip(), present, missing)
+
+
+def check_moved(leader: Leader) -> None:
+    """Checks that the journal was not moved to files.
+
+    Raises:
+        StoreError: it was, and a second one would begin in the database.
+    """
+    if leader.holder == MOVED:
+        raise StoreError(
+            errno.ENOENT,
+            f"its journal was moved to files: {leader.place}; set router.journal.store to files"
+            " there, or bring it back from there with `router journal move --to postgresql`",
+        )
 
 
 def init(url: str, router: str, role: str | None) -> None:
@@ -343,6 +352,21 @@ class PostgresStorage:
                 f"SELECT newest FROM {SCHEMA}.lease WHERE router = %s", (self._router,)
             ).fetchone()
         return 0 if row is None else int(row[0])
+
+    def note_place(self, epoch: int, holder: str, place: str) -> None:
+        """Records, under our lease, who has the journal and where.
+
+        Raises:
+            StoreError: another router leads.
+        """
+        with self._use() as connection:
+            found = connection.execute(
+                f"UPDATE {SCHEMA}.lease SET holder = %s, place = %s"
+                " WHERE router = %s AND epoch = %s",
+                (holder, place, self._router, epoch),
+            )
+        if not found.rowcount:
+            raise StoreError(errno.ESTALE, "the lease was lost meanwhile")
 
     def forget_newest(self) -> None:
         """Begins anew: nothing is left here, because it was moved."""
