@@ -14,6 +14,19 @@ import attrs
 
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK: Final = "== block"
+_ENDING: Final = """\
+end() {
+    code=$?
+    trap - EXIT
+    while jobs=$(jobs -pr); [ -n "$jobs" ]; do
+        kill $jobs 2>/dev/null || true
+        for _ in {1..50}; do [ -z "$(jobs -pr)" ] || sleep 0.1; done
+    done
+    exit $code
+}
+trap end EXIT"""
+"""Ends what runs in the background, again after five seconds: bash loses a signal for a child that
+it has forked and that has not become its program yet."""
 
 
 @attrs.frozen
@@ -47,10 +60,7 @@ def script(of: Sequence[Block]) -> str:
 
     It ends with the first command that fails, and then ends what it has started.
     """
-    ending = (
-        "trap 'code=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait; exit $code' EXIT"
-    )
-    lines = ["exec 2>&1", "set -e -o pipefail", ending]
+    lines = ["exec 2>&1", "set -e -o pipefail", _ENDING]
     for block in of:
         lines += [f"echo {shlex.quote(f'{_MARK} {block.line}')}", block.commands]
     return "\n".join(lines) + "\n"
