@@ -1,5 +1,7 @@
 """The client's conversation: many connections, in virtual time."""
 
+import errno
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
@@ -260,7 +262,7 @@ async def test_a_silent_peer_is_given_up_by_the_engines_clock(
         return near
 
     dialing = Dialing(dial=dial, make_engine=client_engine, patience_seconds=60)
-    with pytest.raises(UnreachableError, match="60 s"):
+    with pytest.raises(UnreachableError, match="the open did not come in time"):
         await Conversation(dialing, sending(1)).run()
     assert 3 <= len(streams) <= 5, "15 seconds each for an open that never comes"
 
@@ -298,6 +300,21 @@ async def test_a_connection_that_does_not_come_about_is_an_attempt_that_failed(
 ) -> None:
     dialing = Dialing(dial=trio.sleep_forever, make_engine=client_engine, patience_seconds=10)
     with trio.fail_after(60), pytest.raises(UnreachableError, match="no connection within 10 s"):
+        await Conversation(dialing, sending(1)).run()
+
+
+async def test_the_reason_of_a_failed_attempt_outlives_one_that_time_cuts_off(
+    autojump_clock: MockClock,
+) -> None:
+    attempts = itertools.count()
+
+    async def dial() -> trio.abc.Stream:
+        if not next(attempts):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "")
+        return await mute()
+
+    dialing = Dialing(dial=dial, make_engine=client_engine, patience_seconds=5)
+    with trio.fail_after(60), pytest.raises(UnreachableError, match="Connection refused"):
         await Conversation(dialing, sending(1)).run()
 
 

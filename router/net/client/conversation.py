@@ -143,6 +143,7 @@ class Conversation:
                 certificate is refused.
         """
         failures = 0
+        known: str | None = None
         failing_since: float | None = None
         with self._scope:
             while not self._is_over():
@@ -152,7 +153,8 @@ class Conversation:
                 self._limit = trio.CancelScope()
                 self._limit.deadline = max(until, trio.current_time() + self.dialing.open_seconds)
                 patience = max(self.dialing.open_seconds, self.dialing.patience_seconds)
-                reason = str(Wait(patience))
+                # an attempt that time cuts off says less than one that has failed before it
+                reason = known or str(Wait(patience))
                 with self._limit:
                     reason = await self._one_connection()
                 if self._is_over():
@@ -171,6 +173,7 @@ class Conversation:
                 if served or failing_since is None:
                     failing_since = now if served else since
                     failures = 0
+                known = reason
                 failures += 1
                 course = self.dialing.course
                 places = self.dialing.places if course is None else course.places
