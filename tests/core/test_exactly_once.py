@@ -281,6 +281,13 @@ class Sender(Client):
             assert outcome == ACCEPTED
             self.accepted.add(self.bodies[tag])
 
+    def catch_up(self) -> None:
+        """Does all that it can do at once."""
+        self.go_on()
+        self.look()
+        self.settle()
+        self.send_again()
+
     def send_again(self) -> None:
         if self.given_back:
             self.send(0)
@@ -369,6 +376,13 @@ class Receiver(Client):
             last = self.end.told_last(number)
             if last is not None and last[1]:
                 self.unsettled.pop(self.tags.pop(number), None)
+
+    def catch_up(self) -> None:
+        """Does all that it can do at once."""
+        self.renew()
+        self.look()
+        self.answer()
+        self.listen()
 
     def renew(self) -> None:
         if self.end is None or self.is_cut or not self.end.is_live():
@@ -493,15 +507,9 @@ class ExactlyOnce(RuleBasedStateMachine):
             if self.entries or self.frame_octets:
                 self.play.wait(2)  # a round of reducing maps may wait a second for outcomes
             for receiver in self.receivers:
-                receiver.renew()
-                receiver.look()
-                receiver.answer()
-                receiver.listen()
+                receiver.catch_up()
             for sender in self.senders:
-                sender.go_on()
-                sender.look()
-                sender.settle()
-                sender.send_again()
+                sender.catch_up()
         self.nothing_was_processed_twice()
         sent = set().union(*(sender.sent for sender in self.senders))
         processed = {body for each in self.receivers for body in +each.processed}

@@ -90,14 +90,8 @@ class Successors(ExactlyOnceBridge):
             self.attach_again()
             if self.entries or self.frame_octets:
                 self.play.wait(2)
-            receiver.renew()
-            receiver.look()
-            receiver.answer()
-            receiver.listen()
-            sender.go_on()
-            sender.look()
-            sender.settle()
-            sender.send_again()
+            receiver.catch_up()
+            sender.catch_up()
 
 
 class SuccessorsInSmallFrames(Successors):

@@ -125,8 +125,14 @@ async def test_a_router_dials_another_through_websocket() -> None:
 
 
 async def test_a_router_dials_another_through_wss_and_a_proxy(signed: Papers) -> None:
+    proxy = Proxy(host="127.0.0.1", port=1, user="u", password="p:w")
+    await dial_wss_through(relaying(), proxy, signed)
+
+
+async def dial_wss_through(talk: Talk, proxy: Proxy, signed: Papers) -> None:
+    """Has a router dial itself over WebSocket and TLS through a proxy with that talk."""
     server = TlsContext(signed.server_files(), TlsFiles.server_context)
-    async with house(silent) as at, peer(relaying()) as proxy_port:
+    async with house(silent) as at, peer(talk) as proxy_port:
         settings = listener_settings(tls=server, offer=TlsOffer.REQUIRED)
         door = attrs.evolve(settings.door, websocket=WebSocketOffer.REQUIRED)
         address = await at.listen(attrs.evolve(settings, door=door))
@@ -134,7 +140,7 @@ async def test_a_router_dials_another_through_wss_and_a_proxy(signed: Papers) ->
             int(address.rpartition(":")[2]),
             tls=signed.client_context,
             server_name="localhost",
-            proxy=Proxy(host="127.0.0.1", port=proxy_port, user="u", password="p:w"),
+            proxy=attrs.evolve(proxy, port=proxy_port),
         )
         async with connecting(at, wanted):
             await until(lambda: seen(at, HEADER))

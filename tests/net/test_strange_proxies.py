@@ -4,32 +4,25 @@ import socket
 import struct
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from router.net.connector import Connector, Endpoint
 from router.net.proxy import Proxy
-from router.net.tls_files import TlsContext, TlsFiles
-from router.wire.detect import TlsOffer, WebSocketOffer
 from tests.net.test_dialing import (
     Talk,
     answer_to,
-    connecting,
     copy,
+    dial_wss_through,
     endpoint,
     peer,
     refusal_of_proxy,
-    seen,
     silent,
-    transports,
     until,
 )
 from tests.support.planes import (
-    HEADER,
     Papers,
     house,
-    listener_settings,
     nobody,
     papers,
     receive_rest,
@@ -117,20 +110,7 @@ async def test_tls_and_websocket_go_through_a_tunnel_that_opens_slowly(
     signed: Papers, answer: bytes
 ) -> None:
     """RFC 9110 §9.3.6: any 2xx switches; length and encoding mean nothing in its answer."""
-    server = TlsContext(signed.server_files(), TlsFiles.server_context)
-    async with house(silent) as at, peer(dribbling(answer)) as proxy_port:
-        settings = listener_settings(tls=server, offer=TlsOffer.REQUIRED)
-        door = attrs.evolve(settings.door, websocket=WebSocketOffer.REQUIRED)
-        address = await at.listen(attrs.evolve(settings, door=door))
-        wanted = endpoint(
-            int(address.rpartition(":")[2]),
-            tls=signed.client_context,
-            server_name="localhost",
-            proxy=Proxy(host="127.0.0.1", port=proxy_port),
-        )
-        async with connecting(at, wanted):
-            await until(lambda: seen(at, HEADER))
-            assert transports(at) == {"wss"}
+    await dial_wss_through(dribbling(answer), Proxy(host="127.0.0.1", port=1), signed)
 
 
 async def patience_with(talk: Talk, *, is_proxy: bool = False, **more: Any) -> str:

@@ -51,10 +51,7 @@ class World:
             if client.is_cut:
                 client.attach()
         for _ in range(4):
-            self.receiver.renew()
-            self.receiver.look()
-            self.receiver.answer()
-            self.receiver.listen()
+            self.receiver.catch_up()
             self.sender.go_on()
             self.sender.look()
             self.sender.settle()
@@ -389,10 +386,7 @@ def test_a_multicast_is_one_bound_delivery_for_each_site() -> None:
     sites.dial("dc2", "dc5")
     for _ in range(20):
         for receiver in receivers:
-            receiver.renew()
-            receiver.look()
-            receiver.answer()
-            receiver.listen()
+            receiver.catch_up()
         sender.look()
         sender.settle()
         sites.run(0.2)

@@ -184,15 +184,9 @@ class Paths(RuleBasedStateMachine):
                 if client.is_cut:
                     client.attach()
             for receiver in self.receivers:
-                receiver.renew()
-                receiver.look()
-                receiver.answer()
-                receiver.listen()
+                receiver.catch_up()
             for sender in self.senders:
-                sender.go_on()
-                sender.look()
-                sender.settle()
-                sender.send_again()
+                sender.catch_up()
             sites.run(0.5)
         self.nothing_was_processed_twice()
         sent = set().union(*(sender.sent for sender in self.senders))

@@ -291,15 +291,9 @@ class Stored(RuleBasedStateMachine):
         self.play.flush()
         self.store_works()
         for _, link in self.target.live():
-            link.renew()
-            link.look()
-            link.answer()
-            link.listen()
+            link.catch_up()
         for sender in self.senders:
-            sender.go_on()
-            sender.look()
-            sender.settle()
-            sender.send_again()
+            sender.catch_up()
 
     def teardown(self) -> None:
         if not hasattr(self, "target"):
