@@ -8,13 +8,18 @@ of the journal. The other workers lead links through to it (``passage``)::
     the address, or how its link is attached       home under ``first``   under ``all``
     direct route                                   the first worker       by the address
     no route any more (``routeless``)              the first worker       by the address
-    route with a container, or a store             the first worker       the first worker
-    link of ours to a container                    the first worker       the first worker
+    bridge, of containers with bridges alone       the first worker       by the containers
+    other route with a container, or a store       the first worker       the first worker
     link to the anonymous terminus                 the first worker       the first worker
 
-By the address means by rendezvous: of all workers the one whose hash with the address is greatest
-(Thaler, Ravishankar 1998). So addresses spread evenly, and when the number of workers changes only
-those move whose home is new, or is gone: one of n + 1 when a worker is added to n.
+Containers that exactly-once routes connect are one *group*, which one worker dials: the home of all
+addresses of these routes. A group may have its home anywhere if its routes are bridges: these have
+hardly any senders but their containers, and a sender to a container may be one without an address.
+
+By the address, or by the least name of a group, means by rendezvous: of all workers the one whose
+hash with the address is greatest (Thaler, Ravishankar 1998). So addresses spread evenly, and when
+the number of workers changes only those move whose home is new, or is gone: one of n + 1 when a
+worker is added to n.
 
 What is unsettled moves with its address. All links of an address have one home, and a delivery
 belongs to one address. So nothing is ever split between two homes, and when a router is started
@@ -34,11 +39,14 @@ from router.core.reach import sibling_name
 from router.core.terms import Terms, decode_terms
 from router.journal.keys import LinkKey
 from router.journal.unsettled import KEPT_GUARANTEES, LinkMemory, Unsettled
-from router.routes.route import Route
+from router.routes.route import Guarantee, Route
 from router.routes.table import RoutingTable
 
 FIRST: Final = 1
 """The worker that dials the containers of exactly-once routes, and reads and writes the store."""
+
+HERE: Final = "local"
+"""The container of dead letters that come back here, on a connection of the first worker."""
 
 _REMEMBERED: Final = 4096
 """Addresses whose home is remembered: asking costs 1 us for each worker."""
@@ -51,12 +59,19 @@ class Homes:
     Attributes:
         own: the worker's number, from 1.
         workers: how many the router has.
-        are_spread: addresses of direct routes have homes at all workers.
+        are_spread: homes are at all workers.
+        groups: names of the groups that may have theirs anywhere, by container.
     """
 
     own: int = FIRST
     workers: int = 1
     are_spread: bool = False
+    groups: Mapping[str, str] = attrs.field(factory=dict)
+
+    @classmethod
+    def among(cls, workers: int, routes: Iterable[Route], *, own: int = FIRST) -> "Homes":
+        """Returns the homes at all of so many workers."""
+        return cls(own, workers, are_spread=True, groups=group(routes))
 
     @property
     def is_only(self) -> bool:
@@ -75,9 +90,16 @@ class Homes:
             address: as it is called inside; None: the anonymous terminus.
             route: that the address takes; None: it has none.
         """
-        if not self.are_spread or address is None or not is_spread(route):
+        if not self.are_spread or address is None:
             return FIRST
-        return rendezvous(address, self.workers)
+        if route is None or is_spread(route):
+            return rendezvous(address, self.workers)
+        return self.of_container(route.endpoints[0].container)
+
+    def of_container(self, container: str) -> int:
+        """Returns which worker dials a container of an exactly-once route."""
+        name = self.groups.get(container)
+        return FIRST if name is None else rendezvous(f"\0{name}", self.workers)
 
     def elsewhere(self, address: str | None, route: Route | None) -> str | None:
         """Returns the name of the sibling that is the home of an address; None: it is here."""
@@ -114,16 +136,37 @@ class Homes:
                 yield each
 
     def _home_of(self, unsettled: Unsettled, terms: Terms, table: RoutingTable) -> int:
-        if terms.is_own or terms.dead_letters_of is not None:
-            return FIRST
         address = unsettled.address if terms.node is None else terms.node.address
-        match = table.lookup(address)
-        return self.of(address, None if match is None else match.route)
+        match = table.lookup(terms.dead_letters_of or address)
+        route = None if match is None else match.route
+        if terms.is_own and is_spread(route):
+            return FIRST  # its container is in no route any more
+        return self.of(address, route)
 
 
 def is_spread(route: Route | None) -> bool:
-    """Returns whether addresses of a route may have homes at all workers."""
+    """Returns whether homes of a route are chosen by the address, if they are at all workers."""
     return route is None or not (route.endpoints or route.store is not None)
+
+
+def group(routes: Iterable[Route]) -> dict[str, str]:
+    """Returns, by container, the names of the groups that may have their homes anywhere."""
+    members: dict[str, set[str]] = {}
+    pinned = {HERE}
+    for route in routes:
+        names = {each.container for each in route.endpoints}
+        if not names or not (is_exact(route) or route.store is not None):
+            continue
+        joined = names.union(*(members.get(name, ()) for name in names))
+        members.update(dict.fromkeys(joined, joined))
+        if route.store is not None or not route.is_bridge:
+            pinned |= names
+    return {name: min(found) for name, found in members.items() if pinned.isdisjoint(found)}
+
+
+def is_exact(route: Route) -> bool:
+    """Returns whether a route promises exactly-once."""
+    return route.guarantee is Guarantee.EXACTLY_ONCE
 
 
 @lru_cache(_REMEMBERED)

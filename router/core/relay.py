@@ -38,8 +38,8 @@ REMEMBERED_ADDRESSES: Final = 256
 """Queues kept per link beside those in which something waits."""
 
 _ELSEWHERE: Final = (
-    "with router.homes: all, a sender to an exactly-once address of a direct route needs a link to"
-    " the address itself"
+    "with router.homes: all, a sender to an exactly-once address of a direct route or a bridge"
+    " needs a link to the address itself"
 )
 
 _NO_ADDRESS: Final = Condition(NOT_FOUND, "the message has no address, and neither has the link")

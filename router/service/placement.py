@@ -8,10 +8,12 @@ from typing import Final
 
 import attrs
 
-from router.core.homes import FIRST
+from router.core.homes import FIRST, Homes
 from router.core.mesh.names import is_neighbor_name
 from router.routes.route import Guarantee, Route
+from router.service.config import RouterConfig
 from router.service.config.here import LOCAL
+from router.service.config.process import HomeScope
 
 HOME: Final = FIRST
 """The worker that dials the containers of exactly-once routes, and keeps links (``core.homes``).
@@ -22,6 +24,8 @@ Their unsettled deliveries are in its memory and its share of the journal: when 
 worker can continue them, but its next life does.
 """
 
+
+FIRST_ALONE: Final = Homes()
 
 MESH_HOME: Final = 1
 """The worker with the control plane of the mesh and the connections to other sites."""
@@ -42,6 +46,13 @@ class Load:
     handed: int
 
 
+def find_homes(config: RouterConfig, workers: int, *, own: int = FIRST) -> Homes:
+    """Returns the homes of exactly-once routes, as one of so many workers knows them."""
+    if config.router.homes is HomeScope.ALL:
+        return Homes.among(workers, config.table.routes, own=own)
+    return Homes(own, workers)
+
+
 def least_loaded(loads: Iterable[Load]) -> int | None:
     """Returns the number of the worker with the fewest connections; None: there is no worker."""
     order = min(loads, key=lambda load: (load.connections, load.handed, load.worker), default=None)
@@ -53,19 +64,21 @@ def share_out(
     routes: Sequence[Route],
     workers: Sequence[int],
     before: Mapping[str, int],
+    homes: Homes = FIRST_ALONE,
 ) -> dict[str, int]:
     """Assigns each container to one worker.
 
     Containers that are bridged to each other go to the same worker, so that bridged messages do
     not cross between workers. Those of exactly-once routes, and of routes with a store, always
-    belong to the first worker, dead or alive, and so do the neighbors of the mesh. A container
-    keeps its worker while that is alive: connections are not moved to balance the load.
+    belong to the home of these, dead or alive, and the neighbors of the mesh to the first worker. A
+    container keeps its worker while that is alive: connections are not moved to balance the load.
 
     Args:
         containers: all containers of the configuration.
         routes: all routes of the configuration.
         workers: the workers that are alive, at least one.
         before: the assignment until now.
+        homes: of exactly-once routes.
     """
     shared = dict.fromkeys(filter(is_neighbor_name, containers), MESH_HOME)
     counts = dict.fromkeys(workers, 0)
@@ -82,10 +95,14 @@ def share_out(
         if endpoint is not None
     }
     for group in groups:
-        if not kept_home.isdisjoint(group):
-            shared.update(dict.fromkeys(group, HOME))
-            if HOME in counts:
-                counts[HOME] += len(group)
+        at_home = {name: homes.of_container(name) for name in group if name in kept_home}
+        if at_home:
+            home = min(at_home.values())
+            placed = {name: at_home.get(name, home) for name in group}
+            shared.update(placed)
+            for worker in placed.values():
+                if worker in counts:
+                    counts[worker] += 1
             continue
         kept = next((before[each] for each in group if before.get(each) in counts), None)
         if kept is None:

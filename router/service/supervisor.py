@@ -20,7 +20,7 @@ import itertools
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -37,7 +37,7 @@ from router.service.control import Control
 from router.service.errands import Duty
 from router.service.lives import WorkerLives
 from router.service.member import Member, Parcel, Stage
-from router.service.placement import MESH_HOME, least_loaded, share_out
+from router.service.placement import MESH_HOME, find_homes, least_loaded, share_out
 from router.service.proxy import RemoteControl
 from router.service.transfer import Draft, pack
 
@@ -138,7 +138,7 @@ class Supervisor:
         self._is_warm = True
         self._nursery = nursery
         numbers = [member.number for member in self._members]
-        self._containers = share_out(self.config.containers, self.config.routes, numbers, {})
+        self._containers = self._placed(numbers, {})
         for member in self._members:
             nursery.start_soon(member.run)
 
@@ -316,12 +316,17 @@ class Supervisor:
         claimants = [member.number for member in self._members if member.has_claim]
         if not claimants:
             return
-        before, config = self._containers, self.config
-        self._containers = share_out(config.containers, config.routes, claimants, before)
+        before = self._containers
+        self._containers = self._placed(claimants, before)
         for member in self._up:
             owned = self._containers_of(member.number)
             if owned != tuple(sorted(name for name, o in before.items() if o == member.number)):
                 self._nursery.start_soon(self._tell, member, owned)
+
+    def _placed(self, workers: Sequence[int], before: Mapping[str, int]) -> dict[str, int]:
+        config = self.config
+        homes = find_homes(config, len(self._members))
+        return share_out(config.containers, config.routes, workers, before, homes)
 
     async def _tell(self, member: Member, owned: tuple[str, ...]) -> None:
         try:

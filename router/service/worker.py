@@ -45,7 +45,6 @@ from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
-from router.service.config.process import HomeScope
 from router.service.journal import Store, needs_journal
 from router.service.ledger import (
     ADMISSION_SECONDS,
@@ -55,7 +54,7 @@ from router.service.ledger import (
     restore_ledger,
 )
 from router.service.mesh import reconfigured
-from router.service.placement import HOME, MESH_HOME
+from router.service.placement import HOME, MESH_HOME, find_homes
 from router.wire.protocols import load_engines
 
 CLOSE_SECONDS: Final = 5.0
@@ -132,8 +131,7 @@ class Worker:
 
     @property
     def _homes(self) -> Homes:
-        are_spread = self.assembly.config.router.homes is HomeScope.ALL
-        return Homes(own=self.number or FIRST, workers=self.workers, are_spread=are_spread)
+        return find_homes(self.assembly.config, self.workers, own=self.number or FIRST)
 
     @property
     def express_kind(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from router.core.homes import FIRST, Homes, rendezvous
+from router.core.homes import FIRST, Homes, group, rendezvous
 from router.core.terms import decode_terms
 from router.journal.keys import LinkKey
 from router.journal.record import GuaranteeCode, LinkDescription
@@ -17,6 +17,7 @@ from router.model.outcome import ACCEPTED, DeliveryState, Rejected
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import RoutingTable
+from router.service.placement import share_out
 from tests.support.fleet import Fleet
 from tests.support.play import ReceiverEnd, SenderEnd
 
@@ -79,6 +80,38 @@ def test_the_table_of_homes() -> None:
         False,
     ]
     assert [Homes(2, 3).has_any, Homes(2, 3, are_spread=True).has_any] == [False, True]
+
+
+def bridge(name: str, from_: str, *to: str, **more: Any) -> Route:
+    ends = tuple(Endpoint(each, name) for each in to)
+    kept = {"guarantee": Guarantee.EXACTLY_ONCE, **more}
+    return Route(address=name, from_=Endpoint(from_, name), to=ends, **kept)
+
+
+def test_containers_that_bridges_connect_have_one_home() -> None:
+    bridges = bridge("a", "east", "west"), bridge("b", "south", "west"), bridge("c", "up", "down")
+    loose = bridge("d", "far", "away", guarantee=Guarantee.AT_LEAST_ONCE)
+    ties = {"east": "east", "west": "east", "south": "east", "up": "down", "down": "down"}
+    assert group([*bridges, loose, EXACT]) == ties
+    assert group([*bridges, Route(address="e", to=(Endpoint("up"),))]) == ties
+    lone = {name: least for name, least in ties.items() if least == "east"}
+    to_up = Route(address="e", to=(Endpoint("up"),), guarantee=Guarantee.EXACTLY_ONCE)
+    assert group([*bridges, to_up]) == lone
+    assert group([*bridges, bridge("e", "up", "x", dead_letter=Endpoint("local", "f"))]) == lone
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_a_bridge_has_its_home_where_its_containers_are_dialed(workers: int) -> None:
+    routes = [bridge(f"b{n}", f"from{n}", f"to{n}") for n in range(40)]
+    homes = Homes.among(workers, routes)
+    names = [f"{end}{n}" for n in range(40) for end in ("from", "to")]
+    placed = share_out([*names, "other"], routes, [workers], {}, homes)
+    for number, route in enumerate(routes):
+        home = homes.of(route.address, route)
+        assert placed[f"from{number}"] == placed[f"to{number}"] == home
+    assert {homes.of(route.address, route) for route in routes} == set(range(1, workers + 1))
+    first = share_out(names, routes, [workers], {}, Homes(1, workers))
+    assert set(first.values()) == {FIRST}
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -186,6 +219,8 @@ def test_a_sender_without_an_address_is_refused_what_it_cannot_send_exactly_once
 # --- after a restart ------------------------------------------------------------------------------
 
 OWN = b'{"own":true,"node":["orders.1","meeting",null]}'
+BRIDGE = bridge("b", "from", "to")
+BRIDGED = b'{"own":true,"node":["b","meeting",null]}'
 AT = b'{"node":["%s","%s",null]}'
 
 
@@ -205,6 +240,7 @@ def known() -> tuple[Mapping[LinkKey, LinkMemory], list[Unsettled]]:
     }
     links[LinkKey(900)] = memory(900, b"{}")
     links[LinkKey(901)] = memory(901, OWN)
+    links[LinkKey(903)] = memory(903, BRIDGED)
     links[LinkKey(902)] = memory(902, AT % (b"east.a", b"towards"))
     deliveries = [
         Unsettled(
@@ -223,9 +259,9 @@ def known() -> tuple[Mapping[LinkKey, LinkMemory], list[Unsettled]]:
 
 def shares(workers: int, *, are_spread: bool) -> Iterator[tuple[int, list[Unsettled]]]:
     links, deliveries = known()
-    table = RoutingTable((EXACT, TO_EAST))
+    table = RoutingTable((EXACT, TO_EAST, BRIDGE))
     for own in range(1, workers + 1):
-        homes = Homes(own, workers, are_spread)
+        homes = Homes.among(workers, table.routes, own=own) if are_spread else Homes(own, workers)
         yield own, list(homes.inherits(deliveries, links, table))
 
 
@@ -244,8 +280,11 @@ def test_each_delivery_is_taken_over_by_one_worker_the_home_of_its_links(
                 continue
             terms = decode_terms(links[each.incoming].description.terminus)
             address = each.address if terms.node is None else terms.node.address
-            route = TO_EAST if address.startswith("east") else EXACT
-            home = FIRST if terms.is_own else Homes(own, workers, are_spread).of(address, route)
+            if address == "b":
+                home = Homes.among(workers, [BRIDGE]).of("b", BRIDGE) if are_spread else FIRST
+            else:
+                route = TO_EAST if address.startswith("east") else EXACT
+                home = FIRST if terms.is_own else Homes(own, workers, are_spread).of(address, route)
             assert home == own
     assert len(found) == len(deliveries)
 

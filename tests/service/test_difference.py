@@ -130,6 +130,25 @@ def test_a_reload_moves_no_links_to_other_workers() -> None:
 
 DIRECT = "{address: orders.#, to: east,"
 
+BRIDGES = """
+router: {id: dc1, workers: 4, homes: all}
+containers:
+  east: {url: "amqp://east.example", resumes: true}
+  west: {url: "amqp://west.example", resumes: true}
+routes:
+  - {address: a, from: east/a, to: west/a, guarantee: exactly-once}
+"""
+
+
+def test_a_reload_moves_no_bridge_to_another_worker() -> None:
+    loose = "  - {address: b, from: west/b, to: east/b}\n"
+    assert list(refusals(config(BRIDGES), config(BRIDGES + loose))) == []
+    more = "  - {address: b, from: west/b, to: east/b, guarantee: exactly-once}\n"
+    (added,) = refusals(config(BRIDGES), config(BRIDGES + more))
+    assert "'b' would be kept by another worker" in str(added)
+    one_way = "  - {address: c, to: east, guarantee: exactly-once}\n"
+    assert [*refusals(config(BRIDGES), config(BRIDGES + one_way))]
+
 
 def test_a_file_for_one_worker_is_refused_by_several_that_cannot_keep_its_promise() -> None:
     several = config(FILE.replace("workers: 1", "workers: 3"))

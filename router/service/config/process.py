@@ -67,7 +67,7 @@ class HomeScope(enum.StrEnum):
 
     FIRST = "first"
     ALL = "all"
-    """Those of direct routes, each address at one; the first worker keeps the others."""
+    """Those of direct routes and bridges; the first worker keeps the others."""
 
 
 @attrs.frozen(kw_only=True)
@@ -204,9 +204,9 @@ class Router(Placed):
         OneOf(HomeScope),
         default=HomeScope.FIRST,
         help="workers that keep the links of exactly-once routes: first: the first worker; all:"
-        " each address of a direct route has one of all workers, so these routes use all cores. A"
-        " sender without an address of its own (all publishers of 0-9-1) cannot send to these"
-        " then. Takes effect when the router starts",
+        " each address of a direct route, and each group of containers that bridges connect, has"
+        " one of all workers, so these routes use all cores. A sender without an address of its own"
+        " (all publishers of 0-9-1) cannot send to these then. Takes effect when the router starts",
     )
     state: Path = option(
         FilePath(must_exist=False),
