@@ -2,13 +2,19 @@
 
 ::
 
-    python -m tests.bench.workers [scale|reload] [seconds] [runs]
+    python -m tests.bench.workers [scale|homes|reload] [seconds] [runs]
 
 ``scale`` puts the same load on one worker and on two, once with each sender beside its receiver and
 once with every pair apart, so that all deliveries cross. The supervisor hands connections out by
 turns and the load program opens all receivers before all senders: an even number of pairs is local,
 an odd number crosses. Processor time for each delivery says what a core is good for whoever else
 uses the machine; the rate says what this machine had left.
+
+``homes`` has exactly-once deliveries of many addresses pass one worker, two and four, with all
+addresses kept by the first worker or each by one of all. Processor time is that of all processes,
+the journal's included; the greatest part that one worker has of it bounds the rate: a worker has
+one core. A connection is at any worker, so with four most deliveries are led through to their home
+from another worker, and on from there to a third.
 
 ``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
 tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
@@ -39,13 +45,20 @@ _serial = itertools.count()
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def file(workers: int, routes: int = 0) -> str:
-    """Gives a configuration with so many routes beside the one that takes everything."""
+def file(workers: int, routes: int = 0, *, more: str = "", route: str = "") -> str:
+    """Gives a configuration with so many routes beside the one that takes everything.
+
+    Args:
+        workers: how many.
+        routes: how many others.
+        more: further options of the router.
+        route: further options of that route.
+    """
     others = "".join(f"  - address: other.{number}\n" for number in range(routes))
     return (
-        f"router: {{id: bench, workers: {workers}, admin: off}}\n"
+        f"router: {{id: bench, workers: {workers}, admin: off{more}}}\n"
         'listeners: [{bind: "127.0.0.1:0"}]\nlimits: {link_credit: 2000}\n'
-        f'routes:\n  - address: "#"\n{others}'
+        f'routes:\n  - address: "#"\n{route}{others}'
     )
 
 
@@ -65,11 +78,11 @@ def cpu_seconds(process: int) -> float:
 
 
 @contextmanager
-def serving(workers: int) -> Iterator[RunningRouter]:
+def serving(workers: int, *, more: str = "", route: str = "") -> Iterator[RunningRouter]:
     """Runs a router in a directory of its own."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ROUTER_TCP_CONGESTION"] = congestion()
-        with running_router(file(workers), Path(folder)) as router:
+        with running_router(file(workers, more=more, route=route), Path(folder)) as router:
             yield router
 
 
@@ -116,6 +129,55 @@ def scale(seconds: float, runs: int) -> None:
             )
 
 
+HOMES = (
+    ("1 worker", 1, "first"),
+    ("2 workers, first", 2, "first"),
+    ("2 workers, all", 2, "all"),
+    ("4 workers, first", 4, "first"),
+    ("4 workers, all", 4, "all"),
+)
+"""Name, workers, and which of them keep addresses."""
+
+ADDRESSES = 16
+
+
+def exact(workers: int, homes: str, seconds: float) -> tuple[float, float, float]:
+    """Returns exactly-once deliveries per second, and what each costs.
+
+    Returns:
+        The rate; processor time of all processes, and of the worker that needs most, in
+        microseconds for each delivery.
+    """
+    promise = "    guarantee: exactly-once\n"
+    with serving(workers, more=f", homes: {homes}", route=promise) as router:
+        everybody = [router.process.pid, *_children(router.process.pid)]
+        watched = list(processes(router).values()) or [router.process.pid]
+        before = {each: cpu_seconds(each) for each in everybody}
+        command = options(router, ADDRESSES, seconds, settle="second")
+        told = json.loads(subprocess.check_output(command))
+        used = {each: cpu_seconds(each) - then for each, then in before.items()}
+    count = told["received"] / 1e6
+    busiest = max(used[each] for each in watched)
+    return told["messages_per_second"], sum(used.values()) / count, busiest / count
+
+
+def _children(process: int) -> list[int]:
+    lists = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(each) for path in lists for each in path.read_text().split()]
+
+
+def homes(seconds: float, runs: int) -> None:
+    """Prints what exactly-once costs with one worker and with several."""
+    for name, workers, scope in HOMES:
+        for _ in range(runs):
+            rate, all_us, busiest_us = exact(workers, scope, seconds)
+            print(
+                f"{name:20} {rate:>10,.0f} /s  processor time for each delivery {all_us:.2f} us,"
+                f" of the busiest worker {busiest_us:.2f} us",
+                flush=True,
+            )
+
+
 def reload(seconds: float, runs: int) -> None:
     """Prints the longest gaps at receivers with a reload in the middle, and without."""
     for name, routes in (("quiet", 0), ("reload", ROUTES)):
@@ -155,4 +217,4 @@ def one_reload(
 
 if __name__ == "__main__":
     what, length, times = [*sys.argv[1:], *("scale", "3", "3")[len(sys.argv) - 1 :]][:3]
-    {"scale": scale, "reload": reload}[what](float(length), int(times))
+    {"scale": scale, "homes": homes, "reload": reload}[what](float(length), int(times))
