@@ -11,7 +11,6 @@ import click
 
 from router.cli.journal_store import init, move, storage_of
 from router.cli.output import json_text
-from router.journal.block import BlockFlag
 from router.journal.files import FileStorage
 from router.journal.keys import LinkKey
 from router.journal.record import (
@@ -224,7 +223,7 @@ def _inspect(
         if is_snapshot or not (is_chained or chain.last):
             chain.last = number
         for _, block in scan.blocks():
-            is_own = bool(block.flags & BlockFlag.OWN)
+            is_own = block.is_own
             if not is_snapshot and chain.follow(number, block):
                 yield _missing_line(chain, place.title, findings, as_json=as_json)
             known_holes = len(follower.holes)

@@ -67,6 +67,11 @@ class BlockFlag(enum.IntFlag):
     ASKS = 0x08
 
 
+_OWN: Final = BlockFlag.OWN.value
+_DEFINES: Final = (BlockFlag.DEFINES | BlockFlag.OWN).value
+"""Plain numbers: to combine members of an enumeration costs as much as to open a block."""
+
+
 class BlockError(RouterError):
     """The octets are not a whole block.
 
@@ -114,6 +119,16 @@ class Block:
     heap: memoryview
 
     @property
+    def is_own(self) -> bool:
+        """Whether the journal itself wrote it."""
+        return bool(self.flags & _OWN)
+
+    @property
+    def may_define(self) -> bool:
+        """Whether it may hold records about links, or the journal's own."""
+        return bool(self.flags & _DEFINES)
+
+    @property
     def last_sequence(self) -> int:
         """Number of the last row; one less than the first if there is no row."""
         return self.first_sequence + self.row_count - 1
@@ -128,7 +143,7 @@ class Block:
         Raises:
             RecordError: a row points outside of the heap.
         """
-        first, step = (0, 0) if self.flags & BlockFlag.OWN else (self.first_sequence, 1)
+        first, step = (0, 0) if self.is_own else (self.first_sequence, 1)
         for index, row in enumerate(self.unpacked_rows()):
             yield record_from_row(
                 row,

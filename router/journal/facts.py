@@ -2,7 +2,7 @@
 
 import contextlib
 
-from router.journal.block import Block, BlockFlag, Origin
+from router.journal.block import Block, Origin
 from router.journal.keys import LinkKey
 from router.journal.record import RecordError, RecordFlag, RecordKind, heap_strings
 from router.journal.segment import LinkRow, mark_of_row
@@ -47,14 +47,14 @@ class LatestFacts:
 
     def learn(self, block: Block) -> None:
         """Records the changes of ``block``."""
-        if block.flags & BlockFlag.OWN:
+        if block.is_own:
             for row in block.unpacked_rows():
                 if row[0] == RecordKind.MARK:
                     origin, next_sequence = mark_of_row(row)
                     self.marks[origin] = next_sequence
         else:
             self.marks[block.origin] = block.last_sequence + 1
-        if block.flags & (BlockFlag.DEFINES | BlockFlag.OWN):
+        if block.may_define:
             self._learn_links(block)
 
     def _learn_links(self, block: Block) -> None:

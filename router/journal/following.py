@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import attrs
 
-from router.journal.block import BLOCK_OCTETS_LIMIT, Block, BlockError, BlockFlag, open_block
+from router.journal.block import BLOCK_OCTETS_LIMIT, Block, BlockError, open_block
 from router.journal.record import RecordKind
 from router.journal.segment import (
     SEGMENT_HEADER_OCTETS,
@@ -143,7 +143,7 @@ class Follower:
         for block, after in self._segment(cursor.segment, path, 0, is_last=True):
             if after.segment == cursor.segment and after.offset > cursor.offset:
                 return
-            if block.flags & (BlockFlag.OWN | BlockFlag.DEFINES):
+            if block.may_define:
                 yield block
 
     def blocks(self, cursor: Cursor) -> Iterator[tuple[Block, Cursor]]:
@@ -191,9 +191,7 @@ class Follower:
 
 
 def _is_end(block: Block) -> bool:
-    return bool(block.flags & BlockFlag.OWN) and any(
-        row[0] == RecordKind.SEGMENT_END for row in block.unpacked_rows()
-    )
+    return block.is_own and any(row[0] == RecordKind.SEGMENT_END for row in block.unpacked_rows())
 
 
 def _octets_of(path: Path) -> int:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 from typing import Protocol as Interface
 
-from router.journal.block import Block, BlockFlag, Origin
+from router.journal.block import Block, Origin
 from router.journal.disk import Disk
 from router.journal.facts import LatestFacts
 from router.journal.protocol import Health
@@ -494,7 +494,7 @@ def _router_of(scan: SegmentScan) -> str | None:
     """Reads ``scan`` to its end and returns its router; None: its head is not among the blocks."""
     router: str | None = None
     for _, block in scan.blocks():
-        if block.flags & BlockFlag.OWN:
+        if block.is_own:
             for row in block.unpacked_rows():
                 if row[0] == RecordKind.SEGMENT:
                     with contextlib.suppress(RecordError):

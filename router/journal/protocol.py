@@ -23,6 +23,7 @@ from router.journal.block import Block, BlockFlag, Origin, seal_block
 
 REPLY: Final = struct.Struct("<B3xIQ")
 REFUSED: Final = 255
+_HELLO: Final = BlockFlag.HELLO.value
 
 
 class Health(enum.IntEnum):
@@ -73,4 +74,4 @@ def hello_block(router: str, origin: Origin, first_sequence: int) -> bytes:
 
 def is_hello(block: Block) -> bool:
     """Returns whether ``block`` opens a connection."""
-    return bool(block.flags & BlockFlag.HELLO)
+    return bool(block.flags & _HELLO)

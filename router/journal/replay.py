@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 
 from router.errors import RouterError
-from router.journal.block import Block, BlockFlag
+from router.journal.block import Block
 from router.journal.disk import Disk
 from router.journal.files import FileStorage
 from router.journal.memory import Memory
@@ -91,7 +91,7 @@ class Replayed:
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
         """Reads a snapshot: it stands for all segments up to its number."""
         for _, block in _blocks_of(scan):
-            if block.flags & BlockFlag.OWN:
+            if block.is_own:
                 self.follower.is_new(block)
             else:
                 self.memory.apply(block)

@@ -181,7 +181,7 @@ class Chain:
 
     def follow(self, number: int, block: Block) -> bool:
         """Handles a block of segment ``number``; returns whether one before it is missing."""
-        if number == self.last or not block.flags & BlockFlag.OWN:
+        if number == self.last or not block.is_own:
             return False
         heads = [row for row in block.unpacked_rows() if row[0] == RecordKind.SEGMENT]
         if not heads:
@@ -371,13 +371,11 @@ class SegmentScan:
 
 
 def _is_end(block: Block) -> bool:
-    return bool(block.flags & BlockFlag.OWN) and any(
-        row[0] == RecordKind.SEGMENT_END for row in block.unpacked_rows()
-    )
+    return block.is_own and any(row[0] == RecordKind.SEGMENT_END for row in block.unpacked_rows())
 
 
 def _fenced_octets(block: Block) -> int:
     """Returns how much of the segment ``block`` says is durable; 0 if it is no fence."""
-    if not block.flags & BlockFlag.OWN:
+    if not block.is_own:
         return 0
     return max((row[10] for row in block.unpacked_rows() if row[0] == RecordKind.FENCE), default=0)

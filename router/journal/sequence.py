@@ -2,7 +2,7 @@
 
 import attrs
 
-from router.journal.block import Block, BlockFlag, Origin
+from router.journal.block import Block, Origin
 from router.journal.record import RecordKind
 from router.journal.segment import mark_of_row
 
@@ -39,7 +39,7 @@ class SequenceFollower:
 
         A block is seen twice when its first segment was given up after a failed flush.
         """
-        if block.flags & BlockFlag.OWN:
+        if block.is_own:
             for row in block.unpacked_rows():
                 if row[0] == RecordKind.MARK:
                     self._expect(*mark_of_row(row))

@@ -64,6 +64,8 @@ _ACCEPTED_AT_ONCE: Final = 64
 _LOG: Final = "log"
 """Marks descriptors of the log among those of the selector."""
 
+_ASKS: Final = BlockFlag.ASKS.value
+
 NOBODY: Final = Origin(OWN_WORKER, 0)
 """Origin of a connection that has not said HELLO; no worker has this number."""
 
@@ -313,7 +315,7 @@ class JournalServer:
             start, position = position, position + block.octets
             if connection.stage is not Stage.SERVING:
                 raise RefusalError(Refusal.NO_HELLO)
-            if block.flags & BlockFlag.ASKS:
+            if block.flags & _ASKS:
                 if blocks:
                     self._journal.append(octets[accepted_from:start], blocks)
                 self._asked(connection, block)

@@ -4,6 +4,7 @@ after a failure."""
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,13 @@ from router.journal.segment import numbered
 from router.journal.storage import BlockLog
 from tests.journal.test_storage import busy
 from tests.support.journal import START_NS
-from tests.support.storages import ROUTER, Postgres, StoreUnderTest, store_under_test
+from tests.support.storages import (
+    ROUTER,
+    SEGMENT_OCTETS,
+    Postgres,
+    StoreUnderTest,
+    store_under_test,
+)
 
 SECONDS = 120.0
 
@@ -44,6 +51,7 @@ class Reclaiming:
         self.runs = 0
         self.reclaimer = PostgresReclaimer(store.url, ROUTER, archive=None, segment_octets=0)
         monkeypatch.setattr(self.reclaimer, "_clock", lambda: self.now)
+        monkeypatch.setattr(self.reclaimer, "_first_at", self.now)
         start = self.reclaimer._start
 
         def count(through: int) -> None:
@@ -103,3 +111,41 @@ def test_a_run_that_failed_is_repeated_though_nothing_has_been_sealed_since(
     assert numbered(store.storage().names(), "segment")[0] > through
     assert reclaiming.runs == 2
     assert reclaiming.reclaimer.wait_seconds is None
+
+
+def test_what_an_earlier_leader_wrote_is_reclaimed_soon_after_a_takeover(
+    store: StoreUnderTest, log: BlockLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby that is started from now on need not read it."""
+    from router.journal.postgres import reclaim
+
+    monkeypatch.setattr(reclaim, "FIRST_OCTETS", 1 << 10)
+    assert isinstance(store, Postgres)
+    reclaimer = reclaim.PostgresReclaimer(
+        store.url, ROUTER, archive=None, segment_octets=SEGMENT_OCTETS << 10
+    )
+    now = reclaimer._clock()
+    monkeypatch.setattr(reclaimer, "_clock", lambda: now)
+    through = log.number - 1
+    reclaimer.step(through)
+    assert not reclaimer.is_running, "workers restore themselves first"
+    soon = reclaimer.wait_seconds
+    assert soon
+    now += soon
+    _run(reclaimer, through)
+    assert numbered(store.storage().names(), "snapshot") == [through]
+    assert reclaimer.wait_seconds is None
+    busy(log)
+    _run(reclaimer, log.number - 1)
+    assert numbered(store.storage().names(), "snapshot") == [through], "that is not much"
+    _run(reclaimer, log.number - 1, is_disk_full=True)
+    assert numbered(store.storage().names(), "snapshot") == [log.number - 1], "that is some room"
+
+
+def _run(reclaimer: Any, through: int, *, is_disk_full: bool = False) -> None:
+    give_up_at = time.monotonic() + SECONDS
+    reclaimer.step(through, is_disk_full=is_disk_full)
+    while reclaimer.is_running:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+        reclaimer.step(through, is_disk_full=is_disk_full)

@@ -43,7 +43,7 @@ import attrs
 import structlog
 
 from router.errors import RouterError
-from router.journal.block import Block, BlockFlag, Origin
+from router.journal.block import Block, Origin
 from router.journal.facts import LatestFacts
 from router.journal.lifeline import Lifeline
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS
@@ -784,7 +784,7 @@ def _want(request: object) -> Want:
 
 
 def _router_of(block: Block) -> str | None:
-    if not block.flags & BlockFlag.OWN:
+    if not block.is_own:
         return None
     for row in block.unpacked_rows():
         if row[0] == RecordKind.SEGMENT:

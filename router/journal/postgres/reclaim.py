@@ -7,12 +7,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from router.journal.postgres.handing_over import handed_over, take_over
 from router.journal.postgres.storage import PostgresStorage
 from router.journal.reclaim import NICENESS, is_worthwhile, reclaim_from
 from router.journal.reclaimer import Reclaimer
 from router.model.log_values import reason_of
+
+FIRST_SECONDS: Final = 2.0
+"""After the start, by when the workers have restored what was left."""
+
+FIRST_OCTETS: Final = 1 << 20
+"""Of segments of earlier leaders: less is read within a few hundredths of a second."""
 
 
 class PostgresReclaimer(Reclaimer):
@@ -31,10 +38,33 @@ class PostgresReclaimer(Reclaimer):
         self._url = url
         self._router = router
         self._looked_through = 0
+        self._asked_octets = self._least_octets
+        self._first_at: float | None = self._clock() + FIRST_SECONDS
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """How long until ``step`` should be called though nothing was sealed; None: for ever."""
+        if self._first_at is None:
+            return super().wait_seconds
+        return max(0.0, self._first_at - self._clock())
+
+    def step(self, through: int, *, is_disk_full: bool = False) -> None:
+        """Handles the end of a run, and starts one if there is enough to reclaim."""
+        if self._first_at is not None and self._clock() < self._first_at and not is_disk_full:
+            return
+        super().step(through, is_disk_full=is_disk_full)
+        self._first_at = None
 
     def _is_worthwhile(self, through: int, least_octets: int) -> bool:
-        is_news = through > self._looked_through
+        """Returns whether to look; the process that is then started looks what there is.
+
+        What earlier leaders wrote is worth a run sooner: a standby that is started from now on has
+        to read what is left, and its peers would wait for that at the next takeover.
+        """
+        is_news = through > self._looked_through or least_octets < self._asked_octets
         self._looked_through = through
+        is_first = self._first_at is not None
+        self._asked_octets = min(least_octets, FIRST_OCTETS) if is_first else least_octets
         return is_news
 
     def _failed(self, **reason: object) -> None:
@@ -44,7 +74,7 @@ class PostgresReclaimer(Reclaimer):
     def _command(self, through: int) -> list[str]:
         command = [sys.executable, "-m", "router.journal.postgres.reclaim"]
         command += ["--router", self._router, "--through", str(through)]
-        return [*command, "--least-octets", str(self._least_octets)]
+        return [*command, "--least-octets", str(self._asked_octets)]
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with handed_over(self._url) as url:
