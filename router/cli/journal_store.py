@@ -9,6 +9,7 @@ import click
 
 from router.cli.check import DEFAULT_CONFIG, load_or_exit
 from router.errors import reason_of
+from router.journal.postgres.url import why_unusable
 from router.journal.storage import Storage
 from router.service.config import RouterConfig
 from router.service.config.references import Secret
@@ -37,19 +38,28 @@ def init(config: str, url: str | None, role: str | None) -> None:
     nothing. Run it as the owner of the database, with --url, and let the router log in as another
     role, with --role.
 
-    Exits with 0, with 1 if the database refuses, or with 2 if CONFIG has problems.
+    Exits with 0, with 1 if the database refuses, or with 2 if CONFIG or URL has problems.
     """
     loaded = load_or_exit(config)
     store = store_of(loaded)
+    if url is not None and (reason := _why_no_url(url)) is not None:
+        raise click.BadParameter(reason, param_hint="--url")
     from router.journal.postgres.storage import init as make  # noqa: PLC0415
 
     try:
         make(url or store.reveal(), loaded.router.id, role)
     except OSError as error:
-        click.echo(f"router.journal.store: {error.strerror or error}", err=True)
+        named = "router.journal.store" if url is None else "--url"
+        click.echo(f"{named}: {error.strerror or error}", err=True)
         sys.exit(FAILED)
     granted = "" if role is None else f"; role {role} may use them"
     click.echo(f"the tables are ready for router {loaded.router.id}{granted}")
+
+
+def _why_no_url(url: str) -> str | None:
+    if not url.startswith(("postgresql://", "postgres://")):
+        return "does not begin with postgresql://"
+    return why_unusable(url)
 
 
 def storage_of(config: str) -> Storage:

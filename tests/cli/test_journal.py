@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from router.cli.journal import command
+from router.cli.main import main
 from router.journal.disk import Disk
 from router.journal.keys import LinkKey
 from router.journal.log import Log
@@ -237,3 +238,27 @@ def test_the_oldest_segments_of_an_archive_may_go(journal: Path) -> None:
     assert "missing: segment" not in inspect(archive).output
     (archive / segment_name(3)).unlink()
     assert "*** missing: segment 3" in inspect(archive).output
+
+
+def test_init_names_the_option_whose_url_is_wrong(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="the extra router[postgres] is not installed")
+    file = tmp_path / "router.yaml"
+    text = "router: {{id: dc1, journal: {{store: '{}'}}}}\nroutes: [{{address: a}}]\n"
+    file.write_text(text.format("postgresql://127.0.0.1:1/router"))
+    init = ["journal", "init", str(file)]
+    refused = CliRunner().invoke(main, [*init, "--url", "postgresql://u:hush@127.0.0.1:1/a"])
+    assert refused.exit_code == 1
+    assert refused.output.startswith("--url: PostgreSQL: ")
+    assert "hush" not in refused.output
+    for url in ("postgresql://127.0.0.1:x/router", "mysql://127.0.0.1/router"):
+        wrong = CliRunner().invoke(main, [*init, "--url", url])
+        assert wrong.exit_code == 2
+        assert "--url" in wrong.output
+    by_file = CliRunner().invoke(main, init)
+    assert by_file.exit_code == 1
+    assert by_file.output.startswith("router.journal.store: PostgreSQL: ")
+    for url in ("postgresql://db:x/router", "postgresql://db/router?sslmod=require"):
+        file.write_text(text.format(url))
+        checked = CliRunner().invoke(main, ["check", str(file)])
+        assert checked.exit_code == 2
+        assert f"{file}:1:" in checked.output

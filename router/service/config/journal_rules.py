@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Iterator
 
+from router.journal.postgres.url import why_unusable
 from router.service.config.problems import Problem
 from router.service.config.process import OldSegments, Router
 
@@ -18,6 +19,8 @@ def journal_problems(router: Router) -> Iterator[Problem]:
             advice = "set store to a PostgreSQL database"
             yield Problem(journal.where.of("standby"), f"{problem}; {advice}")
         return
+    if (reason := why_unusable(journal.store.reveal())) is not None:
+        yield Problem(journal.where.of("store"), f"store: {reason}")
     if importlib.util.find_spec("psycopg") is None:
         problem = "store: PostgreSQL needs the extra router[postgres]"
         advice = "pip install '.[postgres]' in the folder of the source"
