@@ -114,8 +114,9 @@ class Homes:
     ) -> Iterator[Unsettled]:
         """Yields the deliveries that this worker has to take over after a restart.
 
-        Those of exactly-once addresses go to the home of the address. The others are only recorded:
-        the worker that wrote them takes them over, or the first, if there is none of that number.
+        Those of exactly-once addresses go to the home of the address. The worker that wrote about
+        the others takes them over, or the first, if there is none of that number: those that are
+        only recorded, and those that a container of another route has brought to any worker.
 
         Args:
             deliveries: all that the journal knows.
@@ -126,7 +127,7 @@ class Homes:
         for each in deliveries:
             memory = links.get(each.incoming)
             if memory is None or each.guarantee not in KEPT_GUARANTEES:
-                home = each.worker if 1 <= each.worker <= self.workers else FIRST
+                home = self._successor_of(each.worker)
             else:
                 terms = known.get(each.incoming)
                 if terms is None:
@@ -139,9 +140,12 @@ class Homes:
         address = unsettled.address if terms.node is None else terms.node.address
         match = table.lookup(terms.dead_letters_of or address)
         route = None if match is None else match.route
-        if terms.is_own and is_spread(route):
-            return FIRST  # its container is in no route any more
+        if terms.is_own and (route is None or is_spread(route) or not is_exact(route)):
+            return self._successor_of(unsettled.worker)
         return self.of(address, route)
+
+    def _successor_of(self, worker: int) -> int:
+        return worker if 1 <= worker <= self.workers else FIRST
 
 
 def is_spread(route: Route | None) -> bool:

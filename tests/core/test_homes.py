@@ -284,7 +284,9 @@ def test_each_delivery_is_taken_over_by_one_worker_the_home_of_its_links(
                 home = Homes.among(workers, [BRIDGE]).of("b", BRIDGE) if are_spread else FIRST
             else:
                 route = TO_EAST if address.startswith("east") else EXACT
-                home = FIRST if terms.is_own else Homes(own, workers, are_spread).of(address, route)
+                home = Homes(own, workers, are_spread).of(address, route)
+            if terms.is_own and address != "b":
+                home = each.worker if each.worker <= workers else FIRST
             assert home == own
     assert len(found) == len(deliveries)
 
