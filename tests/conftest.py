@@ -1,6 +1,7 @@
 """What all tests share: how hypothesis runs, which tier runs, brokers that take long to start."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
     os.chdir(config.rootpath)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what is not in front
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(RuleCheck(config))
     config.pluginmanager.register(MemoryWatch())
     if os.environ.get("ROUTER_TESTS_TELL") and not _is_worker(config):

@@ -7,6 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from router import __version__
+from router.at_rest import at_rest
 from router.cli.exit_codes import epilog
 from router.cli.interrupts import INTERRUPTED
 
@@ -53,7 +54,8 @@ class Program(click.Group):
         if cmd_name not in VERBS:
             return None
         module, _, name = VERBS[cmd_name][0].partition(".")
-        command: Any = getattr(import_module(f"router.cli.{module}"), name)
+        with at_rest():
+            command: Any = getattr(import_module(f"router.cli.{module}"), name)
         assert isinstance(command, click.Command)
         command.epilog = epilog(cmd_name)
         return command

@@ -10,14 +10,10 @@ Therefore only the youngest generation is collected as usual, which is cheap; ob
 after start-up are frozen; and a full collection runs only when the process has grown by a step that
 makes it worthwhile. Real growth costs one full collection for each step; garbage never exceeds the
 step.
-
-Reading a configuration creates very many objects and no cycles; collections took 40 % of the time
-that a table of 100,000 routes needs.
 """
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,18 +31,6 @@ LOOK_SECONDS: Final = 1.0
 
 _STATISTICS: Final = Path("/proc/self/statm")
 _PAGE_OCTETS: Final = 4096
-
-
-@contextmanager
-def at_rest() -> Iterator[None]:
-    """Disables the collector for the length of a ``with`` block."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def settle() -> None:

@@ -215,7 +215,7 @@ class Member:
             stream=stream, hears={errands.REPORT: (WorkerReport, self._keep_report)}
         )
         with theirs, their_doors:
-            command = [sys.executable, "-m", "router.service.worker_process"]
+            command = [sys.executable, "-m", "router.service.worker_program"]
             for name, sock in (("--channel", theirs), ("--doors", their_doors)):
                 command += [name, str(sock.fileno())]
             return await trio.lowlevel.open_process(

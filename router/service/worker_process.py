@@ -11,7 +11,6 @@ handles them and instructs the workers.
 
 import argparse
 import socket
-import sys
 from typing import Any
 
 import attrs
@@ -162,7 +161,3 @@ class WorkerProcess:
                 self._channel.tell(errands.REPORT, report)
                 last = report
             await trio.sleep(errands.LOAD_SECONDS)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import attrs
 
+from router.at_rest import at_rest
 from router.model.capabilities import Protocol
 from router.wire.engine import Engine, EngineSettings
 from router.wire.v1_0.express import Express
@@ -73,8 +74,9 @@ PROTOCOLS: Final[Mapping[Protocol, ProtocolRow]] = {
 
 def load_engines() -> None:
     """Imports all engines, so that no connection waits for the import."""
-    for folder in _FOLDERS:
-        _module(folder)
+    with at_rest():
+        for folder in _FOLDERS:
+            _module(folder)
 
 
 def vhost_to_ask_for(protocol: Protocol, named: str | None, host: str) -> str:

@@ -441,16 +441,17 @@ def test_the_token_is_taken_from_the_file_or_the_environment(tmp_path: Path) -> 
 
 def test_a_trace_ends_quietly_with_ctrl_c(tmp_path: Path) -> None:
     with setup(tmp_path):
+        asked = ("trace", "prices", "--seconds", "600", "--config", "router.yaml")
         process = subprocess.Popen(
-            [sys.executable, "-m", "router", "trace", "prices", "--config", "router.yaml"],
+            [sys.executable, "-m", "router", *asked],
             cwd=tmp_path,
             env={"PYTHONPATH": str(Path.cwd())},
             stderr=subprocess.PIPE,
             text=True,
         )
         assert process.stderr is not None
-        assert process.stderr.readline() == "following prices for 30 s at most; Ctrl-C ends it\n"
+        assert process.stderr.readline() == "following prices for 600 s at most; Ctrl-C ends it\n"
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert told == "no delivery arrived at prices within 30 s\n"
+        assert told == "no delivery arrived at prices within 600 s\n"

@@ -2,6 +2,8 @@
 
 import gc
 import mmap
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from router.at_rest import at_rest
 from router.service import garbage
 from router.service.config.load import load
 
@@ -89,10 +92,36 @@ def test_nothing_is_collected_while_a_configuration_is_read(tmp_path: Path) -> N
         gc.callbacks.remove(note)
 
 
+COUNTING = """
+import gc
+walks = []
+gc.callbacks.append(lambda phase, info: walks.append(phase))
+{program}
+print(len(walks))
+"""
+WORKER = """
+import router.service.worker_program
+from router.wire.protocols import load_engines
+load_engines()
+"""
+COMMAND = """
+from router.cli.main import main
+main.get_command(None, "run")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", [WORKER, COMMAND], ids=["worker", "command"])
+def test_imports_are_not_held_up_by_the_collector(program: str) -> None:
+    command = [sys.executable, "-c", COUNTING.format(program=program)]
+    walks = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert walks < 100  # without a rest: 400 and 600
+
+
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        with garbage.at_rest():
+        with at_rest():
             pass
         assert not gc.isenabled()
     finally:

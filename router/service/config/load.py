@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
+from router.at_rest import at_rest
 from router.routes.promise import Promise
 from router.routes.route import Position, Route
 from router.routes.table import RoutingTable
-from router.service import garbage
 from router.service.advice import describe_port
 from router.service.config.consistency import judge
 from router.service.config.containers import Container
@@ -93,7 +93,7 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Rout
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(Position(file, line, column), "not UTF-8")
         raise ConfigError([problem]) from None
-    with garbage.at_rest():
+    with at_rest():
         return read(text, file, Path(path).parent, environment)
 
 

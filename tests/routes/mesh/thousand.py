@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from router.at_rest import at_rest
 from router.routes.mesh.events import AddressAttached, AddressDetached
 from router.routes.mesh.mesh import Mesh
 from router.routes.mesh.nouns import AnyBody, Entry
-from router.service import garbage
 from tests.routes.mesh.simulator import Simulator, mesh_of, true_tree
 
 STEP_SECONDS = 0.05
@@ -68,7 +68,7 @@ def converge(simulator: Simulator, most: float) -> float | None:
 def uncollected() -> Iterator[None]:
     """Keeps the collector out of what is measured, which is the routers' work alone."""
     gc.collect()
-    with garbage.at_rest():
+    with at_rest():
         yield
 
 
