@@ -495,6 +495,8 @@ class Core:
             self._strander.bury(self._settler.take_dead())
             self._postponer.take()
             self._queue_returned()
+        for node, count in self._settler.take_stored_again().items():
+            self._storer.returned(node, count)
         self._end_unlisted()
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():

@@ -12,9 +12,10 @@ payload is ignored.
 Where we send, ``links.recovery`` decides for each delivery. The transfers that this takes are sent
 in the order of the deliveries, within the receiver's credit, before any new delivery::
 
-    SendAnew     the receiver never had it: back into its queue. But a receiver that keeps no map,
-                 or settles first, may have had it and forgotten it: that is a failed attempt, or
-                 in doubt where the route promises exactly-once
+    SendAnew     the receiver never had it: back into its queue, or, where others may have been
+                 stored since, on this link. But a receiver that keeps no map, or settles first, may
+                 have had it and forgotten it: that is a failed attempt, or in doubt where the route
+                 promises exactly-once
     ResumeFrom   the payload is sent from the receiver's position on
     Settle       the outcome goes to our sender; if the sender settles first (§2.8.3, second), the
                  receiver is settled after that
@@ -280,6 +281,7 @@ class Resumer:
             for pairing, action in link.resuming
             if isinstance(action, SendAnew)
             and pairing.fan is None
+            and not _goes_first(pairing)
             and link.adrift.get(pairing.outgoing_tag) is pairing
         ]
         for pairing in anew:
@@ -311,7 +313,7 @@ class Resumer:
         route = feed_of(pairing).node.route
         if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
             return
-        if pairing.fan is not None:  # the others have theirs
+        if pairing.fan is not None or (is_sure and _goes_first(pairing)):  # or others have theirs
             link.postpone(pairing, SendAnew())
             return
         self._ledger.sent_again(link, pairing, is_unsent=is_sure)
@@ -483,6 +485,15 @@ def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
     if event.incomplete_unsettled or not link.adrift:
         return False
     return theirs is None or theirs.keys().isdisjoint(link.adrift)
+
+
+def _goes_first(pairing: Pairing) -> bool:
+    """Returns whether a delivery that never arrived is sent again on the link that it was sent on.
+
+    So it is where others may have been stored meanwhile (``storing``): in its node's queue it would
+    be stored behind them.
+    """
+    return feed_of(pairing).node.taker is not None and is_whole(pairing)
 
 
 def _hold_back_anew(link: OutgoingLink) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 
 from router.core.attach import Attacher, Place
 from router.core.detach import Detacher
-from router.core.node import Node, feed_of
+from router.core.node import Direction, Node, feed_of
 from router.core.resume import Resumer
 from router.core.retired import node_of
 from router.core.settle import trunk_of
@@ -180,8 +180,13 @@ class Routeless:
         return self._registry.node(place.key, place.route, place.match)
 
     def wait_for_receivers(self, node: Node) -> None:
-        """Gives a node's receivers time to return before its queued deliveries are given up."""
-        if not node.rotation or node in self._patient:
+        """Gives a node's receivers time to return before its queued deliveries are given up.
+
+        Its containers are waited for anyway (``uplinks``), which is all that the message store
+        wants: what they return goes back there at once.
+        """
+        is_stored = node.key.direction is Direction.STORED
+        if is_stored or not node.rotation or node in self._patient:
             return
         self._patient.add(node)
         node.returning.add(self)

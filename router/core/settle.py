@@ -27,7 +27,7 @@ receiver of a multicast is sent again the deliveries that it returns itself.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from router.core import bulk
-from router.core.node import Feed, Node, feed_of, in_custody
+from router.core.node import Direction, Feed, Node, feed_of, in_custody
 from router.core.state import State
 from router.links import life
 from router.links.link import IncomingLink, OutgoingLink, Tally, is_away
@@ -68,6 +68,7 @@ class Settler:
         self._returned: dict[Pairing, None] = {}
         self._dead: list[Pairing] = []
         self._unlisted: dict[IncomingLink, tuple[Pairing, Outcome]] = {}
+        self._stored_again: dict[Node, int] = {}
         self._postponed: list[tuple[Pairing, OutgoingLink | None]] = []
 
     # Receivers' updates
@@ -478,6 +479,9 @@ class Settler:
             return
         self.free(pairing)
         count(incoming.tally, outcome, 1)
+        node = feed_of(pairing).node
+        if node.key.direction is Direction.STORED and isinstance(outcome, Released | Modified):
+            self._stored_again[node] = self._stored_again.get(node, 0) + 1
         listed = narrow(outcome, incoming.outcomes)
         is_here = pairing.number in incoming.unsettled
         if (
@@ -491,6 +495,11 @@ class Settler:
             self._settle_receiver(pairing, outcome)
         else:
             self.send_outcome(pairing, listed)
+
+    def take_stored_again(self) -> Mapping[Node, int]:
+        """Returns how many deliveries the message store was given back, by their nodes."""
+        again, self._stored_again = self._stored_again, {}
+        return again
 
     def take_unlisted(self) -> Mapping[IncomingLink, tuple[Pairing, Outcome]]:
         """Returns senders whose source lists no fitting outcome, each with such a delivery."""

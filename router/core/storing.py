@@ -24,8 +24,9 @@ senders never pause.
 not entered while a delivery that a target may return is under way, unless the target answers
 nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
 unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
-said what became of it. That, and what a target that is there returns later, goes behind what was
-stored meanwhile.
+said what became of it. When it is back, what it never had goes on that link, and the store has no
+target until all of it was answered, or for ``SETTLE_SECONDS`` (``_Wait``). What a target returns
+later goes behind what was stored meanwhile.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 """
@@ -78,6 +79,19 @@ class _Choice:
     checks: int = 0
 
 
+@attrs.define(eq=False)
+class _Wait:
+    """Why a node of stored messages has no target though it is there: others go first.
+
+    Attributes:
+        until: the wait ends then at the latest.
+        look: the alarm for that.
+    """
+
+    until: float
+    look: Alarm
+
+
 class Storer:
     """Chooses who is sent the messages of stored routes."""
 
@@ -94,22 +108,33 @@ class Storer:
         self._reach = reach
         self._choices: dict[Node, _Choice] = {}
         self._held: set[str] = set()
+        self._waits_at: dict[Node, _Wait] = {}
         self._is_looking = False
 
     def look(self) -> None:
         """Has the nodes reviewed whose links have come or gone; called as a turn ends."""
         for node in self._registry.moved:
-            if node.taker is not None or node.route.store is not None:
+            if node.taker is not None or _is_stored(node):
                 self._turn.touch(node)
         for node in self._registry.fed:
-            if node.key.direction is Direction.STORED or node.route.store is not None:
+            if _is_stored(node):
                 self._turn.touch(node)
+
+    def returned(self, node: Node, count: int) -> None:
+        """Says that targets have returned messages, behind which others may be by then."""
+        self._notices.add(
+            "store.returned", route=node.route.name, address=node.key.address, count=count
+        )
 
     def review(self, node: Node) -> None:
         """Chooses anew for a node that something has happened to."""
         if node.key.direction is Direction.STORED:
             self._follow(node)
+            if node.is_exact:
+                self._let_others_go_first(node)
             return
+        if node.is_exact and self._waits_at:
+            self._review_wait(node)
         if node.taker is None and node.route.store is None and not self._has_inlet(node):
             return
         if not self._chooses(node):
@@ -124,6 +149,8 @@ class Storer:
             self._turn.touch(node)  # what was forsaken goes back to its place first
             return
         if taker is not node.taker:
+            if node.taker is Taker.TARGETS and (count := len(node.given_back) + len(node.hopeful)):
+                self.returned(node, count)
             self._change(node, choice, taker)
         for link in node.aside:
             if _is_for(link, taker):
@@ -136,10 +163,56 @@ class Storer:
         if bool(node.feeds) is (address in self._held):
             return
         self._held ^= {address}
+        for other in self._others(node):
+            self._turn.touch(other)
+
+    def _review_wait(self, node: Node) -> None:
+        """Has stored messages go on that waited for what a node has sent before."""
+        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
+        is_due = stored is not None and self in stored.returning and not self._is_asking(node)
+        if is_due and stored is not None:
+            self._turn.touch(stored)
+
+    def _let_others_go_first(self, node: Node) -> None:
+        """Gives stored messages no target before it has answered what has passed them by."""
+        if not (node.outgoing or node.aside):
+            if (gone := self._waits_at.pop(node, None)) is not None:
+                self._alarms.cancel(gone.look)
+                node.returning.discard(self)
+            return
+        wait = self._waits_at.get(node)
+        if wait is None:
+            if not any(map(self._is_asking, self._others(node))):
+                return
+            until = self._turn.now + SETTLE_SECONDS
+            look = self._alarms.set(until, partial(self._turn.touch, node))
+            wait = self._waits_at[node] = _Wait(until, look)
+        if self._turn.now < wait.until and any(map(self._is_asking, self._others(node))):
+            if not node.outgoing:
+                return
+            node.returning.add(self)
+            for link in tuple(node.outgoing):
+                node.put_aside(link)
+        elif self in node.returning:
+            node.returning.discard(self)
+            for link in node.aside:
+                node.take_up(link)
+            self._turn.touch(node)
+        else:
+            return
+        self._registry.moved[node] = None
+        self._granter.receivers_changed(node)
+
+    def _others(self, node: Node) -> Iterable[Node]:
+        """Yields the nodes whose messages pass by those that a node has from the store."""
         for direction in (Direction.TOWARDS, Direction.MEETING):
-            other = self._registry.nodes.get(NodeKey(address, direction))
+            other = self._registry.nodes.get(NodeKey(node.key.address, direction))
             if other is not None:
-                self._turn.touch(other)
+                yield other
+
+    def _is_asking(self, node: Node) -> bool:
+        """Returns whether targets have not answered all that a node has sent them."""
+        return any(link.resuming or _is_waiting(link) for link in self._under_way(node))
 
     def _chooses(self, node: Node) -> bool:
         """Returns whether a node's messages may go to the targets or to the store."""
@@ -277,6 +350,11 @@ class Storer:
         if self._choices:
             self._is_looking = True
             self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
+
+
+def _is_stored(node: Node) -> bool:
+    """Returns whether a node's messages go to the store, or come from there."""
+    return node.key.direction is Direction.STORED or node.route.store is not None
 
 
 def _is_waiting(link: OutgoingLink) -> bool:

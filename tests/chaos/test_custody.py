@@ -10,6 +10,10 @@ which, ``ROUTER_STORED_WORKERS`` how many workers the near router has. With
 After ``ROUTER_STORED_SECONDS`` there are no more faults, and no more is sent than was by then.
 What bounds the run is how long routers take to start: a fault follows when the one before it is
 over and something has arrived.
+
+Order: a receiver takes the deliveries of a sender in the order of their sending. One that the far
+router has given back, because its receivers were gone, may come behind those that were on their way
+to it by then; the near router counts these in its log.
 """
 
 import contextlib
@@ -101,6 +105,7 @@ class Run:
         done: faults by kind.
         torn: logs that were left with a part of a commit.
         late: deliveries that came behind a later one of their sender, by the fault before.
+        late_at: the same, by address.
         dead: what came as dead letters.
     """
 
@@ -113,6 +118,7 @@ class Run:
     done: Counter[str] = attrs.field(factory=Counter)
     torn: int = 0
     late: Counter[str] = attrs.field(factory=Counter)
+    late_at: Counter[str] = attrs.field(factory=Counter)
     begun: float = attrs.field(factory=time.monotonic)
     near: MortalRouter = attrs.field(init=False)
     far: MortalRouter = attrs.field(init=False)
@@ -177,7 +183,9 @@ class Run:
     def _take(self, delivery: ReceivedDelivery) -> DeliveryState:
         number = number_of(delivery)
         link = number % LINKS
-        self.late[self._latest] += number < self._last.get(link, -1)
+        if number < self._last.get(link, -1):
+            self.late[self._latest] += 1
+            self.late_at[f"telemetry.{link}"] += 1
         self._last[link] = max(number, self._last.get(link, -1))
         return self.books.take(delivery)
 
@@ -269,6 +277,15 @@ class Run:
         return all(each.machine.is_done for each in self._senders)
 
     @property
+    def given_back(self) -> Counter[str]:
+        """Deliveries that the near router was given back, by address."""
+        found: Counter[str] = Counter()
+        for line in self.near.matching('"store.returned"'):
+            told = json.loads(line)
+            found[told["address"]] += told["count"]
+        return found
+
+    @property
     def in_doubt(self) -> int:
         """Deliveries that a sender cannot know the outcome of."""
         return sum(each.machine.report.in_doubt for each in self._senders)
@@ -278,7 +295,8 @@ class Run:
         return (
             f"{time.monotonic() - self.begun:,.0f} s: sent {len(books.sent):,}, received"
             f" {len(books.taken):,}, twice {sum(books.taken.values()) - len(books.taken)},"
-            f" late {dict(+self.late)}, dead {len(self.dead.taken)}, in doubt {self.in_doubt};"
+            f" late {dict(self.late)} of {self.given_back.total()} given back,"
+            f" dead {len(self.dead.taken)}, in doubt {self.in_doubt};"
             f" {self.done.total()} faults {dict(self.done)}, {self.torn} torn tails"
         )
 
@@ -314,6 +332,7 @@ async def _carry_out(folder: Path, *, always: bool, deliveries: int, faults: int
         assert run.is_answered
         assert (len(run.books.lost), len(run.books.duplicated)) == (0, 0)
         assert (len(run.dead.taken), run.in_doubt) == (0, 0)
+        assert run.late_at <= run.given_back, "something has overtaken what was not given back"
         assert len(run.books.sent) == deliveries or math.isfinite(SECONDS)
         if WITH_LEDGER:
             assert (await run.near.end(), await run.far.end()) == (0, 0)

@@ -5,6 +5,7 @@ import pytest
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORE, STORED
+from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
@@ -88,7 +89,7 @@ def test_nothing_overtakes_a_delivery_that_goes_back_to_the_store_except_what_wa
     waiting = inlet.send("4", "5")
     play.core.pause("telemetry.#", play.now)
     target.grant(credit - 3)
-    target.update(target.last.number - 2, state=RELEASED, settled=True)
+    target.update(DeliveryNumber(target.last.number - 2), state=RELEASED, settled=True)
     play.carry_out(play.core.resume("telemetry.#", play.now))
     assert target.payloads == [b"1", b"2", b"3"]
     assert [inlet.outcome(each) for each in (first, *waiting)] == [(RELEASED, True)] * 3
@@ -175,3 +176,19 @@ def test_nobody_else_can_send_to_the_node_of_stored_messages() -> None:
     assert cloud.wants_receiver() is None
     store.answer_receiver("telemetry.a", credit=5)
     assert client.credit == 5
+
+
+def test_what_is_queued_after_a_restart_goes_back_to_the_store_without_waiting_for_receivers() -> (
+    None
+):
+    play = Play(ROUTE)
+    store, cloud = play.dial(STORE), play.dial("cloud")
+    inlet = stored_sender(store)
+    target = cloud.answer_receiver("telemetry.a", credit=1)
+    target.grant(0)
+    (number,) = inlet.send("1")
+    (node,) = [each for each in play.core._registry.nodes.values() if each.rotation]
+    play.core._parts.routeless.wait_for_receivers(node)  # as whoever restores it does
+    target.grant(1)
+    target.update(target.last.number, state=RELEASED, settled=True)
+    assert inlet.outcome(number) == (RELEASED, True)

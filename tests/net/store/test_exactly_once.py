@@ -291,7 +291,11 @@ class Stored(RuleBasedStateMachine):
         self.play.flush()
         self.store_works()
         for _, link in self.target.live():
-            link.catch_up()
+            link.renew()
+        self.target_looks(count=1)
+        for _, link in self.target.live():
+            link.answer()
+            link.listen()
         for sender in self.senders:
             sender.catch_up()
 

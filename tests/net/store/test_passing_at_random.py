@@ -6,6 +6,8 @@ go, grant credit, accept and return as they like:
 NoLoss: when all is well again, everything that was sent has been accepted.
 NoDouble: what a target has accepted is not sent again, unless the store was lost meanwhile.
 Fifo: a target is sent the messages of one sender for the first time in the order of their sending.
+Kept: what a target returns is sent again before anything later that it was not sent yet, unless
+      others were stored because it had not answered for so long.
 """
 
 import itertools
@@ -16,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from router.core.storing import SETTLE_SECONDS
 from router.journal.store.queues import Claim
 from router.model.outcome import RELEASED
 from router.routes.route import Endpoint, Route, Storing
@@ -55,6 +58,8 @@ class Passing(RuleBasedStateMachine):
         }
         self.counts = dict.fromkeys(self.senders, 0)
         self.first: dict[tuple[str, str], int] = dict.fromkeys(self.senders, 0)
+        self.owed: dict[tuple[str, str], set[int]] = {key: set() for key in self.senders}
+        self.sent_at: dict[bytes, float] = {}
         self.seen: dict[int, int] = {}
         self.accepted: set[bytes] = set()
         self.store_losses = 0
@@ -111,8 +116,16 @@ class Passing(RuleBasedStateMachine):
         if ends:
             end = ends[which % len(ends)]
             for number in list(end.unsettled)[:most]:
+                self.owe(end, end.bodies[number])
                 end.update(number, state=RELEASED, settled=True)
         self.look()
+
+    def owe(self, end: ReceiverEnd, body: bytes) -> None:
+        """Records that a target returns a message that keeps its place."""
+        was_stored = "$>" in end.name
+        if was_stored or self.play.now < self.sent_at[body] + SETTLE_SECONDS:
+            who, of, number = body.decode().split()
+            self.owed[who, of].add(int(number))
 
     def ends(self) -> list[ReceiverEnd]:
         """Returns the links to the target."""
@@ -199,7 +212,10 @@ class Passing(RuleBasedStateMachine):
                 number = int(text)
                 if number > self.first[who, of]:
                     assert number == self.first[who, of] + 1, "it overtakes"
+                    assert not self.owed[who, of], "it overtakes what was returned"
                     self.first[who, of] = number
+                self.owed[who, of].discard(number)
+                self.sent_at[delivery.payload] = self.play.now
                 if not self.store_losses:
                     assert delivery.payload not in self.accepted, "it was accepted before"
             self.seen[end.link] = len(end.received)

@@ -1,0 +1,106 @@
+"""Exactly-once deliveries keep their order through the message store, whatever goes wrong when.
+
+The same parties as in ``test_exactly_once``, with a target that returns nothing:
+
+Fifo: the target processes the messages of one sender in the order of their sending, whether they
+      were stored or passed the store by.
+"""
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from router.routes.route import Storing
+from tests.core.test_exactly_once import Receiver
+from tests.net.store.test_exactly_once import ROUTE, Stored
+
+pytestmark = pytest.mark.thorough
+
+
+class InOrder(Stored):
+    """The target takes deliveries in the order of their coming, over all of its links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[int] = []
+
+    @rule(count=st.integers(1, 4))
+    def target_looks(self, count: int) -> None:
+        for _ in range(count):
+            self.look_at_next()
+
+    def look_at_next(self) -> None:
+        """Takes one delivery, of those that passed the store by first: so they came."""
+        live = sorted(self.target.live(), key=lambda each: "$>" in each[0])
+        for _, link in live:
+            if link.end is not None and link.looked_at < len(link.end.received):
+                self.take(link)
+                return
+
+    def take(self, link: Receiver) -> None:
+        known = len(link.processed)
+        link.look()
+        if len(link.processed) > known:
+            self.order.append(number_of(next(reversed(link.processed))))
+
+    @invariant()
+    def nothing_overtakes(self) -> None:
+        if not hasattr(self, "senders"):
+            return
+        for sender in self.senders:
+            sent = {number_of(body) for body in sender.sent}
+            mine = [number for number in self.order if number in sent]
+            assert mine == sorted(mine)
+
+
+class PassingInOrder(InOrder):
+    """The store has only what the target cannot take."""
+
+    route = attrs.evolve(ROUTE, store=Storing())
+
+
+def number_of(body: bytes) -> int:
+    """Returns the number of a message, which tells when it was sent."""
+    return int(body[5:])
+
+
+_SETTINGS = settings(
+    max_examples=25,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestStoredInOrder = InOrder.TestCase
+TestStoredInOrder.settings = _SETTINGS
+TestPassingInOrder = PassingInOrder.TestCase
+TestPassingInOrder.settings = _SETTINGS
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["cut-off", "worker-killed"])
+def test_what_a_lost_target_never_had_goes_before_what_was_stored_after_it(is_killed: bool) -> None:
+    state = PassingInOrder()
+    state.begin()
+    for _ in range(8):
+        state.work()
+        state.time_passes(1.0)
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.target_looks(count=1)
+    state.target_goes()
+    if is_killed:
+        state.worker_is_killed(arrives=True, lost=0)
+        state.store_comes()
+        state.sender_comes_back(which=0)
+    for _ in range(8):
+        state.time_passes(1.0)
+        state.journal_is_durable()
+        state.store_works()
+        state.sender_looks(which=0)
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.store_works()
+    state.teardown()
+    assert len(state.order) == 6
+    state.nothing_overtakes()
