@@ -3,12 +3,12 @@
 # cython: nonecheck=False, infer_types=False
 """Shortcuts for runs of records; see ``bulk``. The octets of a row are drawn in ``record``."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
@@ -51,6 +51,22 @@ cdef inline uint64_t get64(const uint8_t *at) noexcept:
     for octet in range(8):
         value |= <uint64_t>at[octet] << (8 * octet)
     return value
+
+
+cdef class View:
+    """The octets of an object, for as long as this one lives."""
+
+    cdef Py_buffer of
+    cdef const uint8_t *octets
+    cdef Py_ssize_t length
+
+    def __cinit__(self, owner, int flags=PyBUF_SIMPLE):
+        PyObject_GetBuffer(owner, &self.of, flags)
+        self.octets = <const uint8_t *>self.of.buf
+        self.length = self.of.len
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.of)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -135,33 +151,35 @@ def bare_rows(bytearray rows not None, Py_ssize_t at, bytes row not None, list k
 
 
 def forwarded_rows(
-    bytearray rows not None, Py_ssize_t at, bytes row not None, bytes stored not None,
-    bytes places not None, Py_ssize_t begin, Py_ssize_t count,
+    bytearray rows not None, Py_ssize_t at, bytes row not None, stored, places,
+    Py_ssize_t begin, Py_ssize_t count,
 ):
     """Writes rows like ``row`` that say that messages of a run are gone.
 
     The reference is ``StoreWriter.forwarded``.
     """
+    cdef View of_rows = View(stored), of_places = View(places)
+    cdef const uint8_t *of_row = of_rows.octets + begin * ROW
+    cdef const uint8_t *place = of_places.octets + begin * PLACE
+    cdef uint8_t *to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
     cdef Py_ssize_t each
-    cdef uint8_t *to_row
-    cdef const uint8_t *of_row
-    cdef uint64_t octets
     if (
         PyBytes_GET_SIZE(row) != ROW or at < 0 or begin < 0 or count < 0
         or at + count * ROW > PyByteArray_GET_SIZE(rows)
-        or (begin + count) * ROW > PyBytes_GET_SIZE(stored)
-        or (begin + count) * PLACE > PyBytes_GET_SIZE(places)
+        or (begin + count) * ROW > of_rows.length
+        or (begin + count) * PLACE > of_places.length
     ):
         raise ValueError("not so many rows")
-    to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
-    for each in range(begin, begin + count):
-        of_row = <const uint8_t *>PyBytes_AS_STRING(stored) + each * ROW
-        octets = ROW + get16(of_row + ADDRESS_AT) + get32(of_row + TAG_AT)
-        octets += get64(of_row + MESSAGE_AT)
+    for each in range(count):
         memcpy(to_row, PyBytes_AS_STRING(row), ROW)
-        memcpy(to_row + INCOMING_AT, PyBytes_AS_STRING(places) + each * PLACE, PLACE)
-        put64(to_row + MESSAGE_AT, octets)
+        memcpy(to_row + INCOMING_AT, place, PLACE)
+        put64(
+            to_row + MESSAGE_AT,
+            ROW + get16(of_row + ADDRESS_AT) + get32(of_row + TAG_AT) + get64(of_row + MESSAGE_AT),
+        )
         to_row += ROW
+        of_row += ROW
+        place += PLACE
 
 
 # --- stored messages ------------------------------------------------------------------------------
@@ -280,65 +298,149 @@ cdef object columns_of(
     return positions, sizes, times, queues
 
 
-def cut_rows(rows, heap, list numbers not None, uint32_t base):
-    """Cuts messages out of a block of the log, as ``runs.cut`` does, which is the reference.
+def place_list(positions, uint32_t segment):
+    """Returns the places of messages of a segment, whose positions are u32 each."""
+    cdef View view = View(positions)
+    cdef const uint32_t *position = <const uint32_t *>view.octets
+    cdef uint64_t base = <uint64_t>segment << 32
+    cdef Py_ssize_t each
+    return [base | position[each] for each in range(view.length // 4)]
+
+
+def chosen_positions(numbers, Py_ssize_t at, Py_ssize_t last, positions, blocks, times):
+    """Returns where some messages of a segment stand, by the blocks that they begin in.
+
+    Args:
+        numbers: of messages among all of the segment, u32; those from ``at`` to ``last`` count.
+        positions, blocks: of all messages of the segment, u32.
+        times: of all messages, u64.
 
     Returns:
-        Their rows, which point into their strings, and these; None: something is unusual.
+        Blocks, with the positions, u32, of their messages; and the earliest time.
     """
-    cdef Py_buffer row_view
-    cdef Py_buffer heap_view
-    PyObject_GetBuffer(rows, &row_view, PyBUF_SIMPLE)
-    try:
-        PyObject_GetBuffer(heap, &heap_view, PyBUF_SIMPLE)
-        try:
-            return cut_out(
-                <const uint8_t *>row_view.buf, row_view.len // ROW,
-                <const uint8_t *>heap_view.buf, heap_view.len, numbers, base,
-            )
-        finally:
-            PyBuffer_Release(&heap_view)
-    finally:
-        PyBuffer_Release(&row_view)
+    cdef View number_view = View(numbers), position_view = View(positions)
+    cdef View block_view = View(blocks), time_view = View(times)
+    cdef const uint32_t *number = <const uint32_t *>number_view.octets
+    cdef const uint32_t *position = <const uint32_t *>position_view.octets
+    cdef const uint32_t *block = <const uint32_t *>block_view.octets
+    cdef const uint64_t *time = <const uint64_t *>time_view.octets
+    cdef uint64_t oldest = 0xFFFFFFFFFFFFFFFFu
+    cdef Py_ssize_t begin, each, count = position_view.length // 4
+    cdef list pieces = []
+    cdef bytes piece
+    if (
+        not 0 <= at <= last <= number_view.length // 4
+        or block_view.length != position_view.length
+        or time_view.length != 2 * position_view.length
+    ):
+        raise ValueError("not so many messages")
+    for each in range(at, last):
+        if number[each] >= count:
+            raise ValueError("a message is beyond the end")
+        if time[number[each]] < oldest:
+            oldest = time[number[each]]
+    while at < last:
+        begin = at
+        while at < last and block[number[at]] == block[number[begin]]:
+            at += 1
+        piece = PyBytes_FromStringAndSize(NULL, 4 * (at - begin))
+        for each in range(begin, at):
+            (<uint32_t *>PyBytes_AS_STRING(piece))[each - begin] = position[number[each]]
+        pieces.append((block[number[begin]], piece))
+    return pieces, oldest
 
 
-cdef object cut_out(
-    const uint8_t *rows, Py_ssize_t row_count, const uint8_t *heap, Py_ssize_t heap_octets,
-    list numbers, uint32_t base,
-):
-    cdef Py_ssize_t count = len(numbers), each, number
+def number_queue(numbers, uint32_t before, queues, uint64_t queue):
+    """Returns numbers, u32, each greater by ``before``; and names a queue at them in a column."""
+    cdef View view = View(numbers), to = View(queues, PyBUF_WRITABLE)
+    cdef Py_ssize_t each, count = view.length // 4
+    cdef bytes moved = PyBytes_FromStringAndSize(NULL, 4 * count)
+    cdef uint32_t number
+    for each in range(count):
+        number = (<const uint32_t *>view.octets)[each]
+        if number >= to.length // 8:
+            raise ValueError("a message is beyond the end")
+        (<uint64_t *>to.of.buf)[number] = queue
+        (<uint32_t *>PyBytes_AS_STRING(moved))[each] = number + before
+    return moved
+
+
+cdef inline const uint8_t *usual_row(View rows, View heap, uint32_t start, uint32_t at) noexcept:
+    """Returns the row of a message that stands at an octet of its segment; NULL: it is unusual."""
+    cdef Py_ssize_t number = (at - start) // ROW
+    cdef const uint8_t *row = rows.octets + number * ROW
+    if (
+        at < start or number >= rows.length // ROW or row[0] != STORED or row[FLAGS_AT] & MORE
+        or <uint32_t>(get32(row + TTL_AT) + 1)
+        or <int64_t>get32(row + OFFSET_AT) + get32(row + HEAP_AT) > heap.length
+    ):
+        return NULL
+    return row
+
+
+def usual_octets(rows, heap, positions, uint32_t start):
+    """Returns the octets of the strings of messages of a block; -1: one of them is unusual.
+
+    Args:
+        rows, heap: of the block.
+        positions: of the messages, u32.
+        start: octet of the segment at which the first row of the block stands.
+    """
+    cdef View row_view = View(rows), heap_view = View(heap), view = View(positions)
     cdef const uint8_t *row
+    cdef Py_ssize_t each
     cdef uint64_t octets = 0
-    cdef uint32_t held
-    for each in range(count):
-        number = numbers[each]
-        if not 0 <= number < row_count:
-            return None
-        row = rows + number * ROW
-        held = get32(row + HEAP_AT)
-        if (
-            row[0] != STORED or row[FLAGS_AT] & MORE or <uint32_t>(get32(row + TTL_AT) + 1)
-            or <uint64_t>get32(row + OFFSET_AT) + held > <uint64_t>heap_octets
-        ):
-            return None
-        octets += held
-    if (octets + base) >> 31:
-        return None
-    cdef bytes cut = PyBytes_FromStringAndSize(NULL, count * ROW)
-    cdef bytes strings = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>octets)
-    cdef uint8_t *to_row = <uint8_t *>PyBytes_AS_STRING(cut)
-    cdef uint8_t *to_heap = <uint8_t *>PyBytes_AS_STRING(strings)
-    octets = 0
-    for each in range(count):
-        number = numbers[each]
-        row = rows + number * ROW
-        held = get32(row + HEAP_AT)
-        memcpy(to_row, row, ROW)
-        put32(to_row + OFFSET_AT, base + <uint32_t>octets)
-        memcpy(to_heap + octets, heap + get32(row + OFFSET_AT), held)
-        octets += held
-        to_row += ROW
-    return cut, strings
+    for each in range(view.length // 4):
+        row = usual_row(row_view, heap_view, start, (<const uint32_t *>view.octets)[each])
+        if row == NULL:
+            return -1
+        octets += get32(row + HEAP_AT)
+    return octets
+
+
+def compose_run(
+    bytearray out not None, Py_ssize_t at, list pieces not None, Py_ssize_t count,
+    Py_ssize_t octets, uint32_t segment,
+):
+    """Writes the rows of a run, their strings and their places; see ``runs``.
+
+    Args:
+        out: where they go.
+        at: the octet of ``out`` at which the first row goes.
+        pieces: for each block its rows and its heap, the positions, u32, of the messages, and the
+            octet of the segment at which its first row stands.
+        count: of all messages.
+        octets: of all their strings.
+        segment: that they stand in.
+
+    Raises:
+        ValueError: there are not so many usual ones, or there is no room.
+    """
+    cdef Py_ssize_t heap_at = at + count * ROW, places_at = heap_at + octets
+    cdef View row_view, heap_view, view
+    cdef uint8_t *to = <uint8_t *>PyByteArray_AS_STRING(out)
+    cdef Py_ssize_t each, written = 0, strings = 0
+    cdef const uint8_t *row
+    cdef uint32_t start, held, position
+    if not 0 <= at <= heap_at <= places_at or places_at + PLACE * count > len(out):
+        raise ValueError("there is no room for a run")
+    for rows, heap, positions, start in pieces:
+        row_view, heap_view, view = View(rows), View(heap), View(positions)
+        for each in range(view.length // 4):
+            position = (<const uint32_t *>view.octets)[each]
+            row = usual_row(row_view, heap_view, start, position)
+            held = 0 if row == NULL else get32(row + HEAP_AT)
+            if row == NULL or written == count or strings + held > octets:
+                raise ValueError("other messages than there should be")
+            memcpy(to + at + written * ROW, row, ROW)
+            put32(to + at + written * ROW + OFFSET_AT, <uint32_t>strings)
+            memcpy(to + heap_at + strings, heap_view.octets + get32(row + OFFSET_AT), held)
+            put32(to + places_at + PLACE * written, position)
+            put32(to + places_at + PLACE * written + 4, segment)
+            strings += held
+            written += 1
+    if written != count or strings != octets:
+        raise ValueError("fewer messages than there should be")
 
 
 def gone_columns(rows):
@@ -407,6 +509,19 @@ def mark_gone(bytearray marks not None, positions, octets):
     finally:
         PyBuffer_Release(&view)
     return news, total
+
+
+def is_any_marked(bytearray marks not None, positions):
+    """Returns whether one of some messages is marked; their positions are u32."""
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, known = PyByteArray_GET_SIZE(marks)
+    cdef const uint8_t *bits = <const uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef uint32_t unit
+    for each in range(view.length // 4):
+        unit = (<const uint32_t *>view.octets)[each] // ROW
+        if unit >> 3 < <uint64_t>known and bits[unit >> 3] >> (unit & 7) & 1:
+            return True
+    return False
 
 
 # --- reading --------------------------------------------------------------------------------------

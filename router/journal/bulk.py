@@ -8,6 +8,8 @@ from typing import Protocol as Interface
 from router.model.compiled import compiled
 from router.model.identity import DeliveryKey
 
+Octets = bytes | bytearray | memoryview
+
 
 class Shortcuts(Interface):
     """What ``_bulk`` offers.
@@ -45,8 +47,8 @@ class Shortcuts(Interface):
         rows: bytearray,
         at: int,
         row: bytes,
-        stored: bytes,
-        places: bytes,
+        stored: Octets,
+        places: Octets,
         begin: int,
         count: int,
         /,
@@ -84,10 +86,75 @@ class Shortcuts(Interface):
             octets in all. None: there is something else in the block, or a row is malformed.
         """
 
-    def cut_rows(
-        self, rows: bytes | memoryview, heap: bytes | memoryview, numbers: list[int], base: int, /
-    ) -> tuple[bytes, bytes] | None:
-        """Cuts messages out of a block, as ``router.journal.store.runs.cut`` does."""
+    def place_list(self, positions: "Octets | array[int]", segment: int, /) -> list[int]:
+        """Returns the places of messages of a segment, whose positions are u32 each."""
+
+    def chosen_positions(  # noqa: PLR0917  as above
+        self,
+        numbers: "array[int]",
+        first: int,
+        last: int,
+        positions: "array[int]",
+        blocks: "array[int]",
+        times: "array[int]",
+        /,
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """Returns where some messages stand, by block, and when the oldest came.
+
+        Args:
+            numbers: of messages among all of the segment.
+            first: of ``numbers`` that counts.
+            last: the first that does not count any more.
+            positions: of all messages of the segment.
+            blocks: that these begin in.
+            times: when these came.
+        """
+
+    def number_queue(
+        self, numbers: "array[int]", before: int, queues: "array[int]", queue: int, /
+    ) -> bytes:
+        """Returns numbers, u32, each greater by ``before``; and names a queue at them in a column.
+
+        Raises:
+            ValueError: a number is beyond the end of the column.
+        """
+
+    def usual_octets(self, rows: Octets, heap: Octets, positions: Octets, start: int, /) -> int:
+        """Returns the octets of the strings of messages of a block; -1: one of them is unusual.
+
+        Args:
+            rows: of the block.
+            heap: of the block.
+            positions: of the messages, u32.
+            start: octet of the segment at which the first row of the block stands.
+        """
+
+    def compose_run(  # noqa: PLR0917  as above
+        self,
+        out: bytearray,
+        at: int,
+        pieces: list[tuple[Octets, Octets, Octets, int]],
+        count: int,
+        octets: int,
+        segment: int,
+        /,
+    ) -> None:
+        """Writes the rows of a run, their strings and their places, at ``at``.
+
+        Args:
+            out: where they go.
+            at: the octet of it at which the first row goes.
+            pieces: for each block what ``usual_octets`` takes.
+            count: of all messages.
+            octets: of all their strings.
+            segment: that they stand in.
+
+        Raises:
+            ValueError: there are not so many usual ones, or there is no room.
+        """
+
+    def is_any_marked(self, marks: bytearray, positions: Octets, /) -> bool:
+        """Returns whether one of some messages is marked as gone; their positions are u32."""
 
     def gone_columns(
         self, rows: bytes | memoryview, /

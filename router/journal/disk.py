@@ -35,6 +35,11 @@ class Disk:
         with path.open("rb", buffering=0) as file:
             return os.pread(file.fileno(), octets, offset)
 
+    def read_into(self, path: Path, offset: int, room: memoryview) -> int:
+        """Reads what there is from ``offset`` on into ``room``, and returns how much that was."""
+        with path.open("rb", buffering=0) as file:
+            return os.preadv(file.fileno(), [room], offset)
+
     def octets(self, path: Path) -> int:
         """Returns the size of a file."""
         return path.stat().st_size

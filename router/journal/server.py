@@ -69,6 +69,8 @@ _ASKS: Final = BlockFlag.ASKS.value
 NOBODY: Final = Origin(OWN_WORKER, 0)
 """Origin of a connection that has not said HELLO; no worker has this number."""
 
+Octets = bytes | memoryview
+
 _log = structlog.get_logger("router.journal")
 
 
@@ -101,7 +103,7 @@ class Connection:
     first_sequence: int = 1
     partial: bytes = b""
     reported: tuple[int, int, int] | None = None
-    unsent: bytes = b""
+    unsent: Octets = b""
     is_deaf: bool = False
 
 
@@ -342,7 +344,7 @@ class JournalServer:
         """
         raise RefusalError(Refusal.BROKEN_BLOCK)
 
-    def _answers(self, connection: Connection) -> bytes:
+    def _answers(self, connection: Connection) -> Octets:
         """Returns what else to send to a worker that has taken everything so far."""
         return b""
 
@@ -438,7 +440,7 @@ class JournalServer:
                 return
             self._send(connection, octets)
 
-    def _send(self, connection: Connection, octets: bytes) -> None:
+    def _send(self, connection: Connection, octets: Octets) -> None:
         was_unsent = bool(connection.unsent)
         try:
             sent = connection.socket.send(octets)
@@ -447,7 +449,7 @@ class JournalServer:
         except OSError:
             connection.is_deaf = True
             sent = len(octets)
-        connection.unsent = octets[sent:]
+        connection.unsent = memoryview(octets)[sent:] if sent < len(octets) else b""
         if was_unsent != bool(connection.unsent):
             self._watch(connection)
 

@@ -251,6 +251,11 @@ class FakeDisk(Disk):
         self._begin("read_part", changes=False)
         return bytes(self._file(path).content[offset : offset + octets])
 
+    def read_into(self, path: Path, offset: int, room: memoryview) -> int:
+        octets = self.read_part(path, offset, len(room))
+        room[: len(octets)] = octets
+        return len(octets)
+
     def create(self, path: Path) -> int:
         self._begin("create")
         if path in self._files:

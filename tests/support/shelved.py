@@ -152,10 +152,10 @@ class Shelved:
         writer = AskWriter(BlockFlag.ASKS)
         writer.ask(ask)
         self._desk.asked(self._operator, open_block(memoryview(writer.take_octets())))
-        octets = memoryview(self._desk.output(self._operator, self.now_ns))
+        octets = memoryview(bytes(self._desk.output(self._operator, self.now_ns)))
         reader, found, at = AnswerReader(), list[Answer](), 0
         while at < len(octets):
-            block = open_block(octets, at)
+            block = open_block(octets, at, is_checked=True)
             at += block.octets
             found += reader.answers_of(block)
         return found

@@ -123,6 +123,12 @@ class PostgresDisk(Disk):
         self._windows.append(_Window(number, first, read))
         return read[offset - first :][:octets]
 
+    def read_into(self, path: Path, offset: int, room: memoryview) -> int:
+        """Reads what there is from ``offset`` on into ``room``, and returns how much that was."""
+        octets = self.read_part(path, offset, len(room))
+        room[: len(octets)] = octets
+        return len(octets)
+
     def octets(self, path: Path) -> int:
         """Returns the size of a segment."""
         return len(self.read(path))

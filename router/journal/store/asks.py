@@ -44,8 +44,8 @@ from router.journal.record import NO_TTL, RecordFlag, RecordKind, Row, heap_stri
 from router.journal.store import looking
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
-from router.journal.store.reading import StoredMessage
-from router.journal.store.runs import MessagesRead, StoredRun, composed, is_run, run_in
+from router.journal.store.reading import StoredMessage, is_free
+from router.journal.store.runs import MessagesRead, StoredRun, is_run, run_in, write_run
 from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
 
@@ -66,6 +66,9 @@ class AskKind(enum.IntEnum):
     GONE = 74
     UNSETTLED = 75
 
+
+ROOM_OCTETS: Final = 4 << 20
+"""Memory of answers beyond this is let go of: they were unusually long."""
 
 _CLAIM: Final = struct.Struct("<QQQ")
 _TURNOVER: Final = struct.Struct("<QQQ")  # came, left, condemned
@@ -247,11 +250,9 @@ class AskWriter(RecordWriter):
             case looking.Look() | looking.Drop():
                 looking.write_ask(self, ask)
 
-    def answer(self, answer: Said | StoredRun) -> None:
+    def answer(self, answer: Said) -> None:
         """Writes an answer."""
         match answer:
-            case StoredRun():
-                self.append_rows(*composed(answer))
             case QueueNews(route, address, priority, messages):
                 self._named(AskKind.QUEUE, route, priority, messages, address)
             case RouteNews(route, messages, octets, is_full, oldest_ns, came, left, condemned):
@@ -328,6 +329,42 @@ class AskWriter(RecordWriter):
             delivery_count=message.delivery_count,
             ttl_milliseconds=NO_TTL if ttl is None else ttl,
         )
+
+
+class AnswerWriter(AskWriter):
+    """Writes answers for one worker into memory that is used again and again."""
+
+    def __init__(self) -> None:
+        """Begins without an answer."""
+        super().__init__(BlockFlag.OWN)
+        self._room = bytearray()
+        self._end = 0
+
+    def run(self, run: StoredRun) -> None:
+        """Writes messages of one queue."""
+        self._gather()
+        begin = self._claim(run.octets)
+        write_run(run, self._room, begin)
+
+    def take(self) -> memoryview:
+        """Returns all that was written; it stays as it is until the next is written."""
+        self._gather()
+        end, self._end = self._end, 0
+        return memoryview(self._room)[:end]
+
+    def _gather(self) -> None:
+        for block in self.take_blocks():
+            begin = self._claim(len(block.octets))
+            self._room[begin : self._end] = block.octets
+
+    def _claim(self, octets: int) -> int:
+        """Makes room for so many octets, and returns where they begin."""
+        begin, self._end = self._end, self._end + octets
+        if not begin and (len(self._room) > ROOM_OCTETS or not is_free(self._room)):
+            self._room = bytearray()
+        if self._end > len(self._room):
+            self._room.extend(bytes(self._end - len(self._room)))
+        return begin
 
 
 def asks_of(block: Block) -> Iterator[Ask]:

@@ -9,7 +9,13 @@ asks, so whoever reads asks again, and knows what it has by the messages' places
 from collections import deque
 
 from router.errors import RouterError
-from router.journal.block import MAGIC, BlockError, BlockFlag, octets_of, open_block
+from router.journal.block import (
+    BLOCK_OCTETS_LIMIT,
+    MAGIC,
+    BlockFlag,
+    octets_of,
+    open_block,
+)
 from router.journal.client import (
     BUDGET_OCTETS,
     ClientState,
@@ -42,8 +48,9 @@ class StoreClient(JournalClient):
         self.answers: deque[Answer] = deque()
         self._asks = AskWriter(BlockFlag.ASKS)
         self._reader = AnswerReader()
-        self._cut = bytearray()  # the beginning of an answer ...
-        self._wanted = 0  # ... which is so long; 0: that is not known yet
+        self._cut = b""  # what is too short to tell how long it is
+        self._block = bytearray()  # an answer that has begun ...
+        self._filled = 0  # ... and how much of it has come
 
     @property
     def unsent_octets(self) -> int:
@@ -62,7 +69,7 @@ class StoreClient(JournalClient):
         super().connection_lost()
         self._asks = AskWriter(BlockFlag.ASKS)
         self._reader = AnswerReader()
-        self._cut = bytearray()
+        self._cut, self._block, self._filled = b"", bytearray(), 0
 
     def data_to_send(self) -> memoryview:
         """Returns the next octets for the socket; see ``JournalClient.data_to_send``.
@@ -82,11 +89,10 @@ class StoreClient(JournalClient):
             JournalReplyError: they are neither valid replies nor valid answers.
         """
         view, at = memoryview(octets), 0
-        if self._cut:
-            self._cut += octets
-            if len(self._cut) < self._wanted:
-                return self.durable_sequence
-            view, self._cut = memoryview(self._cut), bytearray()
+        if self._block:
+            at = self._fill(view)
+        elif self._cut:
+            view, self._cut = memoryview(self._cut + view), b""
         while at < len(view):
             if view[at] != MAGIC[0]:
                 if len(view) - at < REPLY.size:
@@ -94,16 +100,34 @@ class StoreClient(JournalClient):
                 super().receive_data(view[at : at + REPLY.size])
                 at += REPLY.size
                 continue
+            length = octets_of(view, at)
+            if not length:
+                break
+            if length > BLOCK_OCTETS_LIMIT:
+                raise JournalReplyError(f"an answer of {length} octets is too long")
+            self._block = bytearray(length)
+            at += self._fill(view[at:])
+        self._cut = bytes(view[at:])
+        return self.durable_sequence
+
+    def _fill(self, octets: memoryview) -> int:
+        """Copies octets into the answer that has begun, and reads it if it is whole.
+
+        What it holds stays in this memory, which is that answer's alone.
+
+        Returns:
+            How many octets belonged to it.
+
+        Raises:
+            JournalReplyError: it is malformed.
+        """
+        count = min(len(octets), len(self._block) - self._filled)
+        self._block[self._filled : self._filled + count] = octets[:count]
+        self._filled += count
+        if self._filled == len(self._block):
+            whole, self._block, self._filled = memoryview(self._block), bytearray(), 0
             try:
-                block = open_block(view, at)
-                self.answers += self._reader.answers_of(block)
-            except BlockError as error:
-                if error.is_short:
-                    break
-                raise JournalReplyError(str(error)) from error
+                self.answers += self._reader.answers_of(open_block(whole, is_checked=True))
             except RouterError as error:
                 raise JournalReplyError(str(error)) from error
-            at += block.octets
-        self._cut += view[at:]
-        self._wanted = octets_of(view, at)
-        return self.durable_sequence
+        return count

@@ -27,8 +27,9 @@ from typing import Final
 
 import attrs
 
-from router.journal.block import Block, BlockFlag, Origin
+from router.journal.block import Block, Origin
 from router.journal.store.asks import (
+    AnswerWriter,
     AskUnsettled,
     AskWriter,
     Back,
@@ -72,6 +73,7 @@ class Reader:
         is_surveying: it wants to know what all routes hold.
         recalled: places of messages that it wants to have, and their routes.
         answers: what a person wants to know, what others have dropped, and what is unsettled.
+        writer: writes what it is answered.
     """
 
     origin: Origin
@@ -83,6 +85,7 @@ class Reader:
     is_surveying: bool = False
     recalled: dict[Place, RouteKey] = attrs.field(factory=dict)
     answers: list[LookAnswer | UnsettledKeys] = attrs.field(factory=list)
+    writer: AnswerWriter = attrs.field(factory=AnswerWriter)
 
 
 class Desk:
@@ -152,13 +155,16 @@ class Desk:
             del self._reader_of[route]
             self._store.give_back_all(route)
 
-    def output(self, origin: Origin, now_ns: int) -> bytes:
-        """Returns the next answers for a worker; empty: there are none now."""
+    def output(self, origin: Origin, now_ns: int) -> memoryview:
+        """Returns the next answers for a worker; empty: there are none now.
+
+        They stay as they are until the next ones are asked for.
+        """
         self._stir()
         reader = self._readers.get(origin)
         if reader is None:
-            return b""
-        writer = AskWriter(BlockFlag.OWN)
+            return memoryview(b"")
+        writer = reader.writer
         self._tell_queues(reader, writer)  # first: news of a route say that its queues are known
         self._drop_oldest(reader, now_ns)
         self._tell_routes(reader, writer)
@@ -173,7 +179,7 @@ class Desk:
                 self._give(reader, writer, now_ns)
             except OSError:
                 self._retry_ns = now_ns + RETRY_NS
-        return writer.take_octets()
+        return writer.take()
 
     def deadline_ns(self) -> int | None:
         """Returns when ``output`` may have more though nothing happens; None: never."""
@@ -274,7 +280,7 @@ class Desk:
             elif key in reader.announced:
                 writer.answer(QueueNews(*reader.announced.pop(key), 0))
 
-    def _give(self, reader: Reader, writer: AskWriter, now_ns: int) -> None:
+    def _give(self, reader: Reader, writer: AnswerWriter, now_ns: int) -> None:
         """Reads as many messages as there is credit for and as make one output.
 
         Raises:
@@ -315,7 +321,7 @@ class Desk:
             del reader.recalled[place]
 
     def _next_run(
-        self, reader: Reader, name: _Name, writer: AskWriter, now_ns: int
+        self, reader: Reader, name: _Name, writer: AnswerWriter, now_ns: int
     ) -> tuple[int, int]:
         """Answers with some messages of an address, of the highest priority that has some.
 
@@ -332,7 +338,7 @@ class Desk:
             count = min(credit, _run_of(queue))
             run = self._store.read_run(queue.key, count, now_ns)
             if run is not None:
-                writer.answer(run)
+                writer.run(run)
                 return len(run.places), run.octets
             messages = self._store.read(queue.key, count, now_ns)
             if messages:

@@ -13,7 +13,14 @@ from router.journal.block import HEADER, Block, BlockFlag
 from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import GuaranteeCode, RecordKind, Row
-from router.journal.store.place import Place, place_of, position_of, row_position, segment_of
+from router.journal.store.place import (
+    Place,
+    place_of,
+    places_of,
+    position_of,
+    row_position,
+    segment_of,
+)
 from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
 from router.model.identity import DeliveryKey
 
@@ -190,7 +197,7 @@ class GoneRun(NamedTuple):
     @property
     def places(self) -> list[Place]:
         """Where they stand."""
-        return [place_of(self.segment, each) for each in self.positions]
+        return places_of(self.segment, self.positions)
 
 
 def claims_in(block: Block) -> list[GoneRun]:
@@ -222,11 +229,17 @@ def _unsettled(row: Row) -> Unsettled:
 
 
 class SegmentIndex:
-    """The messages of one segment in the order of their places."""
+    """The messages of one segment in the order of their places.
 
-    def __init__(self, segment: int) -> None:
+    Attributes:
+        segment: its number.
+        next_block: offset of the first block whose messages are not here yet; None: all are.
+    """
+
+    def __init__(self, segment: int, next_block: int | None = None) -> None:
         """Begins without messages."""
         self.segment = segment
+        self.next_block = next_block
         self._positions = array("I")
         self._queues = array("Q")
         self._octets = array("I")
@@ -249,6 +262,21 @@ class SegmentIndex:
         self._times.append(entry.time_ns)
         self._blocks.append(entry.block)
 
+    def add_block(self, offset: int, block: Block) -> None:
+        """Adds the messages of a block, which stand behind all others."""
+        columns = columns_of(offset, block)
+        if columns is not None:
+            self.add_columns(columns)
+            return
+        for row in rows_of(self.segment, offset, block):
+            if isinstance(row, StoredRow):
+                self.add(row.entry)
+
+    def count_behind(self, after: Place, queue: QueueKey) -> int:
+        """Returns how many messages of a queue are known to stand behind a place."""
+        mine = self._by_queue.get(queue, array("I"))
+        return len(mine) - self._first(mine, self._position_behind(after))
+
     def add_columns(self, columns: StoredColumns) -> None:
         """Adds the messages of a block, which stand behind all others."""
         before, count = len(self._positions), len(columns.positions)
@@ -259,10 +287,10 @@ class SegmentIndex:
         queues = array("Q", bytes(8)) * count
         for each in columns.queues:
             mine = self._by_queue.setdefault(each.queue, array("I"))
-            if before:
-                mine.extend([before + number for number in each.numbers])
-            else:
-                mine += each.numbers
+            if shortcuts is not None:
+                mine.frombytes(shortcuts.number_queue(each.numbers, before, queues, each.queue))
+                continue
+            mine.extend([before + number for number in each.numbers])
             for number in each.numbers:
                 queues[number] = each.queue
         self._queues += queues
@@ -280,25 +308,30 @@ class SegmentIndex:
 
     def run(
         self, after: Place, queue: QueueKey, count: int
-    ) -> tuple[list[tuple[int, list[int]]], int] | None:
+    ) -> tuple[list[tuple[int, bytes]], int] | None:
         """Returns messages of a queue behind a place; None: there are none.
 
         Returns:
-            The offsets of the blocks that they begin in, with their positions; and when the oldest
-            came.
+            The offsets of the blocks that they begin in, with their positions, u32 each; and when
+            the oldest came.
         """
         mine = self._by_queue.get(queue)
         if mine is None or after >= place_of(self.segment + 1, 0):
             return None
-        first = self._first(mine, position_of(after) if segment_of(after) == self.segment else 0)
-        chosen = mine[first : first + count]
-        if not chosen:
+        first = self._first(mine, self._position_behind(after))
+        last = min(first + count, len(mine))
+        if first == last:
             return None
+        if shortcuts is not None:
+            columns = self._positions, self._blocks, self._times
+            return shortcuts.chosen_positions(mine, first, last, *columns)
+        chosen = mine[first:last]
         pieces, at = [], 0
         while at < len(chosen):
             block = self._blocks[chosen[at]]
             end = bisect_right(chosen, block, at, key=self._blocks.__getitem__)
-            pieces.append((block, [self._positions[each] for each in chosen[at:end]]))
+            positions = array("I", [self._positions[each] for each in chosen[at:end]])
+            pieces.append((block, positions.tobytes()))
             at = end
         return pieces, min([self._times[each] for each in chosen])
 
@@ -309,6 +342,9 @@ class SegmentIndex:
         if number == len(self._positions) or self._positions[number] != position:
             return None
         return self._entry(number)
+
+    def _position_behind(self, after: Place) -> int:
+        return position_of(after) if after >= place_of(self.segment, 0) else 0
 
     def _first(self, numbers: "range | array[int]", position: int) -> int:
         """Returns where among ``numbers`` the first message behind a position is."""

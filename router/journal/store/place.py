@@ -9,9 +9,11 @@ Places grow in the order of writing, so a queue is read in the order of its plac
 the name of its message: damage elsewhere never moves it to another message.
 """
 
-from typing import Final, NewType
+from array import array
+from typing import Final, NewType, cast
 
 from router.journal.block import HEADER
+from router.journal.bulk import shortcuts
 from router.journal.record import ROW
 
 Place = NewType("Place", int)
@@ -27,6 +29,13 @@ _POSITIONS: Final = (1 << _POSITION_BITS) - 1
 def place_of(segment: int, position: int) -> Place:
     """Names the message whose row begins at octet ``position`` of a segment."""
     return Place(segment << _POSITION_BITS | position)
+
+
+def places_of(segment: int, positions: "bytes | array[int]") -> list[Place]:
+    """Names messages of a segment, whose rows begin at ``positions``, u32 each."""
+    if shortcuts is not None:
+        return cast(list[Place], shortcuts.place_list(positions, segment))
+    return [place_of(segment, each) for each in memoryview(positions).cast("B").cast("I")]
 
 
 def segment_of(place: Place) -> int:

@@ -1,10 +1,18 @@
 """Reads stored messages out of their segments' files, block by block."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from router.journal.block import BLOCK_OCTETS_LIMIT, HEADER, Block, BlockError, open_block
+from router.journal.block import (
+    BLOCK_OCTETS_LIMIT,
+    HEADER,
+    Block,
+    BlockError,
+    octets_of,
+    open_block,
+)
 from router.journal.disk import Disk
 from router.journal.keys import LinkKey
 from router.journal.record import (
@@ -16,14 +24,17 @@ from router.journal.record import (
     Row,
     heap_strings,
 )
-from router.journal.segment import SEGMENT_HEADER_OCTETS, segment_name
+from router.journal.segment import SEGMENT_HEADER_OCTETS, SegmentScan, segment_name
 from router.journal.store.index import Entry
 from router.journal.store.place import position_of, segment_of
 from router.journal.store.queues import Claim, StoredQueue
 from router.model.identity import DeliveryKey
 
-_BLOCKS_KEPT: Final = 64
-_OCTETS_KEPT: Final = 24 << 20  # of blocks; the one that is read is kept, however long
+_STRETCHES_KEPT: Final = 16
+_STRETCH_OCTETS: Final = 512 << 10  # so that it stays in a processor's cache until it is sent
+_ROOM_OCTETS: Final = 2 << 20
+_BLOCKS_KEPT: Final = 64  # that were read by themselves
+_OCTETS_KEPT: Final = 16 << 20  # of these; the one that is read is kept, however long
 _SALTS_KEPT: Final = 64
 _MORE: Final = int(RecordFlag.MORE)
 _PART: Final = int(RecordKind.PART)
@@ -75,11 +86,12 @@ class StoredMessage(NamedTuple):
 
 
 class SegmentReader:
-    """Reads blocks of segments and keeps the last few."""
+    """Reads blocks of segments and keeps the last few; each is checked when it is read."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
+        self._stretches: deque[_Stretch] = deque()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._octets = 0
         self._salts: OrderedDict[int, tuple[int, int]] = OrderedDict()
@@ -124,6 +136,53 @@ class SegmentReader:
             payload=b"".join(pieces),
         )
 
+    def blocks(self, segment: int, end: int) -> Iterator[tuple[int, Block]]:
+        """Reads a segment, and yields its blocks that can be read, with their offsets.
+
+        Args:
+            segment: number of the segment; it has no block if its file is missing.
+            end: blocks from there on do not count.
+
+        Raises:
+            OSError: its file cannot be read.
+        """
+        try:
+            octets = self._disk.read(self._directory / segment_name(segment))
+        except FileNotFoundError:
+            return
+        for offset, block in SegmentScan(octets).blocks():
+            if offset >= end:
+                break
+            yield offset, block
+
+    def next_blocks(self, segment: int, offset: int, end: int) -> list[tuple[int, Block]]:
+        """Reads some blocks that follow each other, for those who read the whole segment.
+
+        They are kept until others have been read this way ``_STRETCHES_KEPT`` times.
+
+        Args:
+            segment: number of the segment.
+            offset: of the first of them.
+            end: blocks from there on do not count.
+
+        Raises:
+            BlockError: one cannot be read any more.
+            OSError: the file of the segment cannot be read.
+        """
+        if len(self._stretches) < _STRETCHES_KEPT:
+            self._stretches.appendleft(_Stretch())
+        stretch, path = self._stretches[0], self._directory / segment_name(segment)
+        self._stretches.rotate(-1)
+        salts = self._salts_of(segment, path)
+        octets, at = stretch.read(self._disk, path, offset, end), 0
+        found: list[tuple[int, Block]] = []
+        while at < len(octets):
+            block = _opened(octets, at, salts)
+            found.append((offset + at, block))
+            at += block.octets
+        stretch.blocks = {(segment, each): block for each, block in found}
+        return found
+
     def block(self, segment: int, offset: int) -> Block:
         """Reads a block.
 
@@ -132,6 +191,9 @@ class SegmentReader:
             OSError: its file cannot be read.
         """
         place = segment, offset
+        for stretch in self._stretches:
+            if place in stretch.blocks:
+                return stretch.blocks[place]
         known = self._blocks.get(place)
         if known is not None:
             self._blocks.move_to_end(place)
@@ -151,11 +213,7 @@ class SegmentReader:
             raise BlockError("the block is missing")
         length = min(HEADER.unpack(header)[2], BLOCK_OCTETS_LIMIT)
         octets = memoryview(self._disk.read_part(path, offset, length))
-        first, second = self._salts_of(segment, path)
-        try:
-            return open_block(octets, salt=first)
-        except BlockError:
-            return open_block(octets, salt=second)
+        return _opened(octets, 0, self._salts_of(segment, path))
 
     def _salts_of(self, segment: int, path: Path) -> tuple[int, int]:
         """Reads both copies of the salt, one of which may be damaged."""
@@ -167,3 +225,63 @@ class SegmentReader:
             if len(self._salts) > _SALTS_KEPT:
                 self._salts.popitem(last=False)
         return known
+
+
+class _Stretch:
+    """Blocks that follow each other in a segment, in memory that is used again.
+
+    Attributes:
+        blocks: by segment and offset.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int], Block] = {}
+        self._room = bytearray()
+
+    def read(self, disk: Disk, path: Path, offset: int, end: int) -> memoryview:
+        """Reads whole blocks from ``offset`` on, some ``_STRETCH_OCTETS`` of them, to ``end``.
+
+        Raises:
+            BlockError: there is none, or its length is damaged.
+            OSError: the file cannot be read.
+        """
+        self.blocks = {}
+        if not is_free(self._room) or len(self._room) > _ROOM_OCTETS:
+            self._room = bytearray()
+        octets = filled = 0
+        while octets < _STRETCH_OCTETS and offset + octets < end:
+            filled = self._fill(disk, path, offset, filled, octets + HEADER.size)
+            length = octets_of(memoryview(self._room)[:filled], octets)
+            if not HEADER.size <= length <= BLOCK_OCTETS_LIMIT:
+                raise BlockError("the length of the block is missing or damaged")
+            octets += length
+            filled = self._fill(disk, path, offset, filled, octets + HEADER.size)
+            if filled < octets:
+                raise BlockError("the block is missing")
+        return memoryview(self._room)[:octets]
+
+    def _fill(self, disk: Disk, path: Path, offset: int, filled: int, wanted: int) -> int:
+        """Reads on until there are as many octets as are wanted; returns how many there are."""
+        if wanted > len(self._room):
+            self._room.extend(bytes(wanted - len(self._room)))
+        if wanted > filled:
+            room = memoryview(self._room)[filled:wanted]
+            filled += disk.read_into(path, offset + filled, room)
+        return filled
+
+
+def is_free(room: bytearray) -> bool:
+    """Returns whether nobody has a view of ``room``; its last octet is a zero more then."""
+    try:
+        room.append(0)
+    except BufferError:
+        return False
+    return True
+
+
+def _opened(octets: memoryview, offset: int, salts: tuple[int, int]) -> Block:
+    """Opens a block of a segment, one of whose salts may be damaged."""
+    try:
+        return open_block(octets, offset, salt=salts[0])
+    except BlockError:
+        return open_block(octets, offset, salt=salts[1])

@@ -1,7 +1,8 @@
 """Runs: messages of one queue that stand in one segment of the log, as they go to their reader.
 
 A run is cut out, sent and taken apart by columns, so a message costs a fraction of what one costs
-that is composed by itself. It answers a FLOW, in a block of its own::
+that is composed by itself: each octet of it is copied once, from the block in the store's memory
+into what is sent. It answers a FLOW, in a block of its own::
 
     RUN       route     queue       messages         body: their places, u64 each
     STORED    as in the segment, but for where its strings are; one for each message
@@ -14,15 +15,14 @@ none that is overdue or clouded. Anything else, and what was given back, is read
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from router.journal.block import HEADER, Block
-from router.journal.bulk import shortcuts
+from router.journal.block import HEADER, MAGIC, OWN_WORKER, Block, BlockFlag
+from router.journal.bulk import Octets, shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind, Row
-from router.journal.store.place import Place
+from router.journal.store.place import Place, segment_of
 from router.journal.store.queues import Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.model.identity import DeliveryKey
@@ -43,27 +43,48 @@ _HEAP_WORD: Final = 19
 _IS_LITTLE: Final = sys.byteorder == "little"
 
 
+class Piece(NamedTuple):
+    """Messages of a run that stand in one block.
+
+    Attributes:
+        block: of the log.
+        offset: of the block in its segment.
+        positions: of the messages in the segment, u32 each, ascending; at least one.
+        octets: of their strings.
+    """
+
+    block: Block
+    offset: int
+    positions: bytes
+    octets: int
+
+
 class StoredRun(NamedTuple):
-    """Messages of one queue, in their order.
+    """Messages of one queue that stand in one segment, in their order.
 
     Attributes:
         route: of the queue.
         queue: that they are in.
         places: of the messages.
-        rows: of the messages, one after the other, in pieces.
-        heap: their strings, in as many.
+        pieces: where they are to be read.
     """
 
     route: RouteKey
     queue: QueueKey
     places: list[Place]
-    rows: list[bytes | bytearray]
-    heap: list[bytes]
+    pieces: list[Piece]
+
+    @property
+    def string_octets(self) -> int:
+        """Octets of their strings."""
+        return sum([piece.octets for piece in self.pieces])
 
     @property
     def octets(self) -> int:
-        """Of both."""
-        return sum(map(len, self.rows)) + sum(map(len, self.heap))
+        """Octets of the block in which it is sent."""
+        count = len(self.places)
+        octets = HEADER.size + (count + 1) * ROW.size + self.string_octets + count * _PLACE.size
+        return octets + -octets % 8
 
 
 class MessagesRead:
@@ -80,7 +101,7 @@ class MessagesRead:
     __slots__ = ("_messages", "heap", "places", "queue", "route", "rows")
 
     def __init__(
-        self, route: RouteKey, queue: QueueKey, places: bytes, rows: bytes, heap: bytes
+        self, route: RouteKey, queue: QueueKey, places: Octets, rows: Octets, heap: Octets
     ) -> None:
         self.route = route
         self.queue = queue
@@ -103,7 +124,7 @@ class MessagesRead:
         begin = row[15] + row[14]
         if begin + row[5] > len(self.heap):
             raise RecordError("a row of a run points outside of its heap")
-        return self.heap[begin : begin + row[5]]
+        return bytes(self.heap[begin : begin + row[5]])
 
     @property
     def messages(self) -> list[StoredMessage]:
@@ -135,7 +156,24 @@ class MessagesRead:
         return min(memoryview(self.rows).cast("Q")[_TIME_QUAD::_ROW_QUADS].tolist())
 
 
-def cut(block: Block, numbers: list[int], base: int = 0) -> tuple[bytes | bytearray, bytes] | None:
+def piece_of(block: Block, offset: int, positions: bytes) -> Piece | None:
+    """Returns messages of a block; None: something about them is unusual.
+
+    Args:
+        block: of the log.
+        offset: of the block in its segment.
+        positions: of the messages there, u32 each, ascending; at least one.
+    """
+    if not _IS_LITTLE:
+        return None
+    if shortcuts is not None:
+        octets = shortcuts.usual_octets(block.rows, block.heap, positions, offset + HEADER.size)
+        return None if octets < 0 else Piece(block, offset, positions, octets)
+    found = cut(block, row_numbers(positions, offset))
+    return None if found is None else Piece(block, offset, positions, len(found[1]))
+
+
+def cut(block: Block, numbers: list[int], base: int = 0) -> tuple[bytearray, bytes] | None:
     """Cuts messages out of a block of the log.
 
     Args:
@@ -146,16 +184,9 @@ def cut(block: Block, numbers: list[int], base: int = 0) -> tuple[bytes | bytear
     Returns:
         Their rows, which point into their strings, and these; None: something is unusual.
     """
-    if not _IS_LITTLE:
-        return None
-    if shortcuts is not None:
-        return shortcuts.cut_rows(block.rows, block.heap, numbers, base)
     view, size = block.rows, ROW.size
-    first, count = numbers[0], len(numbers)
-    if numbers[-1] - first + 1 == count:
-        rows = bytearray(view[first * size : (first + count) * size])
-    else:
-        rows = bytearray().join([view[each * size : each * size + size] for each in numbers])
+    count = len(numbers)
+    rows = bytearray().join([view[each * size : each * size + size] for each in numbers])
     if len(rows) != count * size or rows[::size].count(_STORED) != count:
         return None
     words = memoryview(rows).cast("I")
@@ -174,14 +205,51 @@ def cut(block: Block, numbers: list[int], base: int = 0) -> tuple[bytes | bytear
     return rows, b"".join([heap[start : start + length] for start, length in pairs])
 
 
-def composed(run: StoredRun) -> tuple[bytes, bytes]:
-    """Returns the rows and the heap of the block in which a run is sent."""
-    places = struct.pack(f"<{len(run.places)}Q", *run.places)
-    head = ROW.pack(
-        RUN, 0, 0, 0, 0, 0, 0, NO_KEY, run.route, run.queue, len(run.places), 0, 0, NO_TTL,
-        0, sum(map(len, run.heap)), len(places),
+def write_run(run: StoredRun, room: bytearray, at: int) -> int:
+    """Writes the block in which a run is sent; returns where it ends.
+
+    Its CRC is 0: what it has was checked when it was read.
+
+    Args:
+        run: a run.
+        room: of ``run.octets`` at least from ``at`` on.
+        at: an octet of it.
+    """
+    count, strings = len(run.places), run.string_octets
+    end, rows_at = at + run.octets, at + HEADER.size + ROW.size
+    HEADER.pack_into(
+        room, at, MAGIC, 0, run.octets, strings + count * _PLACE.size, 1, 0, OWN_WORKER,
+        int(BlockFlag.OWN), count + 1,
     )  # fmt: skip
-    return b"".join([head, *run.rows]), b"".join([*run.heap, places])
+    ROW.pack_into(
+        room, at + HEADER.size, RUN, 0, 0, 0, 0, 0, 0, NO_KEY, run.route, run.queue, count,
+        0, 0, NO_TTL, 0, strings, count * _PLACE.size,
+    )  # fmt: skip
+    if shortcuts is None:
+        written = rows_at + count * (ROW.size + _PLACE.size) + strings
+        room[rows_at:written] = _composed(run)
+    else:
+        pieces: list[tuple[Octets, Octets, Octets, int]] = [
+            (block.rows, block.heap, positions, offset + HEADER.size)
+            for block, offset, positions, _ in run.pieces
+        ]
+        segment = segment_of(run.places[0])
+        shortcuts.compose_run(room, rows_at, pieces, count, strings, segment)
+    padding = -(HEADER.size + ROW.size + count * (ROW.size + _PLACE.size) + strings) % 8
+    room[end - padding : end] = bytes(padding)
+    return end
+
+
+def _composed(run: StoredRun) -> bytes:
+    """Returns the rows of a run, their strings and their places."""
+    rows, heap, base = [], [], 0
+    for block, offset, positions, octets in run.pieces:
+        found = cut(block, row_numbers(positions, offset), base)
+        assert found is not None
+        rows.append(found[0])
+        heap.append(found[1])
+        base += octets
+    return b"".join([*rows, *heap, struct.pack(f"<{len(run.places)}Q", *run.places)])
 
 
 def is_run(block: Block) -> bool:
@@ -190,7 +258,7 @@ def is_run(block: Block) -> bool:
 
 
 def run_in(block: Block) -> MessagesRead:
-    """Reads a run.
+    """Reads a run, which keeps the octets of its block.
 
     Raises:
         RecordError: it is malformed.
@@ -207,9 +275,9 @@ def run_in(block: Block) -> MessagesRead:
     return MessagesRead(
         RouteKey(head[8]),
         QueueKey(head[9]),
-        bytes(block.heap[start : start + octets]),
-        bytes(block.rows[ROW.size :]),
-        bytes(block.heap[:start]),
+        block.heap[start : start + octets],
+        block.rows[ROW.size :],
+        block.heap[:start],
     )
 
 
@@ -233,7 +301,7 @@ def _messages_of(run: MessagesRead) -> list[StoredMessage]:
         if at + held > end or begin > at + held:
             raise RecordError("a row of a run points outside of its heap")
         if not messages:
-            address_octets, address = length, _address(heap[at + tags : begin])
+            address_octets, address = length, _address(bytes(heap[at + tags : begin]))
         elif length != address_octets:
             raise RecordError("the messages of a run have several addresses")
         append(
@@ -242,7 +310,7 @@ def _messages_of(run: MessagesRead) -> list[StoredMessage]:
                 time_ns,
                 DeliveryKey(key),
                 LinkKey(incoming),
-                heap[at : at + tags],
+                bytes(heap[at : at + tags]),
                 address,
                 priority,
                 guarantee,
@@ -250,16 +318,16 @@ def _messages_of(run: MessagesRead) -> list[StoredMessage]:
                 message_format,
                 delivery_count,
                 None,
-                heap[begin : at + held],
+                bytes(heap[begin : at + held]),
             )
         )
     return messages
 
 
-def row_numbers(positions: Sequence[int], block_offset: int) -> list[int]:
-    """Returns which rows of a block stand at octets of its segment."""
+def row_numbers(positions: bytes, block_offset: int) -> list[int]:
+    """Returns which rows of a block stand at positions, u32 each, of its segment."""
     start, size = block_offset + HEADER.size, ROW.size
-    return [(each - start) // size for each in positions]
+    return [(each - start) // size for each in memoryview(positions).cast("I")]
 
 
 def _address(octets: bytes) -> str:

@@ -71,9 +71,12 @@ class StoredSegment:
         octet, bit = divmod(position // ROW.size, 8)
         return octet < len(self.marks) and bool(self.marks[octet] >> bit & 1)
 
-    def is_any_gone(self, positions: Sequence[int]) -> bool:
-        """Returns whether one of some messages is gone, whose rows begin at these octets."""
-        marks, units = self.marks, [each // ROW.size for each in positions]
+    def is_any_gone(self, positions: bytes) -> bool:
+        """Returns whether one of some messages is gone, whose rows begin at these octets, u32."""
+        if shortcuts is not None:
+            return shortcuts.is_any_marked(self.marks, positions)
+        marks = self.marks
+        units = [each // ROW.size for each in memoryview(positions).cast("I")]
         if not units or units[0] >= 8 * len(marks):
             return False
         known = 8 * len(marks)

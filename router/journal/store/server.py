@@ -40,7 +40,7 @@ class StoreServer(JournalServer):
         except RecordError as error:
             raise RefusalError(Refusal.BROKEN_BLOCK) from error
 
-    def _answers(self, connection: Connection) -> bytes:
+    def _answers(self, connection: Connection) -> memoryview:
         return self._desk.output(connection.origin, time.time_ns())
 
     def _close(self, connection: Connection) -> None:

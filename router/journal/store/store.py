@@ -34,10 +34,10 @@ from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Final
 
-from router.journal.block import Block, BlockError
+from router.journal.block import BLOCK_OCTETS_LIMIT, HEADER, Block, BlockError
 from router.journal.disk import Disk
 from router.journal.record import RecordError
-from router.journal.segment import SegmentScan, segment_name
+from router.journal.segment import SEGMENT_HEADER_OCTETS, segment_name
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import (
     Entry,
@@ -51,7 +51,14 @@ from router.journal.store.index import (
     rows_of,
 )
 from router.journal.store.opening import Found, read_store
-from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
+from router.journal.store.place import (
+    BEGINNING,
+    Place,
+    place_of,
+    places_of,
+    position_of,
+    segment_of,
+)
 from router.journal.store.queues import (
     Bounds,
     Claim,
@@ -61,7 +68,7 @@ from router.journal.store.queues import (
     StoredRoute,
 )
 from router.journal.store.reading import SegmentReader, StoredMessage
-from router.journal.store.runs import StoredRun, cut, row_numbers
+from router.journal.store.runs import StoredRun, piece_of
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
 
@@ -267,36 +274,37 @@ class MessageStore:
         for segment in holdings.segments_from(queue.read):
             found = None
             if segment.may_hold(key):
-                found = self._index(segment).run(queue.read, key, count)
+                found = self._index_of(segment, queue, count).run(queue.read, key, count)
             if found is not None:
                 break
         else:
             return None
         pieces, oldest_ns = found
-        places = [place_of(segment.number, each) for _, positions in pieces for each in positions]
+        positions = b"".join([each for _, each in pieces])
+        places = places_of(segment.number, positions)
         route = holdings.routes[queue.route]
         age_ns, passed = route.bounds.age_ns, max(route.condemned, queue.condemned)
         if (
             places[0] <= max(passed, holdings.clouded)
             or (age_ns is not None and oldest_ns + age_ns <= now_ns)
-            or any(segment.is_any_gone(positions) for _, positions in pieces)
+            or segment.is_any_gone(positions)
             or not self._taken.keys().isdisjoint(places)
         ):
             return None
-        run = self._cut(StoredRun(queue.route, key, places, [], []), segment.number, pieces)
-        if not run.rows:
+        run = self._cut(StoredRun(queue.route, key, places, []), segment.number, pieces)
+        if not run.pieces:
             return None
         queue.read = run.places[-1]
         self._taken.update(dict.fromkeys(run.places, key))
         return run
 
-    def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, list[int]]]) -> StoredRun:
-        """Reads the messages of a run, up to the first that is unusual or cannot be read.
+    def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, bytes]]) -> StoredRun:
+        """Finds the messages of a run, up to the first that is unusual or cannot be read.
 
         Raises:
             OSError: the disk does not give the first ones; it may do so later.
         """
-        octets = count = 0
+        count, octets = 0, HEADER.size
         for offset, positions in pieces:
             try:
                 block = self._reader.block(segment, offset)
@@ -306,13 +314,14 @@ class MessageStore:
                 if count:
                     break
                 raise
-            found = cut(block, row_numbers(positions, offset), octets)
-            if found is None:
+            piece = piece_of(block, offset, positions)
+            if piece is None:
                 break
-            run.rows.append(found[0])
-            run.heap.append(found[1])
-            octets += len(found[1])
-            count += len(positions)
+            octets += block.octets
+            if count and octets > BLOCK_OCTETS_LIMIT:
+                break
+            run.pieces.append(piece)
+            count += len(positions) // 4
         return run._replace(places=run.places[:count])
 
     def read_overdue(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
@@ -618,31 +627,44 @@ class MessageStore:
     # Indexes
 
     def _index(self, segment: StoredSegment) -> SegmentIndex:
+        """Returns the index of a segment."""
+        index = self._begun_index(segment)
+        while index.next_block is not None:
+            index = self._read_on(segment, index)
+        return index
+
+    def _index_of(self, segment: StoredSegment, queue: StoredQueue, count: int) -> SegmentIndex:
+        """Returns the index of a segment, as far as the next messages of a queue need it."""
+        index = self._begun_index(segment)
+        while index.next_block is not None and index.count_behind(queue.read, queue.key) < count:
+            index = self._read_on(segment, index)
+        return index
+
+    def _begun_index(self, segment: StoredSegment) -> SegmentIndex:
         index = self._indexes.get(segment.number)
         if index is None:
-            index = self._read_index(segment)
+            index = SegmentIndex(segment.number, SEGMENT_HEADER_OCTETS)
             self._keep_index(index)
         self._indexes.move_to_end(segment.number)
         return index
 
-    def _read_index(self, segment: StoredSegment) -> SegmentIndex:
-        """Reads a segment; what of it cannot be read is lost."""
-        index = SegmentIndex(segment.number)
+    def _read_on(self, segment: StoredSegment, index: SegmentIndex) -> SegmentIndex:
+        """Reads the next blocks of a segment; returns its index, another one if there is damage."""
+        assert index.next_block is not None
         try:
-            octets = self._disk.read(self._directory / segment_name(segment.number))
-        except FileNotFoundError:
-            octets = b""
-        for offset, block in SegmentScan(octets).blocks():
-            if offset >= segment.end:
-                break
-            columns = columns_of(offset, block)
-            if columns is not None:
-                index.add_columns(columns)
-                continue
-            for row in rows_of(segment.number, offset, block):
-                if isinstance(row, StoredRow):
-                    index.add(row.entry)
-        if len(index) < segment.stored:
+            found = self._reader.next_blocks(segment.number, index.next_block, segment.end)
+        except (BlockError, FileNotFoundError):
+            index = SegmentIndex(segment.number)
+            found = list(self._reader.blocks(segment.number, segment.end))
+            self._indexes[segment.number] = index
+        else:
+            last, block = found[-1]
+            index.next_block = last + block.octets
+            if index.next_block >= segment.end:
+                index.next_block = None
+        for offset, block in found:
+            index.add_block(offset, block)
+        if index.next_block is None and len(index) < segment.stored:
             self._lose_some(segment, index)
         return index
 

@@ -62,6 +62,8 @@ the lane is used if it was built."""
 
 _MODULE: Final = "router.wire.v1_0._express"
 
+Octets = bytes | bytearray | memoryview
+
 
 class Lane(Interface):
     """One node's forwarding: from any of its incoming links to any of its outgoing ones."""
@@ -122,7 +124,7 @@ class Lane(Interface):
         """
 
     def bring(
-        self, link: LinkState, rows: bytes, heap: bytes, places: bytes, begin: int = 0
+        self, link: LinkState, rows: Octets, heap: Octets, places: Octets, begin: int = 0
     ) -> int:
         """Forwards stored messages on a receiving link of a session without a socket.
 

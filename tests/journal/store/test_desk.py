@@ -68,12 +68,12 @@ class Counter:
 
     def answers(self, origin: Origin = ONE) -> list[Answer]:
         """Gives the next answers."""
-        octets = memoryview(self.desk.output(origin, self.custodian.now_ns))
+        octets = memoryview(bytes(self.desk.output(origin, self.custodian.now_ns)))
         reader = self._readers.setdefault(origin, AnswerReader())
         found: list[Answer] = []
         at = 0
         while at < len(octets):
-            block = open_block(octets, at)
+            block = open_block(octets, at, is_checked=True)
             at += block.octets
             found += reader.answers_of(block)
         return found

@@ -1,23 +1,31 @@
 """Runs: what is read together is what would be read one by one."""
 
 import random
+from array import array
 
 import attrs
 import pytest
 
-from router.journal.block import BlockFlag, open_block
+from router.journal.block import Block, open_block
 from router.journal.bulk import shortcuts
 from router.journal.keys import NO_LINK
 from router.journal.record import NO_TTL, ROW, RecordError
 from router.journal.store import index, runs
 from router.journal.store import segments as stored_segments
-from router.journal.store.asks import AnswerReader, AskWriter
+from router.journal.store.asks import AnswerReader, AnswerWriter
 from router.journal.store.index import SegmentIndex, StoredRow, claims_in, columns_of, rows_of
-from router.journal.store.place import BEGINNING, Place, place_of
+from router.journal.store.place import (
+    BEGINNING,
+    Place,
+    place_of,
+    places_of,
+    position_of,
+    row_position,
+)
 from router.journal.store.queues import Bounds, Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.journal.store.records import StoreWriter
-from router.journal.store.runs import MessagesRead, StoredRun, cut
+from router.journal.store.runs import MessagesRead, StoredRun, piece_of, write_run
 from router.journal.store.segments import StoredSegment
 from tests.support.journal import SOURCE, FakeDisk, key
 from tests.support.stored import ROUTE, Custodian, claims, numbers, queue
@@ -42,12 +50,17 @@ def run_of(made: Custodian, count: int = 1000, **of: object) -> StoredRun | None
     return made.store.read_run(queue(**of), count, made.now_ns)  # type: ignore[arg-type]
 
 
+def block_of(run: StoredRun | None) -> Block:
+    """Gives the block in which a run is sent."""
+    assert run is not None
+    writer = AnswerWriter()
+    writer.run(run)
+    return open_block(writer.take(), is_checked=True)
+
+
 def sent(run: StoredRun | None) -> list[StoredMessage]:
     """Gives the messages of a run as they are after their way over the socket."""
-    assert run is not None
-    writer = AskWriter(BlockFlag.OWN)
-    writer.answer(run)
-    (answer,) = AnswerReader().answers_of(open_block(memoryview(writer.take_octets())))
+    (answer,) = AnswerReader().answers_of(block_of(run))
     assert isinstance(answer, MessagesRead)
     assert answer.route == ROUTE
     return answer.messages
@@ -209,22 +222,85 @@ def test_columns_say_what_rows_say(seed: int) -> None:
 
 @needs_shortcuts
 @pytest.mark.parametrize("seed", range(10))
-def test_a_run_is_cut_out_alike_with_and_without_shortcuts(
+def test_a_run_is_sent_alike_with_and_without_shortcuts(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
     made = custodian(0)
-    for number in range(100):
-        ttl = 5000 if draw.random() < 0.03 else NO_TTL
-        made.put(number, octets=draw.randint(8, 900), ttl_milliseconds=ttl)
-    (sealed,) = made.writer.take_blocks()
-    block = open_block(memoryview(sealed.octets))
-    for base in range(50):
-        chosen = sorted(draw.sample(range(100), draw.randint(1, 20)))
-        found = cut(block, chosen, base)
+    blocks, offset = [], 4096
+    for _ in range(5):
+        for number in range(100):
+            ttl = 5000 if draw.random() < 0.03 else NO_TTL
+            made.put(number, octets=draw.randint(8, 900), ttl_milliseconds=ttl)
+        (sealed,) = made.writer.take_blocks()
+        blocks.append((offset, open_block(memoryview(sealed.octets))))
+        offset += len(sealed.octets)
+    for _ in range(50):
+        pieces, places = [], []
+        for offset, block in blocks:
+            chosen = sorted(draw.sample(range(100), draw.randint(1, 20)))
+            positions = array("I", [row_position(offset, each) for each in chosen])
+            found = piece_of(block, offset, positions.tobytes())
+            with monkeypatch.context() as patch:
+                patch.setattr(runs, "shortcuts", None)
+                assert piece_of(block, offset, positions.tobytes()) == found
+            if found is not None:
+                pieces.append(found)
+                places += [place_of(7, each) for each in positions]
+        if not pieces:
+            continue
+        run = StoredRun(ROUTE, QueueKey(5), places, pieces)
+        rooms = bytearray(b"\xff" * (run.octets + 8)), bytearray(b"\xff" * (run.octets + 8))
+        assert write_run(run, rooms[0], 8) == len(rooms[0])
         with monkeypatch.context() as patch:
             patch.setattr(runs, "shortcuts", None)
-            assert cut(block, chosen, base) == found
+            write_run(run, rooms[1], 8)
+        assert rooms[0] == rooms[1]
+        assert open_block(memoryview(rooms[0]), 8, is_checked=True).row_count == len(places) + 1
+
+
+@needs_shortcuts
+@pytest.mark.parametrize("seed", range(10))
+def test_messages_are_chosen_alike_with_and_without_shortcuts(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    made = custodian(0)
+    found, reference = SegmentIndex(3), SegmentIndex(3)
+    marks, offset = StoredSegment(number=3), 4096
+    for _ in range(5):
+        for number in range(draw.randint(1, 60)):
+            made.put(number, address=draw.choice("ab"))
+        (sealed,) = made.writer.take_blocks()
+        block = open_block(memoryview(sealed.octets))
+        found.add_block(offset, block)
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "shortcuts", None)
+            reference.add_block(offset, block)
+        offset += block.octets
+    entries = list(reference.entries(BEGINNING))
+    assert list(found.entries(BEGINNING)) == entries
+    for each in draw.sample(entries, len(entries) // 5):
+        marks.mark_gone(position_of(each.place))
+    for _ in range(50):
+        after, count = draw.choice([BEGINNING, draw.choice(entries).place]), draw.randint(1, 99)
+        name = QueueKey(queue(address=draw.choice("ab")))
+        chosen = found.run(after, name, count)
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "shortcuts", None)
+            assert reference.run(after, name, count) == chosen
+        behind = list(reference.entries(after, name))
+        assert found.count_behind(after, name) == len(behind)
+        if chosen is None:
+            assert not behind
+            continue
+        positions = b"".join(each for _, each in chosen[0])
+        assert places_of(3, positions) == [each.place for each in behind[:count]]
+        is_gone = any(marks.is_gone(position_of(each)) for each in places_of(3, positions))
+        assert marks.is_any_gone(positions) == is_gone
+        with monkeypatch.context() as patch:
+            patch.setattr(stored_segments, "shortcuts", None)
+            assert marks.is_any_gone(positions) == is_gone
 
 
 @needs_shortcuts
@@ -271,7 +347,7 @@ def test_a_run_has_messages_of_several_blocks_and_ends_before_one_that_is_damage
             assert made.commit()
     run = run_of(made)
     assert run is not None
-    assert len(run.rows) == 4
+    assert len(run.pieces) == 4
     assert numbers(sent(run)) == list(range(40))
     assert run_of(made) is None
     assert numbers(made.read(6)) == list(range(40, 46))
@@ -290,16 +366,15 @@ def test_a_block_that_points_outside_of_its_heap_has_no_columns_and_no_run() -> 
         rows[ROW.size + at + 3] = 0x7F
         damaged = attrs.evolve(block, rows=memoryview(bytes(rows)))
         assert columns_of(0, damaged) is None
-        assert at == 68 or cut(damaged, [0, 1, 2]) is None
+        positions = array("I", [row_position(0, each) for each in range(3)]).tobytes()
+        assert at == 68 or piece_of(damaged, 0, positions) is None
 
 
 @pytest.mark.parametrize("at", range(0, 480, 7))
 def test_a_damaged_run_is_an_error_or_other_messages_and_nothing_else(at: int) -> None:
     run = run_of(custodian(5))
     assert run is not None
-    writer = AskWriter(BlockFlag.OWN)
-    writer.answer(run)
-    block = open_block(memoryview(writer.take_octets()))
+    block = block_of(run)
     rows = bytearray(block.rows)
     rows[at] ^= 0xFF
     damaged = attrs.evolve(block, rows=memoryview(bytes(rows)))

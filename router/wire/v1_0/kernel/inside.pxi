@@ -46,29 +46,35 @@ cdef inline bint is_usual(const uint8_t *row) noexcept nogil:
 
 
 cdef Py_ssize_t bring_stored(
-    Express kernel, Lane lane, LinkState link, rows, heap, bytes places, Py_ssize_t begin
+    Express kernel, Lane lane, LinkState link, rows, heap, places, Py_ssize_t begin
 ) except -1:
     """Forwards stored messages; returns the first that it leaves."""
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(places) // PLACE_OCTETS
+    cdef Py_ssize_t end
     cdef Py_buffer row_view
     cdef Py_buffer heap_view
+    cdef Py_buffer place_view
     PyObject_GetBuffer(rows, &row_view, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(heap, &heap_view, PyBUF_SIMPLE)
         try:
-            if not 0 <= begin <= end <= row_view.len // STORED_ROW:
-                raise MisuseError(f"messages {begin} to {end} of {row_view.len // STORED_ROW}")
-            return bring_rows(
-                kernel,
-                lane,
-                link,
-                <const uint8_t *>row_view.buf,
-                begin,
-                end,
-                <const uint8_t *>heap_view.buf,
-                heap_view.len,
-                <const uint8_t *>PyBytes_AS_STRING(places),
-            )
+            PyObject_GetBuffer(places, &place_view, PyBUF_SIMPLE)
+            try:
+                end = place_view.len // PLACE_OCTETS
+                if not 0 <= begin <= end <= row_view.len // STORED_ROW:
+                    raise MisuseError(f"messages {begin} to {end} of {row_view.len // STORED_ROW}")
+                return bring_rows(
+                    kernel,
+                    lane,
+                    link,
+                    <const uint8_t *>row_view.buf,
+                    begin,
+                    end,
+                    <const uint8_t *>heap_view.buf,
+                    heap_view.len,
+                    <const uint8_t *>place_view.buf,
+                )
+            finally:
+                PyBuffer_Release(&place_view)
         finally:
             PyBuffer_Release(&heap_view)
     finally:

@@ -307,7 +307,7 @@ cdef class Lane:
         self.pump()
 
     def bring(
-        self, LinkState link not None, rows, heap, bytes places not None, Py_ssize_t begin=0
+        self, LinkState link not None, rows, heap, places not None, Py_ssize_t begin=0
     ):
         """Takes stored messages of a link without a socket; see ``express.Lane``."""
         if link.lane is not self or link.is_sender or link.session.notes is None:
