@@ -60,6 +60,9 @@ PENDING_OCTETS: Final = 32 << 20
 GRACE_SECONDS: Final = 5.0
 """How long workers may still send records when the journal is about to end."""
 
+WAIT_SECONDS: Final = 3600.0
+"""Longest wait for the sockets; the system cannot wait for months, which an age may be."""
+
 _ACCEPTED_AT_ONCE: Final = 64
 _LOG: Final = "log"
 """Marks descriptors of the log among those of the selector."""
@@ -179,7 +182,10 @@ class JournalServer:
         return time.monotonic_ns() + self._clock_ns
 
     def _turn(self, waker: socket.socket) -> None:
-        for key, events in self._selector.select(self._timeout()):
+        seconds = self._timeout()
+        for key, events in self._selector.select(
+            None if seconds is None else min(seconds, WAIT_SECONDS)
+        ):
             if key.data is _LOG:
                 self._is_log_ready = True
             elif key.fileobj is self._listener:

@@ -110,6 +110,21 @@ def test_long_messages_go_there_and_back(journal: JournalUnderTest) -> None:
     assert {len(message.payload) for message in messages} == {5_000_000}
 
 
+def test_what_becomes_too_old_in_years_is_waited_for(journal: JournalUnderTest) -> None:
+    """The system waits for 24 days at most, and a log without new records for nothing else."""
+    journal.start("--messages", "--rotate-seconds", "0.05")
+    worker = Storer(journal)
+    worker.open()
+    worker.client.ask(Bound(ROUTE, Bounds(age_ns=100 * 365 * 86400 * 1_000_000_000)))
+    worker.client.ask(Flow(ROUTE, None, 1))
+    worker.put(0, 1)
+    worker.make_durable()
+    while len(list(journal.directory.glob("*.segment"))) < 2:
+        worker.client.ask(Flow(ROUTE, NAME, 0))
+        worker.send()
+    assert numbers(worker.read(1)) == [0]
+
+
 def test_asks_are_answered_between_records(journal: JournalUnderTest) -> None:
     journal.start(*OPTIONS)
     worker = Storer(journal)
