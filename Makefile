@@ -35,17 +35,8 @@ quick: setup  ## tests, a minute: the lower floors without a process; after ever
 test: setup  ## tests, some 6 minutes on two cores: all floors, with real routers and clients; before every commit
 	$(PYTEST) --tier test $(TESTS)
 
-# In two runs, for the processes of a run grow with the tests that they have behind them.
-LOWER := $(addprefix tests/,core journal links model routes rules wire)
-FOLDERS := $(filter-out tests/support tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-UPPER := $(filter-out $(LOWER),$(FOLDERS)) $(wildcard tests/test_*.py)
-
 test-all: setup  ## tests, 25 minutes: also kills, takeovers, Spark, RabbitMQ, floods; what CI runs
-ifdef TESTS
 	$(PYTEST) --tier all $(TESTS)
-else
-	@failed=0; for half in "$(UPPER)" "$(LOWER)"; do $(PYTEST) --tier all $$half || failed=1; done; exit $$failed
-endif
 
 test-slow: setup  ## tests, hours: fuzz, soak, address sanitizer
 	$(BIN)/python -m pytest -m slow
