@@ -142,7 +142,7 @@ def _reasons(
     if not record.messages:
         return
     if route is None:
-        yield "a route of the name and address that stored them"
+        yield "the target of a route with their addresses"
         return
     names = [each.container for each in route.to]
     away = [containers[name] for name in names if _is_away(name, containers)]

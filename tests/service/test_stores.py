@@ -82,7 +82,7 @@ def test_a_route_says_what_it_waits_for() -> None:
 def test_messages_without_a_route_come_last_and_say_so() -> None:
     first, last = stored_routes(snapshot(record(None), record()))
     assert (first.name, last.name) == (STORED.name, None)
-    assert last.waits_for == ("a route of the name and address that stored them",)
+    assert last.waits_for == ("the target of a route with their addresses",)
 
 
 def problems(found: RouterSnapshot) -> list[tuple[str, str, str]]:

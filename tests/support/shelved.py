@@ -66,7 +66,9 @@ class Shelved:
         before: "Shelved | None" = None,
         is_stored: bool = True,
         is_exact: bool = False,
+        route: str = ROUTE,
     ) -> None:
+        self._route = route
         self.disk = disk or FakeDisk()
         self.seconds = 1.0
         self.is_committing = True
@@ -92,8 +94,9 @@ class Shelved:
             dead_property=DEAD_LETTERS,
             going=() if before is None else before.engine.going,
         )
-        kept = {KEY: bounds or Bounds()} if is_stored else {}
-        self.engine.follow(kept, (KEY,), exact=(KEY,) if is_exact else ())
+        key = route_key(route)
+        kept = {key: bounds or Bounds()} if is_stored else {}
+        self.engine.follow(kept, (key,), exact=(key,) if is_exact else ())
         self._is_exact = is_exact
         self.exchange()
 
@@ -216,7 +219,7 @@ class Shelved:
                 target=target,
                 receiver_settle_mode=ReceiverSettleMode(int(self._is_exact)),
                 unsettled=unsettled,
-                properties={STORED: ROUTE},
+                properties={STORED: self._route},
             )
         )
 

@@ -167,9 +167,9 @@ class Desk:
         writer = reader.writer
         self._tell_queues(reader, writer)  # first: news of a route say that its queues are known
         self._drop_oldest(reader, now_ns)
-        self._tell_routes(reader, writer)
         if reader.is_surveying:
             self._survey(reader, writer)
+        self._tell_routes(reader, writer)
         for answer in reader.answers:
             writer.answer(answer)
         reader.answers.clear()
@@ -252,9 +252,13 @@ class Desk:
                 writer.answer(self._news_of(route))
 
     def _survey(self, reader: Reader, writer: AskWriter) -> None:
-        """Tells what every route with messages, or with bounds, holds."""
+        """Tells what every route with messages, or with bounds, holds.
+
+        First those that the reader may not know of, so that it reads these before it goes on.
+        """
         reader.is_surveying = False
-        for key, route in self._store.holdings.routes.items():
+        routes = self._store.holdings.routes
+        for key, route in sorted(routes.items(), key=lambda each: each[0] in reader.bounded):
             if route.messages or key in reader.bounded:
                 writer.answer(self._news_of(route))
 

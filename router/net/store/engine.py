@@ -63,6 +63,11 @@ SURVEY_SECONDS: Final = 2.0
 
 _LONG_AGO: Final = 0.0
 
+
+def _nowhere(address: str) -> bool:
+    return False
+
+
 CONTAINER: Final = "message-store"
 """The store's container-id, behind that of the router; the audit knows the store by it."""
 
@@ -149,6 +154,8 @@ class StoreEngine:
         others: Collection[RouteKey],
         passing: Collection[RouteKey] = (),
         exact: Collection[RouteKey] = (),
+        *,
+        is_exact_at: Callable[[str], bool] = _nowhere,
     ) -> None:
         """Serves other routes from now on.
 
@@ -157,8 +164,11 @@ class StoreEngine:
             others: routes that store none, and whose messages are forwarded if there are any.
             passing: those of ``bounds`` whose messages pass the store by if it is empty.
             exact: routes that promise exactly-once.
+            is_exact_at: whether the route of an address does.
         """
         self.inlets.turns.passing, self.inlets.exact = passing, exact
+        self.inlets.is_exact_at = is_exact_at
+        self.inlets.know({*bounds, *others})
         self.inlets.overdue.bounds = dict(bounds)
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
@@ -327,7 +337,9 @@ class StoreEngine:
             case Sentence():
                 self.inlets.drop(answer)
             case RouteNews(route=route, is_full=is_full):
-                self.held[route] = answer
+                is_left = not self.inlets.knows(route)
+                if answer.messages or not is_left:
+                    self.held[route] = answer
                 self.inlets.dropped_oldest(route, answer.condemned)
                 self.paces.note(answer, self._now)
                 if not answer.messages:
@@ -336,6 +348,10 @@ class StoreEngine:
                     self.shelves.full.add(route)
                 else:
                     self.shelves.full.discard(route)
+                if is_left and answer.messages and route not in self._read:
+                    self.shelves.left.add(route)
+                    self._say_bounds({route: UNBOUNDED})
+                    return
                 if route in self._others:
                     self._begin_reading(route)
                 self.shelves.known(route)

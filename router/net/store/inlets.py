@@ -12,6 +12,9 @@ the store for as many messages as the core has granted credit for, and sends the
     rejected, or undeliverable here   is a dead letter
     any, of a dead letter             unless accepted, it is sent again after a pause
 
+Messages of a route that is not in the file any more, because it has another name now, are sent as
+the route of their address says, before those of the route that has the address now.
+
 Messages that are too old, or were dropped, come as dead letters from the store. Those that become
 so while they wait here are dead letters, too.
 
@@ -25,6 +28,7 @@ outcome if there is one (``resuming``).
 """
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -93,6 +97,7 @@ class Inlets:
 
     Attributes:
         exact: routes that promise exactly-once.
+        is_exact_at: whether the route of an address does.
         turns: addresses that are about to become empty.
         overdue: what makes messages overdue that wait here.
         leaving: messages that are gone as soon as their records are durable.
@@ -121,6 +126,9 @@ class Inlets:
             lane: brings what it can; None: the core is told of everything.
         """
         self.exact: Collection[RouteKey] = ()
+        self.is_exact_at: Callable[[str], bool] = lambda address: False
+        self._known: Collection[RouteKey] = ()
+        self._older: Counter[bytes] = Counter()
         self.turns = Turns()
         self.overdue = Overdue(clock_ns)
         self.leaving = Leaving(client, clock_ns)
@@ -139,6 +147,22 @@ class Inlets:
         self._attempts: dict[Place, int] = {}
         self._resting: dict[Inlet, None] = {}
         self._number = 0
+
+    def know(self, routes: Collection[RouteKey]) -> None:
+        """Records which routes the file has; messages of others go before theirs."""
+        self._known = routes
+        self._older = Counter(
+            inlet.name.address for inlet in self._roll.by_name.values() if self._is_older(inlet)
+        )
+        for inlet in self._roll.by_link.values():
+            self._roll.stir(inlet)
+
+    def knows(self, route: RouteKey) -> bool:
+        """Returns whether the file has a route."""
+        return route in self._known
+
+    def _is_older(self, inlet: Inlet) -> bool:
+        return not (inlet.name.is_dead or self.knows(inlet.name.route))
 
     # The store's side
 
@@ -483,6 +507,8 @@ class Inlets:
             if inlet.credit > 0 and inlet.held:
                 self._resume(inlet)
             may_send = not inlet.is_exact or (not inlet.held and self.resuming.is_clear(inlet.name))
+            if self._older and self._older[inlet.name.address]:
+                may_send = may_send and (inlet.name.is_dead or self._is_older(inlet))
             if inlet.credit > 0 and inlet not in self._resting and may_send:
                 self._bury_late(inlet)
                 self._send(inlet)
@@ -538,7 +564,10 @@ class Inlets:
         inlet = self._roll.by_name.get(name)
         if inlet is None:
             inlet = self._roll.by_name[name] = Inlet(name, next(self._link_ids))
-            inlet.is_exact = name.route in self.exact
+            inlet.is_exact = name.route in self.exact or (
+                not self.knows(name.route) and self.is_exact_at(name.address.decode())
+            )
+            self._older[name.address] += self._is_older(inlet)
             if name in self._quiet:
                 inlet.announced, inlet.depth = self._quiet.pop(name)
             if name not in self._again:
@@ -598,6 +627,12 @@ class Inlets:
         self._roll.stirred.pop(inlet, None)
         self._resting.pop(inlet, None)
         self.turns.end(inlet)
+        if self._is_older(inlet):
+            self._older[inlet.name.address] -= 1
+            for route in self._known:
+                newer = self._roll.by_name.get(Name(route, inlet.name.address, False))
+                if newer is not None:
+                    self._roll.stir(newer)
 
     def _send(self, inlet: Inlet) -> None:
         run, inlet.waiting = inlet.waiting[: inlet.credit], inlet.waiting[inlet.credit :]

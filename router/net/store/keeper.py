@@ -91,6 +91,7 @@ class StoreKeeper:
     _names: dict[RouteKey, str] = attrs.field(factory=dict, init=False)
     _passing: set[RouteKey] = attrs.field(factory=set, init=False)
     _exact: set[RouteKey] = attrs.field(factory=set, init=False)
+    _table: RoutingTable | None = attrs.field(default=None, init=False)
     _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
     _incarnation: int = attrs.field(default=0, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -119,8 +120,9 @@ class StoreKeeper:
         self._passing = {route_key(each.name) for each in table.routes if each.passes_through}
         exactly_once = Guarantee.EXACTLY_ONCE
         self._exact = {route_key(e.name) for e in table.routes if e.guarantee is exactly_once}
+        self._table = table
         if self._engine is not None and self._connection is not None:
-            self._engine.follow(self._bounds, self._names.keys(), self._passing, self._exact)
+            self._follow(self._engine)
             self.plane.switchboard.touch(self._connection)
             self.plane.flush(self.plane.clock())
 
@@ -165,6 +167,20 @@ class StoreKeeper:
             rests_seconds=max(0.0, delays.rests_until - now) if delays.resting else 0.0,
         )
 
+    def _follow(self, engine: StoreEngine) -> None:
+        engine.follow(
+            self._bounds,
+            self._names.keys(),
+            self._passing,
+            self._exact,
+            is_exact_at=self._is_exact_at,
+        )
+
+    def _is_exact_at(self, address: str) -> bool:
+        """Returns whether the route of an address promises exactly-once."""
+        match = None if self._table is None else self._table.lookup(address)
+        return match is not None and match.route.guarantee is Guarantee.EXACTLY_ONCE
+
     def _connect(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -185,7 +201,7 @@ class StoreKeeper:
             going=self._going,
             express=self.express,
         )
-        engine.follow(self._bounds, self._names.keys(), self._passing, self._exact)
+        self._follow(engine)
         self._connection = self.plane.add(
             sock, engine, address="the message store", container=STORE, on_end=self._end
         )

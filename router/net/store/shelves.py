@@ -100,6 +100,7 @@ class Shelves:
     Attributes:
         bounds: of routes.
         full: routes that have stored as much as they may.
+        left: routes that are not in the file any more, and whose messages the log has not told yet.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Shelves:
         """
         self.bounds: dict[RouteKey, Bounds] = {}
         self.full: set[RouteKey] = set()
+        self.left: set[RouteKey] = set()
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
@@ -146,6 +148,7 @@ class Shelves:
     def known(self, route: RouteKey) -> None:
         """Records that the log has told of all messages of a route."""
         self._known.add(route)
+        self.left.discard(route)
         self._answer_known()
 
     def told(self, answer: UnsettledKeys) -> None:
@@ -163,7 +166,7 @@ class Shelves:
                 self._client.ask(AskUnsettled(asked.name))
 
     def _answer_known(self) -> None:
-        for link, asked in tuple(self._unanswered.items()):
+        for link, asked in () if self.left else tuple(self._unanswered.items()):
             if asked.route in self._known and (asked.name is None or asked.is_told):
                 del self._unanswered[link]
                 self._answer(asked)

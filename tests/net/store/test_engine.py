@@ -530,3 +530,19 @@ def test_answers_may_come_in_any_pieces(octets: int) -> None:
         shelved.accept_all(link)
         assert shelved.sent(link) == [*range(1, 61)]
         assert shelved.messages == 0
+
+
+def test_what_a_route_stored_under_another_name_is_sent_first() -> None:
+    earlier = Shelved()
+    earlier.attach()
+    earlier.put(1, 3)
+    later = Shelved(earlier.disk.crashed(random.Random(1)), life=1, route="telemetry.*")
+    later.attach()
+    link = later.answer(10)
+    assert later.sent(link) == [1, 2, 3]
+    assert later.credit() > 0  # it is answered when the log has told of the earlier ones
+    later.put(4, 2)
+    newer = later.answer(10)
+    assert later.sent(newer) == []
+    later.accept_all(link)
+    assert later.sent(newer) == [4, 5]
