@@ -383,6 +383,8 @@ class Resumer:
         self._turn.flush_link(link)  # it may have been given back just now, and has the same tag
         if link.unconfirmed is not None:
             link.unconfirmed.again.add(number)
+        elif pairing.fan is None:
+            self._ledger.sent_again(link, pairing, is_unsent=True)
         link.tally.redelivered += bool(pairing.attempts)
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag = pairing.outgoing_tag
