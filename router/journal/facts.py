@@ -1,6 +1,7 @@
 """Facts that the head of each segment repeats: the sequence of each origin, and the live links."""
 
 import contextlib
+from collections.abc import Mapping
 
 from router.journal.block import Block, Origin
 from router.journal.keys import LinkKey
@@ -33,9 +34,15 @@ class LatestFacts:
         }
         self.durable[origin] = self.marks[origin]
 
-    def flushed(self) -> None:
-        """Records that all blocks are durable."""
-        self.durable = dict(self.marks)
+    def flushed(self, marks: Mapping[Origin, int] | None = None) -> None:
+        """Records that blocks are durable.
+
+        Args:
+            marks: what ``marks`` was when the last one was learned of; None: all are durable.
+        """
+        for origin, following in (self.marks if marks is None else marks).items():
+            if origin in self.marks:
+                self.durable[origin] = max(following, self.durable.get(origin, 1))
 
     def has_pending(self, worker: int) -> bool:
         """Returns whether records of a worker, of any of its lives, are not durable yet."""

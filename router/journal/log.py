@@ -3,7 +3,9 @@
 Nothing is lost while this process lives: blocks given to ``append`` stay in memory until a
 ``commit`` has made them durable, and ``commit`` may fail as often as the disk does.
 
-    commit    one write and one flush for all blocks appended since the last: group commit
+    commit    one write and one flush for all blocks appended since the last: group commit.
+              With a ``Flusher`` the flush goes on while others are appended; until it has ended
+              nothing else is done with the disk, and ``waits`` says when to call ``commit`` again
     zeros     the segment is filled with zeros some way ahead of the last block, so that a commit
               changes no metadata of the file, and so that blocks in flight when the disk fills
               up still have room: the health is DISK_FULL while commits use up that reserve
@@ -25,14 +27,18 @@ While the log is blocked, or lacks its reserve, it tries again only when ``deadl
 
 import contextlib
 import errno
+import selectors
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from typing import Protocol as Interface
 
+import attrs
+
 from router.journal.block import Block, Origin
 from router.journal.disk import Disk
 from router.journal.facts import LatestFacts
+from router.journal.flusher import Flusher
 from router.journal.protocol import Health
 from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import (
@@ -65,7 +71,6 @@ RESERVE_OCTETS: Final = 1 << 20
 """Zeros kept ahead of what is written: some 10,000 records to settle with on a full disk."""
 
 _NANOSECONDS: Final = 1_000_000_000
-_NOTHING: Final[Mapping[int, int]] = {}
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -78,8 +83,28 @@ class Contents(Interface):
     def head(self, now_ns: int) -> bytes:
         """Returns blocks for the head of the next segment, about what is durable."""
 
+    def written(self) -> None:
+        """Records that all blocks appended so far were written; if that fails, once more later."""
+
     def landed(self, segment: int, offset: int) -> None:
-        """Records that all pending blocks are durable, one behind another from ``offset`` on."""
+        """Records that these blocks are durable, one behind another from ``offset`` on."""
+
+
+@attrs.frozen
+class Written:
+    """What was written, and is not known to be durable.
+
+    Attributes:
+        octets: of the group.
+        blocks: how often ``append`` was called for it.
+        appended_octets: of these blocks.
+        marks: next sequence number of each origin behind them.
+    """
+
+    octets: int
+    blocks: int
+    appended_octets: int
+    marks: dict[Origin, int]
 
 
 class Log:
@@ -109,6 +134,7 @@ class Log:
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         contents: Contents | None = None,
+        flusher: Flusher | None = None,
     ) -> None:
         """Makes a closed log; ``open`` opens it.
 
@@ -122,6 +148,7 @@ class Log:
             rotate_seconds: a segment with records in it is sealed when it is as old as this.
             retry_seconds: pause between two attempts after a failure.
             contents: follows which records are where; None: nobody does.
+            flusher: flushes while this log goes on; None: a commit ends when its flush does.
         """
         self.directory = directory
         self.router = router
@@ -135,6 +162,9 @@ class Log:
         self.number = 0
         self._disk = disk
         self._contents = contents
+        self._flusher = flusher
+        self._waits = {} if flusher is None else {flusher.descriptor: selectors.EVENT_READ}
+        self._written: Written | None = None
         self._segment_octets = segment_octets
         self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
         self._retry_ns = int(retry_seconds * _NANOSECONDS)
@@ -242,6 +272,8 @@ class Log:
     @property
     def deadline_ns(self) -> int | None:
         """When ``commit`` should be called although nothing was appended; None: never."""
+        if self._written is not None:
+            return None
         if self._blocked_until_ns:
             return self._blocked_until_ns
         if self.health is not Health.WRITING:
@@ -252,8 +284,8 @@ class Log:
 
     @property
     def waits(self) -> Mapping[int, int]:
-        """Nothing: a commit ends when the flush does."""
-        return _NOTHING
+        """What the flusher says that it is ready with; nothing without one."""
+        return self._waits
 
     def commit(self, now_ns: int) -> bool:
         """Makes all appended blocks durable, and does what else is due.
@@ -262,6 +294,8 @@ class Log:
             Whether nothing is pending any more. Otherwise ``health`` and ``errno`` say why, and
             ``deadline_ns`` when to try again.
         """
+        if self._written is not None and not self._is_flushed(now_ns):
+            return False
         if now_ns >= self._blocked_until_ns:
             self._attempt(now_ns)
         return not self._pending
@@ -272,8 +306,13 @@ class Log:
         Returns:
             Whether everything was durable.
         """
+        self._await_flush(now_ns)
         self._blocked_until_ns = 0
-        is_durable = self.commit(now_ns)
+        self.commit(now_ns)
+        self._await_flush(now_ns)
+        is_durable = not self._pending
+        if self._flusher is not None:
+            self._flusher.close()
         if self._segment is not None:
             self._segment.seal(incarnation=self.incarnation, time_ns=now_ns)
             self._segment = None
@@ -285,16 +324,39 @@ class Log:
         try:
             has_space = self._commit(now_ns)
         except OSError as error:
-            self._blocked_until_ns = now_ns + self._retry_ns
-            self.errno = error.errno or errno.EIO
-            self.health = Health.DISK_FULL if self.errno in DISK_FULL else Health.IO_ERROR
-            if self.health is Health.IO_ERROR:
-                self._abandon()
+            self._fail(error, now_ns)
             return
         self._blocked_until_ns = 0
         if has_space:
             self.health = Health.WRITING
             self.errno = 0
+
+    def _fail(self, error: OSError, now_ns: int) -> None:
+        self._blocked_until_ns = now_ns + self._retry_ns
+        self.errno = error.errno or errno.EIO
+        self.health = Health.DISK_FULL if self.errno in DISK_FULL else Health.IO_ERROR
+        if self.health is Health.IO_ERROR:
+            self._abandon()
+
+    def _is_flushed(self, now_ns: int) -> bool:
+        """Returns whether the flush under way has ended, and handles its end."""
+        assert self._flusher is not None
+        try:
+            if not self._flusher.take():
+                return False
+        except OSError as error:
+            self._written = None
+            self._abandon()  # whatever the error: see SegmentFile.flush
+            self._fail(error, now_ns)
+        else:
+            self._landed()
+        return True
+
+    def _await_flush(self, now_ns: int) -> None:
+        while self._written is not None:
+            assert self._flusher is not None
+            self._flusher.wait()
+            self._is_flushed(now_ns)
 
     def _commit(self, now_ns: int) -> bool:
         """Writes the pending blocks and does what else is due.
@@ -334,20 +396,38 @@ class Log:
         return bytearray().join((fence, *self._pending))
 
     def _write(self, segment: SegmentFile, group: bytearray) -> None:
-        """Makes ``group``, all pending blocks, durable."""
+        """Makes ``group``, all pending blocks, durable, or begins to."""
         segment.write(group)
+        self._written = Written(
+            len(group), len(self._pending), self.pending_octets, dict(self._facts.marks)
+        )
+        if self._contents is not None:
+            self._contents.written()
+        if self._flusher is not None:
+            self._flusher.start(segment.flush)
+            return
         try:
-            segment.flush(len(group))
+            segment.flush()
         except OSError:
+            self._written = None
             self._abandon()  # whatever the error: see SegmentFile.flush
             raise
+        self._landed()
+
+    def _landed(self) -> None:
+        """Records that what was written is durable."""
+        written, self._written = self._written, None
+        assert written is not None
+        assert self._segment is not None
+        self._segment.flushed(written.octets)
         if self._contents is not None:
-            self._contents.landed(self._begun, segment.durable_octets - len(group) + END_OCTETS)
-        self._pending.clear()
-        self.pending_octets = 0
-        self._facts.flushed()
+            first = self._segment.durable_octets - written.octets + END_OCTETS
+            self._contents.landed(self._begun, first)
+        del self._pending[: written.blocks]
+        self.pending_octets -= written.appended_octets
+        self._facts.flushed(written.marks)
         self.commits += 1
-        self.written_octets += len(group)
+        self.written_octets += written.octets
         if self._noted != self._begun:
             self._note_newest(self._begun)
 

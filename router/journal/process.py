@@ -21,6 +21,7 @@ import structlog
 
 from router.errors import reason_of
 from router.journal.disk import Disk
+from router.journal.flusher import Flusher
 from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
@@ -161,9 +162,11 @@ def _describe(error: OSError | ForeignFileError, directory: Path | None) -> str:
 
 
 def _log_of(options: argparse.Namespace, now_ns: int) -> Log:
-    kind = StoreLog if options.messages else Log
-    default = STORE_SEGMENT_OCTETS if options.messages else SEGMENT_OCTETS
-    return kind(
+    make: Callable[..., Log] = Log
+    default = SEGMENT_OCTETS
+    if options.messages:  # it answers while it flushes; a journal has nothing else to do
+        make, default = partial(StoreLog, flusher=Flusher()), STORE_SEGMENT_OCTETS
+    return make(
         options.directory,
         options.router,
         disk=Disk(),

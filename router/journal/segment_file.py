@@ -103,13 +103,16 @@ class SegmentFile:
         add_salt(group, self._salt)
         write_all(self._disk, self._file, group, self.durable_octets)
 
-    def flush(self, group_octets: int) -> None:
-        """Makes durable the group that was written last.
+    def flush(self) -> None:
+        """Makes durable the group that was written last; ``flushed`` has to follow.
 
         A failed flush may have dropped the pages, and the next one would not say so again: then
         the segment is good for nothing but ``abandon``.
         """
         self._disk.flush(self._file)
+
+    def flushed(self, group_octets: int) -> None:
+        """Records that the group that was written last is durable."""
         self.durable_octets += group_octets
         self.flushed_octets = self.durable_octets
 

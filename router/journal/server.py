@@ -3,8 +3,9 @@
     loop:   wait for sockets -> read each ready one once -> commit -> reply to each worker
 
 No timer delays a commit: while one commit runs, the next group gathers in the sockets. The code is
-synchronous, because everything waits for its only slow operation, the flush, anyway, and because a
-thread beside a busy loop starves (SPEED: seconds).
+synchronous, because a journal waits for its only slow operation, the flush, anyway. A message store
+has more to do: its log flushes in a thread (``flusher``), and the next group gathers in memory
+while it reads and answers.
 
 A connection:
 
@@ -33,7 +34,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -155,7 +156,7 @@ class JournalServer:
         self._end_at: float | None = None
         self._health = Health.WRITING  # what is wrong from the beginning is news
         self._clock_ns = time.time_ns() - time.monotonic_ns()
-        self._log_waits: dict[int, int] = {}
+        self._log_waits: Mapping[int, int] = {}
         self._is_log_ready = True
         self._seen = (-1, False)  # whatever was left by the last life may be worth a run
 
@@ -199,7 +200,7 @@ class JournalServer:
             else:
                 self._serve(self._connections[key.fd], events)
         self._commit()
-        if self._journal.waits or self._log_waits:
+        if self._journal.waits is not self._log_waits:
             self._watch_log()
         self._welcome_waiting()
         for connection in list(self._connections.values()):
@@ -272,7 +273,7 @@ class JournalServer:
         for descriptor in self._log_waits:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(descriptor)
-        self._log_waits = dict(self._journal.waits)  # one may be another socket of the same number
+        self._log_waits = self._journal.waits  # one may be another socket of the same number
         for descriptor, events in self._log_waits.items():
             self._selector.register(descriptor, events, _LOG)
 

@@ -1,5 +1,6 @@
 import errno
 import random
+import threading
 from contextlib import suppress
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.journal.block import BlockFlag, Origin
+from router.journal.flusher import Flusher
 from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.protocol import Health
@@ -28,6 +30,7 @@ from tests.support.journal import (
     CrashError,
     FakeDisk,
     Fault,
+    HeldFlusher,
     append,
     new_log,
     new_writer,
@@ -87,6 +90,95 @@ def test_everything_appended_since_the_last_commit_becomes_durable_with_one_flus
         append(log, writer)
     assert log.commit(START_NS)
     assert disk.operations == before + 2
+
+
+def flushing_apart(disk: FakeDisk) -> tuple[Log, HeldFlusher]:
+    """Gives an open log that flushes while it goes on."""
+    flusher = HeldFlusher()
+    log = new_log(disk, flusher=flusher)
+    log.open(START_NS)
+    return log, flusher
+
+
+def test_what_is_appended_while_a_flush_is_under_way_waits_for_the_next() -> None:
+    disk, writer = FakeDisk(), new_writer()
+    log, flusher = flushing_apart(disk)
+    write_life(writer, 0)
+    append(log, writer)
+    assert not log.commit(START_NS)
+    write_life(writer, 1)
+    append(log, writer)
+    assert not log.commit(START_NS)
+    assert log.durable == {}
+    assert log.deadline_ns is None
+    flusher.is_held = False
+    assert not log.commit(START_NS)
+    assert log.durable == {ONE: 5}
+    assert log.pending_octets > 0
+    assert flusher.is_busy()
+    flusher.is_held = False
+    assert log.commit(START_NS)
+    assert log.durable == {ONE: 9}
+    assert log.pending_octets == 0
+    assert sequences(disk) == list(range(1, 9))
+    assert not flusher.is_busy()
+    assert log.commit(START_NS)
+
+
+def test_a_flush_apart_that_fails_gives_the_segment_up_and_all_goes_to_the_next() -> None:
+    disk, writer = FakeDisk(), new_writer()
+    log, flusher = flushing_apart(disk)
+    write_life(writer, 0)
+    append(log, writer)
+    log.commit(START_NS)
+    write_life(writer, 1)
+    append(log, writer)
+    disk.faults.append(Fault("flush", errno.EIO))
+    flusher.is_held = False
+    assert not log.commit(START_NS)
+    assert (log.health, log.errno) == (Health.IO_ERROR, errno.EIO)
+    assert log.durable == {}
+    assert log.deadline_ns == START_NS + SECOND_NS
+    assert not log.commit(START_NS + SECOND_NS)
+    flusher.is_held = False
+    assert log.commit(START_NS + SECOND_NS)
+    assert (log.health, log.errno) == (Health.WRITING, 0)
+    assert log.durable == {ONE: 9}
+    assert sequences(disk) == list(range(1, 9))
+
+
+def test_a_log_that_is_closed_waits_for_its_flush_and_makes_the_rest_durable() -> None:
+    disk, writer = FakeDisk(), new_writer()
+    log, _ = flushing_apart(disk)
+    write_life(writer, 0)
+    append(log, writer)
+    log.commit(START_NS)
+    write_life(writer, 1)
+    append(log, writer)
+    assert log.close(START_NS)
+    assert sequences(disk) == list(range(1, 9))
+    assert tail(disk, 1) is Tail.SEALED
+
+
+def test_a_flusher_flushes_in_a_thread_and_says_what_went_wrong() -> None:
+    flusher, flushed = Flusher(), []
+    try:
+        assert not flusher.take()
+        flusher.start(lambda: flushed.append(threading.current_thread()))
+        flusher.wait()
+        assert flusher.take()
+        assert flushed != [threading.current_thread()]
+
+        def fail() -> None:
+            raise OSError(errno.EIO, "the disk is broken")
+
+        flusher.start(fail)
+        flusher.wait()
+        with pytest.raises(OSError, match="broken"):
+            flusher.take()
+        assert not flusher.take()
+    finally:
+        flusher.close()
 
 
 def test_a_commit_of_nothing_touches_nothing() -> None:

@@ -2,13 +2,14 @@
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 
 from router.journal.block import open_block
 from router.journal.disk import Disk
+from router.journal.flusher import Flusher
 from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.memory import Memory
@@ -143,6 +144,42 @@ class Fault:
 
 class CrashError(Exception):
     """The machine stopped in the middle of an operation; see ``FakeDisk.crash_at``."""
+
+
+class HeldFlusher(Flusher):
+    """Flushes when it is told to.
+
+    Attributes:
+        is_held: the flush that was started is not done yet.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = -1
+        self.is_held = True
+        self._flush: Callable[[], None] | None = None
+
+    def is_busy(self) -> bool:
+        """Tells whether a flush was started and is not done."""
+        return self._flush is not None
+
+    def start(self, flush: Callable[[], None]) -> None:
+        assert self._flush is None
+        self._flush = flush
+
+    def take(self) -> bool:
+        if self.is_held:
+            return False
+        flush, self._flush = self._flush, None
+        assert flush is not None
+        self.is_held = True
+        flush()
+        return True
+
+    def wait(self) -> None:
+        self.is_held = False
+
+    def close(self) -> None:
+        assert self._flush is None
 
 
 class FakeDisk(Disk):
@@ -354,6 +391,7 @@ def new_log(
     incarnation: int = START_NS,
     segment_octets: int = 64 << 10,
     reserve_octets: int = RESERVE_OCTETS,
+    flusher: Flusher | None = None,
 ) -> Log:
     """Makes a log of small segments, not open yet."""
     return Log(
@@ -363,6 +401,7 @@ def new_log(
         incarnation=incarnation,
         segment_octets=segment_octets,
         reserve_octets=reserve_octets,
+        flusher=flusher,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from router.journal.block import Origin, open_block
+from router.journal.flusher import Flusher
 from router.journal.store.asks import Answer, MessageRead
 from router.journal.store.log import StoreLog
 from router.journal.store.queues import Bounds, Claim, queue_key, route_key
@@ -41,6 +42,7 @@ class Custodian:
         life: int = 0,
         segment_octets: int = 4000,
         reserve_octets: int = 1024,
+        flusher: Flusher | None = None,
     ) -> None:
         incarnation = START_NS + life
         self.log = StoreLog(
@@ -50,6 +52,7 @@ class Custodian:
             incarnation=incarnation,
             segment_octets=segment_octets,
             reserve_octets=reserve_octets,
+            flusher=flusher,
         )
         self.store: MessageStore = self.log.store
         self.writer = StoreWriter(worker=1, incarnation=incarnation)

@@ -5,6 +5,7 @@ from typing import Final
 
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.disk import Disk
+from router.journal.flusher import Flusher
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, Log
 from router.journal.protocol import Health
 from router.journal.record import ROW, RecordFlag, RecordKind, Row
@@ -38,6 +39,7 @@ class StoreLog(Log):
         reserve_octets: int = STORE_RESERVE_OCTETS,
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
+        flusher: Flusher | None = None,
     ) -> None:
         """Makes a closed log; see ``Log``."""
         self.store = MessageStore(directory, disk=disk, incarnation=incarnation)
@@ -52,6 +54,7 @@ class StoreLog(Log):
             rotate_seconds=rotate_seconds,
             retry_seconds=retry_seconds,
             contents=self.store,
+            flusher=flusher,
         )
 
     @property
@@ -64,7 +67,7 @@ class StoreLog(Log):
     def deadline_ns(self) -> int | None:
         """When ``commit`` should be called; at once if the store wants its state written."""
         due_ns = super().deadline_ns
-        is_due = self.store.wants_head or self.store.owes_head
+        is_due = self._written is None and (self.store.wants_head or self.store.owes_head)
         return 0 if is_due and self.health is Health.WRITING else due_ns
 
     def append(self, octets: bytes, blocks: list[Block]) -> None:

@@ -113,6 +113,7 @@ class MessageStore:
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._open: SegmentIndex | None = None
         self._appended: list[tuple[Block, list[GoneRun]]] = []
+        self._written = 0
         self._headed = 0
         self._leftovers: list[int] = []
         self._taken: dict[Place, QueueKey] = {}
@@ -149,8 +150,12 @@ class MessageStore:
         self.wants_head = False
         return state_blocks(self.holdings, self._incarnation, now_ns)
 
+    def written(self) -> None:
+        """Records that all appended blocks were written."""
+        self._written = len(self._appended)
+
     def landed(self, segment: int, offset: int) -> None:
-        """Counts the records of all appended blocks, which are durable now."""
+        """Counts the records of all blocks that were written, which are durable now."""
         self._headed = max(self._headed, segment)
         self.owes_head = False
         if self._open is None or self._open.segment != segment:
@@ -159,7 +164,8 @@ class MessageStore:
             self._may_remove = True
         holdings = self.holdings
         known = holdings.segment(segment)
-        blocks, self._appended = self._appended, []
+        blocks, self._appended = self._appended[: self._written], self._appended[self._written :]
+        self._written = 0
         for block, gone in blocks:
             is_more = sum([len(run.positions) for run in gone]) < block.row_count
             columns = columns_of(offset, block) if is_more else None

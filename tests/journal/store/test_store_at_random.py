@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.journal.store.queues import Claim
-from tests.support.journal import SECOND_NS, CrashError, FakeDisk, Fault
+from tests.support.journal import SECOND_NS, CrashError, FakeDisk, Fault, HeldFlusher
 from tests.support.stored import ROUTE, Custodian, claims, numbers, queue
 
 QUEUES = [("a", 4), ("a", 9), ("b", 4)]
-STEPS = ["put", "put", "put", "commit", "read", "forward", "back", "free", "lose"]
+STEPS = ["put", "put", "put", "commit", "flush", "read", "forward", "back", "free", "lose"]
 
 
 @attrs.define(eq=False)
@@ -29,19 +29,22 @@ class Model:
         durable: those known to be, by number: their queue.
         going: forwarded, and not known to be durably gone.
         gone: durably gone.
+        records: the records by which a message is stored, or gone: their sequence numbers.
     """
 
     written: dict[int, int] = attrs.field(factory=dict)
     durable: dict[int, int] = attrs.field(factory=dict)
     going: set[int] = attrs.field(factory=set)
     gone: set[int] = attrs.field(factory=set)
+    records: dict[int, int] = attrs.field(factory=dict)
 
-    def committed(self) -> None:
-        """Everything handed in is durable."""
-        self.durable.update(self.written)
-        self.written.clear()
-        self.gone |= self.going
-        self.going.clear()
+    def committed(self, sequence: int) -> None:
+        """Everything up to a record is durable."""
+        for number in [each for each in self.written if self.records[each] <= sequence]:
+            self.durable[number] = self.written.pop(number)
+        gone = {number for number in self.going if self.records[number] <= sequence}
+        self.gone |= gone
+        self.going -= gone
 
     def check(self, shown: dict[int, list[int]]) -> None:
         """Compares with what a new reader is shown, by queue."""
@@ -78,10 +81,14 @@ def counted(custodian: Custodian, shown: dict[int, list[int]]) -> None:
 class Run:
     """Random steps over lives."""
 
-    def __init__(self, draw: random.Random, segment_octets: int, *, is_failing: bool) -> None:
+    def __init__(
+        self, draw: random.Random, segment_octets: int, *, is_failing: bool, is_apart: bool
+    ) -> None:
         self.draw = draw
         self.segment_octets = segment_octets
         self.is_failing = is_failing
+        self.is_apart = is_apart
+        self.flusher: HeldFlusher | None = None
         self.disk = FakeDisk()
         self.model = Model()
         self.number = 0
@@ -90,7 +97,10 @@ class Run:
     def live(self, life: int, crash_at: int) -> None:
         """Lives until a crash or the end of the steps, then crashes."""
         self.held.clear()
-        custodian = Custodian(self.disk, life=life, segment_octets=self.segment_octets)
+        self.flusher = HeldFlusher() if self.is_apart else None
+        custodian = Custodian(
+            self.disk, life=life, segment_octets=self.segment_octets, flusher=self.flusher
+        )
         custodian.now_ns += life * 3600 * SECOND_NS
         try:
             custodian.open()
@@ -135,6 +145,9 @@ class Run:
         custodian.store.give_back_all(ROUTE)
         self.held.clear()
 
+    def _committed(self, custodian: Custodian) -> None:
+        self.model.committed(custodian.log.durable[custodian.writer_origin] - 1)
+
     def _step(self, custodian: Custodian) -> None:
         match self.draw.choice(STEPS):
             case "lose":
@@ -144,11 +157,16 @@ class Run:
                 octets = self.draw.choice([10, 10, 900])
                 custodian.put(self.number, address=address, priority=priority, octets=octets)
                 self.model.written[self.number] = queue(address, priority)
+                self.model.records[self.number] = custodian.writer.next_sequence - 1
                 self.number += 1
             case "commit":
                 custodian.now_ns += SECOND_NS
-                if custodian.commit():
-                    self.model.committed()
+                custodian.commit()
+                self._committed(custodian)
+            case "flush" if self.flusher is not None and self.flusher.is_busy():
+                self.flusher.is_held = False
+                custodian.log.commit(custodian.now_ns)
+                self._committed(custodian)
             case "read":
                 read = custodian.read(self.draw.randrange(8), of=queue(*self.draw.choice(QUEUES)))
                 assert numbers(read) == sorted(numbers(read))
@@ -159,6 +177,7 @@ class Run:
                 number, claim = self.held.pop(self.draw.randrange(len(self.held)))
                 custodian.forward([claim])
                 self.model.going.add(number)
+                self.model.records[number] = custodian.writer.next_sequence - 1
             case "back" if self.held:
                 _, claim = self.held.pop(self.draw.randrange(len(self.held)))
                 custodian.store.give_back(claim)
@@ -177,12 +196,13 @@ class Run:
     crashes=st.lists(st.integers(0, 90), min_size=1, max_size=4),
     segment_octets=st.sampled_from([1500, 4000, 1 << 20]),
     is_failing=st.booleans(),
+    is_apart=st.booleans(),
 )
 def test_nothing_is_lost_doubled_or_reordered_through_any_crash(
-    seed: int, crashes: list[int], segment_octets: int, *, is_failing: bool
+    seed: int, crashes: list[int], segment_octets: int, *, is_failing: bool, is_apart: bool
 ) -> None:
     """NoLoss, NoDouble, FifoPerQueue, CountsAgree."""
-    run = Run(random.Random(seed), segment_octets, is_failing=is_failing)
+    run = Run(random.Random(seed), segment_octets, is_failing=is_failing, is_apart=is_apart)
     for life, crash_at in enumerate(crashes):
         run.live(life, crash_at)
     custodian = Custodian(run.disk, life=len(crashes), segment_octets=segment_octets)
