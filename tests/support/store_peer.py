@@ -68,7 +68,7 @@ class StoreHost:
         durable = self.log.durable[origin] - 1
         return REPLY.pack(self.log.health, self.log.errno, durable)
 
-    def answer(self, origin: Origin, now_ns: int) -> bytes:
+    def answer(self, origin: Origin, now_ns: int) -> memoryview:
         """Returns what it answers a worker."""
         return self.desk.output(origin, now_ns)
 
