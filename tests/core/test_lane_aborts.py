@@ -162,7 +162,7 @@ def test_deliveries_that_the_core_judges_give_their_credit_back() -> None:
     meeting = Meeting("cython", credit=3000)
     meeting.promote()
     for _ in range(1200):
-        meeting.send(1, ttl=True)
+        meeting.send(1, ttl=1000)
         meeting.accept()
     assert meeting.is_on_lane()
     assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent

@@ -183,7 +183,7 @@ def test_a_delivery_that_needs_judgement_and_waits_brings_its_address_off_for_a_
     meeting.exchange.settle_down()
     assert meeting.sender.credit > 1
     meeting.send(1)
-    meeting.send(1, ttl=True)
+    meeting.send(1, ttl=1000)
     assert not meeting.is_on_lane()
     meeting.receiver.grant(100)
     meeting.exchange.now += REST_SECONDS / 2

@@ -57,9 +57,8 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     return make_contexts(tmp_path_factory.mktemp("papers"))
 
 
-def _slowly() -> float:
-    """A clock by which no delivery's time to live ends, however busy the machine is."""
-    return trio.current_time() / 100
+LONG_MS = 600_000
+"""A time to live that does not end in a test, however busy the machine is."""
 
 
 class Worker(Exchange):
@@ -73,7 +72,7 @@ class Worker(Exchange):
         self.nursery = nursery
         self.choice = random.Random(seed)
         self.switchboard = Switchboard(self.core, self.express)
-        self.plane = DataPlane(self.switchboard, default_poller(nursery), _slowly)
+        self.plane = DataPlane(self.switchboard, default_poller(nursery))
         self.wakes: dict[int, trio.Event] = {}
         self.ends: dict[int, Connection] = {}
         self.progress = trio.Event()
@@ -164,7 +163,8 @@ class Traffic:
                 count = min(left[index], sender.credit, choice.choice((1, 5, 50)))
                 sizes = [choice.choice((8, 8, 300, 3000, 100_000)) for _ in range(count)]
                 payloads = [
-                    message(97 * next(numbers), size, ttl=choice.random() < 0.02) for size in sizes
+                    message(97 * next(numbers), size, ttl=LONG_MS if choice.random() < 0.02 else 0)
+                    for size in sizes
                 ]
                 if payloads and choice.random() < 0.1 and sender.credit > count:
                     sender.begin(message(97 * next(numbers), 80_000), False)

@@ -54,7 +54,7 @@ from router.routes.table import RoutingTable
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import make_express
-from tests.support.lane_world import HEADER_TTL, data_section
+from tests.support.lane_world import data_section, header_with_ttl
 
 
 @attrs.define(eq=False)
@@ -191,12 +191,16 @@ class Client:
     receivers: dict[LinkId, Receiver] = attrs.field(factory=dict)
 
 
-def message(number: int, size: int, *, ttl: bool = False) -> bytes:
-    """A message that carries its number, so that its outcome can be told from it."""
+def message(number: int, size: int, *, ttl: int = 0) -> bytes:
+    """A message that carries its number, so that its outcome can be told from it.
+
+    Args:
+        ttl: its time to live in milliseconds; 0: it has none.
+    """
     body = b"%08d" % number
     section = data_section(size)
     section = section[: len(section) - size] + body + bytes(size - len(body))
-    return HEADER_TTL + section if ttl else section
+    return header_with_ttl(ttl) + section if ttl else section
 
 
 def number_of(payload: bytes) -> int:
@@ -502,7 +506,9 @@ class Conversation:
         for _ in range(choice.choice((1, 2, 10, 60))):
             is_odd = choice.random() < self.odd_share
             size = choice.choice((70_000, 8)) if is_odd else self.size
-            payloads.append(message(next(self.numbers), size, ttl=is_odd and size == 8))
+            payloads.append(
+                message(next(self.numbers), size, ttl=1000 if is_odd and size == 8 else 0)
+            )
         if sender.begun is None:
             sender.send(payloads, settled)
 

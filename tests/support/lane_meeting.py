@@ -28,9 +28,7 @@ class Meeting:
         self.exchange.settle_down()
         return sender
 
-    def send(
-        self, count: int = 1, *, size: int = 8, ttl: bool = False, settled: bool = False
-    ) -> None:
+    def send(self, count: int = 1, *, size: int = 8, ttl: int = 0, settled: bool = False) -> None:
         """Sends accepted messages only, unless the numbers run into others."""
         payloads = [message(97 * (self.sent + each), size, ttl=ttl) for each in range(count)]
         self.sent += count

@@ -33,7 +33,14 @@ from router.wire.v1_0.performatives import (
 
 DATA = b"\x00\x53\x75"
 HEADER_DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
-HEADER_TTL = b"\x00\x53\x70\xc0\x08\x03\x41\x40\x70\x00\x00\x03\xe8"
+
+
+def header_with_ttl(milliseconds: int) -> bytes:
+    """A header of default durability and priority whose message lives so long."""
+    return b"\x00\x53\x70\xc0\x08\x03\x41\x40\x70" + milliseconds.to_bytes(4)
+
+
+HEADER_TTL = header_with_ttl(1000)
 
 
 def data_section(octets: int) -> bytes:
