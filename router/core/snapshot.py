@@ -135,6 +135,7 @@ class RouteRecord:
         incoming_unsettled: received, and the sender has no outcome yet.
         outgoing_unsettled: sent, and the receiver's outcome is awaited.
         in_doubt: sent, and the connection was lost before the outcome.
+        unreachable: addresses whose messages have no way to a site of the mesh.
         payload_octets: payload of deliveries without an outcome.
         oldest_seconds: age of the oldest unsettled delivery; None: there is none.
         ages: unsettled deliveries by age, see ``AGE_BOUNDS_SECONDS``; deliveries not examined,
@@ -164,6 +165,7 @@ class RouteRecord:
     incoming_unsettled: int = 0
     outgoing_unsettled: int = 0
     in_doubt: int = 0
+    unreachable: int = 0
     payload_octets: int = 0
     oldest_seconds: float | None = None
     ages: tuple[int, ...] = (0,) * (len(AGE_BOUNDS_SECONDS) + 1)

@@ -79,6 +79,7 @@ class _RouteSum:
     incoming_unsettled: int = 0
     outgoing_unsettled: int = 0
     in_doubt: int = 0
+    unreachable: int = 0
     rejection: Rejection | None = None
     octets: int = 0
     oldest: float | None = None
@@ -236,6 +237,7 @@ class Surveyor:
         route.addresses += 1
         found.is_bridge = node.route.is_bridge
         uplinks = self._uplinks.of(node)
+        route.unreachable += self._uplinks.is_cut_off(node)
         for uplink in uplinks:
             is_well = uplink.step in (Step.ATTACHED, Step.IDLE)
             kept = route.untroubled if is_well else route.troubled
@@ -413,6 +415,7 @@ def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:
         incoming_unsettled=found.incoming_unsettled,
         outgoing_unsettled=found.outgoing_unsettled,
         in_doubt=found.in_doubt,
+        unreachable=found.unreachable,
         payload_octets=found.octets,
         oldest_seconds=found.oldest,
         ages=tuple(found.ages),

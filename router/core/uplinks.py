@@ -114,6 +114,13 @@ class Uplinks:
         """Returns the uplinks of a node."""
         return self._of_node.get(node, [])
 
+    def is_cut_off(self, node: Node) -> bool:
+        """Returns whether a node's messages are for a site of the mesh to which no way leads."""
+        if node.key.chain is not None:  # in transit: that is for the ingress to say
+            return False
+        chained = (uplink for uplink in self.of(node) if uplink.terms.chain is not None)
+        return any(self._find_hop(uplink) is None for uplink in chained)
+
     def is_attaching(self, node: Node, role: Role) -> bool:
         """Returns whether an attach of ours, in a role at a node, waits for its answer."""
         uplinks = (uplink for uplink in self.of(node) if uplink.role is role)

@@ -191,6 +191,12 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
         lambda route: route.in_doubt,
     ),
     (
+        "unreachable_addresses",
+        "Addresses whose messages have no way to a site of the mesh that serves them or was chosen"
+        " for them.",
+        lambda route: route.unreachable,
+    ),
+    (
         "payload_bytes",
         "Payload of deliveries without an outcome.",
         lambda route: route.payload_octets,

@@ -32,6 +32,7 @@ BUSY = route(
     incoming_unsettled=6,
     outgoing_unsettled=5,
     in_doubt=1,
+    unreachable=2,
     payload_octets=600,
     oldest_seconds=70.0,
     ages=(1, 2, 0, 0, 0, 2, 0, 1),
@@ -91,6 +92,7 @@ def test_gauges_of_a_route_are_told() -> None:
     assert values(families, "router_route_queued_deliveries") == [4]
     assert values(families, "router_route_unsettled_deliveries", direction="incoming") == [6]
     assert values(families, "router_route_in_doubt_deliveries") == [1]
+    assert values(families, "router_route_unreachable_addresses") == [2]
     assert values(families, "router_route_oldest_unsettled_seconds") == [70]
     assert values(families, "router_route_payload_bytes") == [600]
 

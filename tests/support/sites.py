@@ -246,3 +246,8 @@ class Sites:
         end = wire.joints[wire.ends.index(one)]
         sent = (each for each in end.commands if isinstance(each, SendDeliveries))
         return sum(len(each.deliveries) for each in sent)
+
+
+def unreachable(play: Play) -> int:
+    """Returns how many addresses of a router's worker have no way to a site."""
+    return sum(route.unreachable for route in play.core.surveyor.survey(play.now).routes)

@@ -17,7 +17,7 @@ from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import Distribution
 from tests.core.test_exactly_once import Receiver, Sender
 from tests.support.exact_sites import EXACT, FOREVER, ExactSites
-from tests.support.sites import Line
+from tests.support.sites import Line, unreachable
 
 PAIR: list[Line] = [("dc1", "dc5", 10)]
 LINE: list[Line] = [("dc1", "dc2", 10), ("dc2", "dc4", 10), ("dc4", "dc5", 10)]
@@ -210,6 +210,7 @@ def test_what_a_site_may_have_goes_to_no_other_and_names_it() -> None:
     assert not other.end.received
     (doubt,) = doubts(world)
     assert (doubt.to_container, doubt.to_link) == ("dc5", "dc1>dc5:orders")
+    assert unreachable(world.sites["dc1"]) == 1
     world.send(2)  # what is new goes where there is a way
     assert len(other.end.received) == 1
     other.look()

@@ -1,7 +1,9 @@
 """What people see of a mesh: links, sites, and the ways to an address."""
 
+import pytest
+
 from router.service.control import MeshRecord, MeshWayRecord, mesh_record
-from tests.support.sites import Line, Sites
+from tests.support.sites import Line, Sites, unreachable
 
 LINE: list[Line] = [("dc1", "dc2", 10), ("dc2", "dc3", 5)]
 
@@ -58,3 +60,20 @@ def test_a_site_that_is_not_reached_is_still_shown() -> None:
     sites.run(0.5)
     assert record(sites, "a").ways == (MeshWayRecord(egress="dc3", hop="", cost=None),)
     assert [site.cost for site in record(sites).sites] == [0, 10, None]
+
+
+@pytest.mark.parametrize("worker", [1, 2])
+def test_addresses_whose_messages_have_no_way_are_counted(worker: int) -> None:
+    sites = Sites(LINE, "#", advertise={"dc3": ["a"]}, workers=2)
+    sites.receiver("dc3", "a")
+    sites.receiver("dc2", "b")
+    sites.sender("dc1", "a", worker=worker)
+    sites.sender("dc1", "b", worker=worker)
+    assert unreachable(sites.worker("dc1", worker)) == 0
+    sites.cut("dc2", "dc3")
+    sites.run(1.0)
+    assert unreachable(sites.worker("dc1", worker)) == 1
+    assert unreachable(sites["dc2"]) == 0, "in transit"
+    sites.dial("dc2", "dc3")
+    sites.run(2.0)
+    assert unreachable(sites.worker("dc1", worker)) == 0
