@@ -1,7 +1,8 @@
 """A mesh of five routers as processes, with TLS: traffic finds its way, and another one."""
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import attrs
 import pytest
 import trio
 
+from router.model.events import DeliveriesReceived, Event
 from tests.support import commands
-from tests.support.clients import Receiver, receiving, sending
-from tests.support.cuttable import cuttable
+from tests.support.clients import Receiver, receiving, receiving_as, sending
+from tests.support.cuttable import Cuttable, cuttable
 from tests.support.mesh_certificates import Authority
 from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
@@ -36,7 +38,7 @@ policy:
 """
 
 NAMES = ("dc1", "dc2", "dc3", "dc4", "dc5")
-COUNT = 4_000
+COUNT = 6_000
 SECONDS = 120.0
 
 
@@ -137,6 +139,67 @@ async def test_traffic_of_five_sites_takes_another_way_when_a_line_is_cut(tmp_pa
             up = '"container": "dc2", "event": "mesh.link_up"'
             await trio.to_thread.run_sync(sites["dc1"].router.wait_for, up, SECONDS, since)
             assert "  link dc2  up, cost 10" in await run("mesh", "--admin", admin, "--check")
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(running.__exit__, None, None, None)
+
+
+@attrs.define(eq=False)
+class Clocked(Receiver):
+    """Records when deliveries arrive."""
+
+    arrivals: list[float] = attrs.field(factory=list)
+
+    def react(self, event: Event) -> None:
+        if isinstance(event, DeliveriesReceived):
+            self.arrivals.append(trio.current_time())
+        super().react(event)
+
+
+def reset(relay: Cuttable) -> None:
+    relay.refuse = True
+    assert relay.cut() == 1
+
+
+def silence(relay: Cuttable) -> None:
+    relay.refuse = relay.is_silent = True
+
+
+@pytest.mark.parametrize(
+    ("happens", "most_seconds"),
+    [(reset, 1.0), (silence, 3.0)],
+)
+async def test_traffic_moves_within_a_second_of_a_reset_and_three_of_silence(
+    happens: Callable[[Cuttable], None], most_seconds: float, tmp_path: Path
+) -> None:
+    """At least 95 % of the messages come once: a second copy has what had no outcome."""
+    async with cuttable(0) as relay:
+        towards = {"dc2": relay.port}
+        running = running_mesh(tmp_path, towards)
+        sites = await trio.to_thread.run_sync(running.__enter__)
+        try:
+            relay.target_port = towards["dc2"]
+            admin = f"127.0.0.1:{sites['dc1'].admin}"
+            with trio.fail_after(SECONDS):
+                while "  site dc3  over dc2, cost 20" not in await run("mesh", "--admin", admin):
+                    pass
+            bodies = [b"%d" % number for number in range(COUNT)]
+            there, here = (f"127.0.0.1:{sites[name].port}" for name in ("dc3", "dc1"))
+            async with (
+                receiving_as(Clocked, there, "dc3.orders") as receiver,
+                sending(here, "dc3.orders", bodies) as sender,
+            ):
+                await sender.wait_until(lambda: len(sender.accepted) > COUNT // 4, SECONDS)
+                since = trio.current_time()
+                happens(relay)
+                await sender.wait_until(lambda: len(sender.accepted) == COUNT, SECONDS)
+                arrivals = [since, *(at for at in receiver.arrivals if at > since)]
+                longest = max(later - at for at, later in itertools.pairwise(arrivals))
+                twice = len(receiver.bodies) - COUNT
+                print(f"{happens.__name__}: moved after {longest:.2f} s, {twice} of {COUNT} twice")
+                assert set(receiver.bodies) == set(bodies)
+                assert twice <= COUNT // 20
+                assert longest <= most_seconds
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(running.__exit__, None, None, None)

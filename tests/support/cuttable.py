@@ -18,11 +18,13 @@ class Cuttable:
 
     Attributes:
         refuse: while true, new connections are closed at once.
+        is_silent: while true, octets are swallowed, and nobody hears of that.
     """
 
     target_port: int
     port: int = 0
     refuse: bool = False
+    is_silent: bool = False
     cuts: int = 0
     octets: int = 0
     _streams: set[trio.SocketStream] = attrs.field(factory=set, init=False)
@@ -59,7 +61,8 @@ class Cuttable:
         try:
             async for octets in source:
                 self.octets += len(octets)
-                await sink.send_all(octets)
+                if not self.is_silent:
+                    await sink.send_all(octets)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass
         await trio.aclose_forcefully(sink)
