@@ -35,8 +35,8 @@ from router.routes.mesh.nouns import (
 
 HELLO_SECONDS: Final = 1.0
 DEAD_SECONDS: Final = 2.75
-"""Two hellos may be missed. With what follows (``topology.COALESCE_SECONDS``, links to attach) traffic
-moves within 3 s of the silence."""
+"""Two hellos may be missed. With what follows (``topology.COALESCE_SECONDS``, links to attach)
+traffic moves within 3 s of the silence."""
 
 ENTRIES_OCTETS_MOST: Final = 48 * 1024
 """Octets of bodies in one message; one larger body goes alone."""
