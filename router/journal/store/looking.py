@@ -290,7 +290,8 @@ def drop(store: MessageStore, ask: Drop) -> Iterator[LookAnswer]:
     """Does a step of a drop: ``STEP`` messages are looked at, at most.
 
     What is to become a dead letter is marked in its queue, and comes to the reader like what is too
-    old. What is to be forgotten is answered as claims: whoever asked records that it is gone.
+    old; what is one already, by age or as the oldest of too many, is not counted. What is to be
+    forgotten is answered as claims: whoever asked records that it is gone.
     """
     looked = count = 0
     place, has_more = ask.after, False
@@ -305,10 +306,10 @@ def drop(store: MessageStore, ask: Drop) -> Iterator[LookAnswer]:
             continue
         if ask.forgets:
             yield Claim(entry.place, queue.key, entry.octets)
-        elif entry.place > queue.condemned:
-            store.drop(entry)
-        else:
+        elif store.is_dead(entry, queue):
             continue
+        else:
+            store.drop(entry)
         count += 1
     yield Dropped(messages=count, place=place, has_more=has_more)
 

@@ -392,6 +392,10 @@ class MessageStore:
                 del self._dropped[name]
         return messages
 
+    def is_dead(self, entry: Entry, queue: StoredQueue) -> bool:
+        """Returns whether a message is too old, or was dropped: a dead letter, if not gone."""
+        return self._is_late(entry.place, entry.time_ns, queue, self.holdings.clock_ns)
+
     def drop(self, entry: Entry) -> None:
         """Records that somebody has dropped a message, and all before it in its queue."""
         queue = self.holdings.queues[entry.queue]
@@ -622,12 +626,17 @@ class MessageStore:
         )
 
     def _is_overdue(self, message: StoredMessage, queue: StoredQueue, now_ns: int) -> bool:
+        ends_ns = message.ttl_ends_ns
+        return self._is_late(message.claim.place, message.time_ns, queue, now_ns) or (
+            ends_ns is not None and ends_ns <= now_ns
+        )
+
+    def _is_late(self, place: Place, time_ns: int, queue: StoredQueue, now_ns: int) -> bool:
+        """Returns whether a message is older than its route allows, or was dropped."""
         route = self.holdings.routes[queue.route]
-        age_ns, ends_ns = route.bounds.age_ns, message.ttl_ends_ns
-        return (
-            message.claim.place <= max(route.condemned, queue.condemned)
-            or (age_ns is not None and message.time_ns + age_ns <= now_ns)
-            or (ends_ns is not None and ends_ns <= now_ns)
+        age_ns = route.bounds.age_ns
+        return place <= max(route.condemned, queue.condemned) or (
+            age_ns is not None and time_ns + age_ns <= now_ns
         )
 
     # Indexes

@@ -386,6 +386,26 @@ def test_a_drop_leaves_younger_messages_and_other_routes_alone() -> None:
     assert [each.is_overdue for each in others] == [False, False]
 
 
+def test_what_is_a_dead_letter_already_is_not_dropped_again() -> None:
+    counter = Counter()
+    counter.ask(Bound(ROUTE, Bounds(messages=10, age_ns=100 * SECOND_NS, full=Full.DROP_OLDEST)))
+    counter.put(0, 2)
+    counter.custodian.now_ns += 99 * SECOND_NS
+    counter.put(2, 11)
+    counter.custodian.now_ns += SECOND_NS
+    assert numbers(read(counter.ask(Flow(ROUTE, None, 9)))) == [0, 1, 2], "too many, too old"
+    (dropped,) = counter.ask(drop(most=4), origin=OPERATING)
+    assert isinstance(dropped, Dropped)
+    assert (dropped.messages, dropped.has_more) == (4, False)
+    assert numbers(read(counter.answers())) == [3, 4, 5, 6]
+    (again,) = counter.ask(drop(), origin=OPERATING)
+    assert isinstance(again, Dropped)
+    assert again.messages == 6
+    (none,) = counter.ask(drop(), origin=OPERATING)
+    assert isinstance(none, Dropped)
+    assert none.messages == 0
+
+
 def test_a_long_drop_goes_step_by_step() -> None:
     counter = Counter()
     counter.put(0, STEP + 10)
