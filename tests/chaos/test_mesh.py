@@ -2,10 +2,12 @@
 
 ``ROUTER_MESH_FAULTS`` and ``ROUTER_MESH_DELIVERIES`` make the run longer (the slow one has 1,000
 faults and a million deliveries), ``ROUTER_MESH_SEED`` different. ``ROUTER_MESH_WORKERS`` says how
-many workers each router has.
+many workers each router has, ``ROUTER_MESH_PAUSE`` how many seconds lie between two faults at most,
+and ``ROUTER_MESH_SECONDS`` after how many the trouble ends in any case.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from tests.support.mesh_run import MeshRun
 FAULTS = int(os.environ.get("ROUTER_MESH_FAULTS", "12"))
 DELIVERIES = int(os.environ.get("ROUTER_MESH_DELIVERIES", "0"))
 WORKERS = int(os.environ.get("ROUTER_MESH_WORKERS", "1"))
+PAUSE = float(os.environ.get("ROUTER_MESH_PAUSE", "1.5"))
+SECONDS = float(os.environ.get("ROUTER_MESH_SECONDS", "inf"))
 SEED = int(os.environ.get("ROUTER_MESH_SEED", "1"))
 
 
@@ -29,7 +33,9 @@ async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers
         faults=FAULTS,
         deliveries=DELIVERIES,
         workers=WORKERS,
-        tell=print,
+        pause_seconds=PAUSE,
+        most_seconds=SECONDS,
+        tell=partial(print, flush=True),
     )
     await run.run()
     print(run.told())
@@ -39,7 +45,16 @@ async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers
 @pytest.mark.slow
 @pytest.mark.timeout(8 * 3600)
 async def test_a_million_deliveries_through_a_thousand_faults(tmp_path: Path) -> None:
-    run = MeshRun(folder=tmp_path, seed=SEED, faults=1_000, deliveries=1_000_000, tell=print)
+    run = MeshRun(
+        folder=tmp_path,
+        seed=SEED,
+        faults=1_000,
+        deliveries=1_000_000,
+        workers=WORKERS,
+        pause_seconds=PAUSE,
+        most_seconds=SECONDS,
+        tell=partial(print, flush=True),
+    )
     await run.run()
     print(run.told())
     run.check()

@@ -8,6 +8,7 @@ receivers at ``dc4`` and ``dc5``; ``dc3`` is transit, and each of the others may
 """
 
 import itertools
+import math
 import os
 import random
 import signal
@@ -105,6 +106,7 @@ class MeshRun:
         deliveries: trouble goes on until senders have begun so many.
         workers: how many each router has.
         pause_seconds: between two faults, at most.
+        most_seconds: trouble goes on for so long at most.
         more: lines for the section ``router`` of each file, with ``{name}`` for the router's id.
         tell: told of each fault as it begins.
         books: what the clients know.
@@ -116,6 +118,7 @@ class MeshRun:
     deliveries: int = 0
     workers: int = 1
     pause_seconds: float = 1.5
+    most_seconds: float = math.inf
     more: str = ""
     tell: Callable[[str], None] = lambda line: None
     books: Books = attrs.field(factory=Books, init=False)
@@ -262,6 +265,8 @@ class MeshRun:
 
     def _is_enough(self) -> bool:
         happened = sum(self.counts.values())
+        if trio.current_time() - self._begun >= self.most_seconds:
+            return True
         return happened >= self.faults and len(self.books.sent) >= self.deliveries
 
     async def _happen(self, fault: Fault, chance: random.Random, nursery: trio.Nursery) -> None:
