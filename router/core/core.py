@@ -43,7 +43,7 @@ from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import Link
 from router.model.condition import NOT_ALLOWED, Condition
-from router.model.events import Event
+from router.model.events import Event, LinkAttached
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.model.outcome import Rejected
 from router.routes.mesh.events import Event as MeshEvent
@@ -163,6 +163,21 @@ class Core:
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
         """Records that we dialed a connection; call before its first event."""
         self._events.dialed[connection] = container_name
+
+    def expect(self, connection: ConnectionId) -> None:
+        """Records, before its first event, that a sibling has admitted a connection."""
+        self._governor.expected.add(connection)
+
+    def find_better_worker(self, connection: ConnectionId, attach: LinkAttached) -> str | None:
+        """Returns the sibling that a new connection is to be handed to: the home of its first link.
+
+        None: it stays, because the link's home is here or is not connected, or because the
+        connection is no client's.
+        """
+        known = self._registry.connections.get(connection)
+        if known is None or known.configured is not None or known.is_leaving:
+            return None
+        return self._parts.passages.find_home(known, attach)
 
     def join_mesh(self, plan: Plan, now: float) -> list[Order]:
         """Joins the mesh; call before a connection of it opens."""

@@ -36,6 +36,8 @@ class Governor:
 
     Attributes:
         turn_away: says why nobody is served; None: peers are.
+        expected: connections that siblings have admitted and that come here: they are counted there
+            until they have come.
     """
 
     def __init__(self, state: State, detacher: Detacher, reach: Reach, bounds: Bounds) -> None:
@@ -48,6 +50,7 @@ class Governor:
         self._counted: dict[str, None] = {}
         self._of_identity: Counter[str] = Counter()
         self.turn_away: Callable[[ConnectionId], Condition] | None = None
+        self.expected: set[ConnectionId] = set()
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
         """Determines a connection's permissions when it opens.
@@ -67,6 +70,9 @@ class Governor:
         permissions = self._registry.policy.permissions(event.user, event.hostname)
         user = permissions.user
         present = self._of_identity[user] + self._reach.connections_of(user)
+        if connection in self.expected:
+            self.expected.discard(connection)
+            present -= 1
         limit = permissions.exceeds("connections", present)
         if limit is not None:
             reason = f"{limit} are open as '{permissions.user}'"
@@ -98,6 +104,7 @@ class Governor:
 
     def left(self, connection: ConnectionId) -> None:
         """Records that a connection has ended."""
+        self.expected.discard(connection)
         permissions = self._registry.permissions_by_id.pop(connection, None)
         if permissions is not None:
             if permissions.limits.connections is not None:

@@ -286,6 +286,11 @@ class Passages:
 
     # Beginning
 
+    def find_home(self, connection: Connection, event: LinkAttached) -> str | None:
+        """Returns the sibling that is the home of a client's link; None: none that is connected."""
+        home = self._home_of(connection, event)
+        return home if isinstance(home, str) and home in self._joined else None
+
     def _home_of(self, connection: Connection, event: LinkAttached) -> str | Condition | None:
         """Returns where a link leads, or why it leads nowhere; None: its home is this worker."""
         if event.is_answer or is_sibling(connection) or self._attacher.is_draining:

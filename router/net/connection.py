@@ -12,6 +12,7 @@ from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId
 from router.net.allowance import Talk
 from router.net.tls_stream import TlsStream
+from router.net.transcript import Held, Transcript
 from router.wire.carrier import Carried
 from router.wire.engine import Engine
 
@@ -44,6 +45,9 @@ class Connection:
         woken_at: the last deadline of its engine; infinity: none.
         stream: TLS on its socket; None: the socket itself is read and written.
         carried: what its engine shares with a carrier, if one moves octets past the data plane.
+        is_uncarried: a carrier may move octets once it stays here.
+        transcript: what has passed, as long as it may be handed to another worker.
+        held: another worker is asked to take it over; nothing is read and sent meanwhile.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
         by_peer: the peer gave the condition.
@@ -79,6 +83,9 @@ class Connection:
     woken_at: float = math.inf
     stream: TlsStream | None = None
     carried: Carried | None = None
+    is_uncarried: bool = False
+    transcript: Transcript | None = None
+    held: Held | None = None
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
     slice_octets: int = 4096

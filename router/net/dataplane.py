@@ -23,7 +23,7 @@ The stages of a connection::
     FINISHING  the core has been informed; the rest of the output is sent; input is discarded
     LINGERING  our end of the stream is shut; input is thrown away until the peer's end comes,
                so that closing does not reset the stream under the last frame we sent
-    GONE       the socket is closed
+    GONE       the socket is closed, or another worker has it
 
     OPEN -> FINISHING        engine finished, end of stream
     OPEN -> GONE             socket error, defect
@@ -32,6 +32,9 @@ The stages of a connection::
     LINGERING -> GONE        end of stream, socket error, time is up
 
 The answer to a failed login waits in its engine for as long as ``attempts`` says.
+
+A connection that is *held* (``handing``) is OPEN; nothing is read from it or sent meanwhile. If
+another worker takes it over, it is GONE here without a word to the peer.
 
 Other callers (listeners, connectors, admin) run in the same thread between turns, and
 each call ends with a flush of its own: a turn always begins with nothing dirty.
@@ -58,6 +61,7 @@ from router.net.slicing import Slicer
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
 from router.net.tls_stream import TlsStream
+from router.net.transcript import Held, Transcript
 from router.wire.carrier import Carrier
 from router.wire.engine import Engine
 
@@ -153,6 +157,7 @@ class DataPlane:
         address: str,
         octets: bytes | None = None,
         stream: TlsStream | None = None,
+        transcript: Transcript | None = None,
         listener: str | None = None,
         container: str | None = None,
         on_end: Callable[[Connection], None] | None = None,
@@ -167,6 +172,7 @@ class DataPlane:
             address: the peer's address, for people.
             octets: octets already read from the socket, perhaps none; plain ones.
             stream: TLS on that socket; None: it is not encrypted.
+            transcript: to be kept; None: the connection stays here in any case.
             listener: name of the listener that accepted it.
             container: name of the configured container that was dialed.
             on_end: called once when the connection is over.
@@ -190,13 +196,13 @@ class DataPlane:
             on_open=on_open,
             interest=READABLE,
             stream=stream,
+            transcript=transcript,
+            is_uncarried=True,
         )
         self.poller.add(sock.fileno(), READABLE)
         self._by_descriptor[sock.fileno()] = connection
-        pipe = None if stream is None else stream.pipe
-        if self._carrier is not None and engine.carried is not None and (stream is None or pipe):
-            connection.carried = engine.carried
-            self._carrier.watch(sock.fileno(), engine.carried, pipe)
+        if transcript is None:
+            self._carry(connection)
         self.switchboard.add(connection)
         if octets is not None:
             connection.read_octets += len(octets)
@@ -207,6 +213,114 @@ class DataPlane:
                 self.poller.interrupt()  # no socket may be ready before the rest is read
         self.flush(now)
         return connection
+
+    def _carry(self, connection: Connection) -> None:
+        """Has the carrier move a connection's octets, if there is one that can."""
+        connection.is_uncarried = False
+        stream, carried = connection.stream, connection.engine.carried
+        pipe = None if stream is None else stream.pipe
+        if self._carrier is not None and carried is not None and (stream is None or pipe):
+            connection.carried = carried
+            self._carrier.watch(connection.socket.fileno(), carried, pipe)
+
+    def rehearse(
+        self,
+        sock: socket.socket,
+        engine: Engine,
+        spoken: Iterable[tuple[float, bytes | None]],
+        *,
+        address: str,
+        listener: str,
+        on_end: Callable[[Connection], None],
+    ) -> tuple[Connection, bytes]:
+        """Repeats what was said on a connection of another worker, which still has it.
+
+        Nothing is read from the socket or sent. The connection is held until ``take_up`` or
+        ``let_go``.
+
+        Args:
+            sock: the socket; closed when the connection has ended.
+            engine: a fresh engine for it.
+            spoken: how many seconds ago octets came, and which; None: a deadline was due.
+            address: the peer's address, for people.
+            listener: name of the listener that accepted it.
+            on_end: called once when the connection is over.
+
+        Returns:
+            The connection, and what its engine has said.
+        """
+        now = self.clock()
+        connection = Connection(
+            id=self.switchboard.next_id(),
+            engine=engine,
+            socket=sock,
+            address=address,
+            listener=listener,
+            container=None,
+            since=now,
+            on_end=on_end,
+            is_unwatched=True,
+            is_uncarried=True,
+        )
+        self._by_descriptor[sock.fileno()] = connection
+        self.switchboard.add(connection)
+        self.switchboard.core.expect(connection.id)
+        said = bytearray()
+        for age, octets in spoken:
+            self.switchboard.repeat(connection, octets, now - age, now)
+            while (output := engine.data_to_send()) and connection.failure is None:
+                said += output
+                length = len(output)
+                del output
+                engine.bytes_sent(length)
+            connection.read_octets += 0 if octets is None else len(octets)
+        connection.written_octets = len(said)
+        connection.held = Held([])
+        self.flush(now)
+        return connection, bytes(said)
+
+    def take_up(self, connection: Connection, octets: Iterable[bytes | None]) -> None:
+        """Serves a rehearsed connection from now on, beginning with octets received elsewhere."""
+        now = self.clock()
+        connection.held = connection.transcript = None
+        for each in octets:
+            if each is None:
+                self.switchboard.handle_deadline(connection, now)
+            else:
+                connection.read_octets += len(each)
+                self.slicer.receive(connection, each)
+        self._go_on(connection, now)
+
+    def keep(self, connection: Connection) -> None:
+        """Goes on with a connection that was held: it stays here."""
+        held = connection.held
+        if held is None or connection.stage is not Stage.OPEN:
+            return
+        now = self.clock()
+        connection.held = connection.transcript = None
+        self.switchboard.hand_in(connection, held.events, now)
+        if held.late:
+            self.slicer.receive(connection, bytes(held.late))
+        self._go_on(connection, now)
+
+    def _go_on(self, connection: Connection, now: float) -> None:
+        connection.is_deadline_stale = True
+        self.switchboard.touch(connection)
+        self.flush(now)
+        if self.slicer.is_behind(connection):
+            self.poller.interrupt()  # no socket may be ready before the rest is read
+
+    def let_go(self, connection: Connection) -> None:
+        """Forgets a held connection that another worker has; the peer hears nothing of it."""
+        if connection.stage is not Stage.OPEN:
+            return
+        now = self.clock()
+        self.slicer.forget(connection)
+        self.switchboard.lose(connection, now)
+        if connection.on_end is not None:
+            connection.on_end(connection)
+        self._drop(connection)
+        self.flush(now)
 
     async def wait_for_capacity(self) -> None:
         """Returns when there is time for newcomers."""
@@ -316,6 +430,8 @@ class DataPlane:
         """Reads a socket once; the octets are discarded once the engine is finished."""
         if self.slicer.is_behind(connection):  # the stream has broken; what came before goes first
             return
+        if connection.held is not None:
+            return
         stream = connection.stream if connection.stage is Stage.OPEN else None
         is_payload = connection.has_moved or connection.brings_runs
         most = RECEIVE_OCTETS if is_payload else TALK_OCTETS
@@ -360,9 +476,9 @@ class DataPlane:
         self.poller.remove(connection.socket.fileno())
 
     def _watch(self, connection: Connection) -> None:
+        self.poller.add(connection.socket.fileno(), READABLE)
         connection.is_unwatched = False
         connection.interest = READABLE
-        self.poller.add(connection.socket.fileno(), READABLE)
 
     def flush(self, now: float) -> None:
         """Sends for every dirty connection, moves the stages, and sets the timers."""
@@ -384,6 +500,10 @@ class DataPlane:
         self._remind(None, switchboard.core_deadline)
 
     def _flush_one(self, connection: Connection, now: float) -> None:
+        if connection.held is not None and connection.stage is Stage.OPEN:
+            if not connection.is_unwatched:
+                self._unwatch(connection)
+            return
         if connection.condition is not None and self._holds_answer(connection, now):
             if connection.saw_end and not connection.is_unwatched:
                 self._watch_for(connection, 0)  # or it would be told of the end in each turn
@@ -410,10 +530,23 @@ class DataPlane:
             if self.slicer.is_behind(connection):
                 return
             self._watch(connection)
+        self._keep_transcript(connection)
         interest = WRITABLE if is_blocked else 0
         if not (connection.saw_end or self._must_stop_input(connection, is_blocked)):
             interest |= READABLE
         self._watch_for(connection, interest)
+
+    def _keep_transcript(self, connection: Connection) -> None:
+        """Marks what has been answered; a connection without a transcript may be carried."""
+        transcript = connection.transcript
+        if transcript is None:
+            if connection.is_uncarried and connection.stage is Stage.OPEN:
+                self._carry(connection)
+        elif transcript.is_too_long or connection.stage is not Stage.OPEN:
+            connection.transcript = None
+            self.switchboard.touch(connection)
+        elif not connection.engine.output_octets:
+            transcript.mark()
 
     def _watch_for(self, connection: Connection, interest: int) -> None:
         """Has the poller report something else of a socket that it watches."""
@@ -480,7 +613,10 @@ class DataPlane:
                 count = way.send(octets)
             except (BlockingIOError, InterruptedError):
                 return False
+            octets_sent = b"" if connection.transcript is None else bytes(octets[:count])
             del octets  # the engine may move its buffer now
+            if connection.transcript is not None:
+                connection.transcript.sent += octets_sent
             connection.written_octets += count
             engine.bytes_sent(count)
             if count < length:
@@ -528,6 +664,9 @@ class DataPlane:
                 self.switchboard.receive_eof(connection, now)
             connection.failure = connection.failure or failure
             self._leave(connection, now)
+        self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
         connection.stage = Stage.GONE
         descriptor = connection.socket.fileno()
         del self._by_descriptor[descriptor]

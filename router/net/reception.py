@@ -40,6 +40,7 @@ from router.net.farewell import Farewells
 from router.net.sockets import describe_peer, prepare, receive_some, send_all
 from router.net.tls import Judge, TlsError, TlsSession
 from router.net.tls_stream import open_stream
+from router.net.transcript import Transcript
 from router.net.upgrade import NotUpgraded, read_request, refuse
 from router.net.websocket import Frames, WebSocketEngine
 from router.wire.detect import (
@@ -54,6 +55,7 @@ from router.wire.detect import (
     detect,
 )
 from router.wire.engine import Engine
+from router.wire.noted_login import NotingServer, WrapLogin
 
 HANDSHAKES_MOST: Final = 1024
 """Sockets between accept and data plane: some 10 KiB each."""
@@ -79,10 +81,12 @@ class Transport:
     Attributes:
         is_tls: the connection is encrypted.
         identity: the peer's, by its certificate; None if it showed none.
+        login: put around its login; None: nothing is.
     """
 
     is_tls: bool
     identity: str | None
+    login: WrapLogin | None = None
 
 
 MakeEngine = Callable[[Protocol, Transport], Engine]
@@ -149,11 +153,13 @@ class Reception:
 
     Attributes:
         admission: may be replaced; admitted connections stay.
+        hands_on: connections may be handed to another worker, so what passes first is noted.
     """
 
     plane: DataPlane
     nursery: trio.Nursery
     admission: Admission = Admission()
+    hands_on: bool = attrs.field(default=False, init=False)
     _received: int = attrs.field(default=0, init=False)
     _sources: Counter[str | None] = attrs.field(factory=Counter, init=False)
     _scopes: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
@@ -281,14 +287,19 @@ class Reception:
         first, settings = newcomer.first, newcomer.settings
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(settings.identity_field)
-        engine = settings.make_engine(protocol, Transport(session is not None, identity))
+        transcript = None
+        transport = Transport(session is not None, identity)
+        if self.hands_on and session is None and first.frames is None:
+            transcript = Transcript(settings.listener, protocol)
+            noting = partial(NotingServer, verdicts=transcript.verdicts)
+            transport = attrs.evolve(transport, login=noting)
+        engine = settings.make_engine(protocol, transport)
         if first.frames is not None:
             engine = WebSocketEngine(engine, first.frames, early=first.inside)
             octets = b""
         source = source_of(first.sock)
         refusal = self._refusal(source, newcomer.elsewhere)
-        self._received += 1
-        self._sources[source] += 1
+        self._count(source)
         try:
             connection = self.plane.add(
                 first.sock,
@@ -296,6 +307,7 @@ class Reception:
                 address=newcomer.address,
                 octets=octets,
                 stream=None if session is None else open_stream(session, first.sock),
+                transcript=transcript,
                 listener=settings.listener,
                 on_end=lambda _: self._forget(source),
                 on_failed_login=partial(self._login_failed, source),
@@ -344,6 +356,20 @@ class Reception:
             seconds=round(answers_at - now, 3),
         )
         return answers_at
+
+    def count(self, sock: socket.socket) -> Callable[[], None]:
+        """Counts a connection that comes from another worker.
+
+        Returns:
+            What is to be called when it has ended.
+        """
+        source = source_of(sock)
+        self._count(source)
+        return partial(self._forget, source)
+
+    def _count(self, source: str | None) -> None:
+        self._received += 1
+        self._sources[source] += 1
 
     def _forget(self, source: str | None) -> None:
         self._received -= 1

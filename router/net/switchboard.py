@@ -8,6 +8,10 @@ plane can send once for each at the end of its turn.
 On the express lane (``Lanes``) engines of one worker also produce output for each other without the
 core; at the end of each turn the lane is asked which connections have such output.
 
+A new connection that may be handed to another worker has a *transcript* (``handing``). Its first
+attach is shown to the core before it acts on it: if the link's home is another worker, that worker
+is offered the connection, which is *held* until it has answered.
+
 Any failure in one connection's engine, including a defect of ours, ends that connection:
 it is marked with the reason and as dirty, so that the data plane finds it.
 """
@@ -31,12 +35,14 @@ from router.model.events import (
     DeliveriesUpdated,
     DeliveryContinued,
     Event,
+    LinkAttached,
 )
 from router.model.identity import ConnectionId
 from router.model.log_values import reason_of
 from router.net.around import innermost
 from router.net.connection import Connection
 from router.net.tls_stream import explained
+from router.net.transcript import Held
 from router.wire.carrier import Carrier
 
 CORE_REST_SECONDS: Final = 1.0
@@ -76,6 +82,12 @@ class Core(Interface):
     def handle_deadline(self, now: float) -> Iterable[Order]:
         """Does what time asks for."""
 
+    def expect(self, connection: ConnectionId) -> None:
+        """Records that a connection comes from a sibling, where it has been admitted."""
+
+    def find_better_worker(self, connection: ConnectionId, attach: LinkAttached) -> str | None:
+        """Returns the name of the sibling to which a new connection is to be handed, if any."""
+
 
 class Lanes(Interface):
     """What the switchboard asks of ``router.wire.v1_0.express.Express``."""
@@ -92,6 +104,10 @@ class Lanes(Interface):
         """Makes what receives and sends for connections on the lane."""
 
 
+Offer = Callable[[Connection, str], bool]
+"""Offers a connection to a sibling; false: it stays."""
+
+
 @attrs.define(eq=False)
 class Switchboard:
     """The connections of a worker and the core between them.
@@ -101,12 +117,14 @@ class Switchboard:
         lanes: the express lane; None: there is none.
         connections: those that the core knows of.
         dirty: those whose output is to be sent, or that are to be ended.
+        offer: offers connections to siblings; None: all of them stay.
     """
 
     core: Core
     lanes: Lanes | None = None
     connections: dict[ConnectionId, Connection] = attrs.field(factory=dict, init=False)
     dirty: list[Connection] = attrs.field(factory=list, init=False)
+    offer: Offer | None = attrs.field(default=None, init=False)
     _by_engine: dict[object, Connection] = attrs.field(factory=dict, init=False)
     _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _core_rests_until: float = attrs.field(default=-math.inf, init=False)
@@ -155,6 +173,11 @@ class Switchboard:
         Returns:
             How many deliveries the octets have moved on or settled, off the express lane.
         """
+        if connection.held is not None:
+            connection.held.late += octets
+            return 0
+        if connection.transcript is not None:
+            connection.transcript.hear(octets, now)
         try:
             events = connection.engine.receive_data(octets, now)
         except Exception as error:  # noqa: BLE001  a defect of one engine ends one connection
@@ -162,6 +185,23 @@ class Switchboard:
             return 0
         self._answer(connection, events, now)
         return _count_moved(events)
+
+    def repeat(self, connection: Connection, octets: bytes | None, then: float, now: float) -> None:
+        """Repeats what another worker's engine has done; it can only have opened a connection."""
+        engine = connection.engine
+        try:
+            if octets is None:
+                events = engine.handle_deadline(then)
+            else:
+                events = engine.receive_data(octets, then)
+        except Exception as error:  # noqa: BLE001  as in receive
+            self.fail(connection, error)
+            return
+        if any(type(event) is not ConnectionOpened for event in events):
+            connection.failure = "another worker has read it otherwise"
+        elif events:
+            self._note(connection, events, now)
+            self.hand_in(connection, events, now)
 
     def receive_eof(self, connection: Connection, now: float) -> None:
         """Informs the engine that no octets follow."""
@@ -178,6 +218,10 @@ class Switchboard:
         """Calls the engine at its deadline; the connection is reviewed in any case."""
         connection.is_deadline_stale = True
         self.touch(connection)
+        if connection.held is not None:
+            return  # what is due will be found when it is no longer held
+        if connection.transcript is not None:
+            connection.transcript.hear(None, now)
         try:
             events = connection.engine.handle_deadline(now)
         except Exception as error:  # noqa: BLE001  as in receive
@@ -240,6 +284,8 @@ class Switchboard:
             except Exception as error:  # noqa: BLE001  as in receive
                 self.fail(connection, error)
                 continue
+            if connection.held is not None:
+                connection.held.is_spoiled = True
             if type(command) is CloseConnection and connection.condition is None:
                 connection.condition = command.condition
             connection.is_deadline_stale = True
@@ -268,12 +314,43 @@ class Switchboard:
             return
         if connection.opened_at is None or type(events[-1]) is ConnectionClosed:
             self._note(connection, events, now)
+        if connection.transcript is not None:
+            events = self._withhold(connection, events, now)
+        if events:
+            self.hand_in(connection, events, now)
+
+    def hand_in(self, connection: Connection, events: Sequence[Event], now: float) -> None:
+        """Hands events to the core, and carries out the resulting orders."""
         try:
             orders = self.core.handle(connection.id, events, now)
         except Exception as error:  # noqa: BLE001  ends the connection whose events it choked on
             self.fail(connection, error)
             return
         self.carry_out(orders)
+
+    def _withhold(self, connection: Connection, events: list[Event], now: float) -> list[Event]:
+        """Offers a connection to the home of its first link; returns what the core is to handle."""
+        assert connection.transcript is not None
+        for index, event in enumerate(events):
+            if isinstance(event, ConnectionOpened):
+                continue
+            if not isinstance(event, LinkAttached) or connection.transcript.is_too_long:
+                break
+            if index:  # the core has to know who it is before it is asked
+                self.hand_in(connection, events[:index], now)
+            rest = events[index:]
+            home = self.core.find_better_worker(connection.id, event)
+            if home is not None and self.offer is not None and connection.failure is None:
+                connection.held = Held(rest)
+                if self.offer(connection, home):
+                    return []
+                connection.held = None
+            connection.transcript = None
+            return rest
+        else:
+            return events
+        connection.transcript = None
+        return events
 
     def _note(self, connection: Connection, events: list[Event], now: float) -> None:
         for event in events:

@@ -47,6 +47,7 @@ from router.wire.detect import Door, TlsOffer, WebSocketOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.protocols import PROTOCOLS, ROOT_VHOST, vhost_to_ask_for
+from router.wire.sasl import SaslServer
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, make_express
 
@@ -483,16 +484,21 @@ def _server_engines(
         is_private = listener.bind.is_loopback or transport.is_tls
         passwords_allowed = sasl is None or is_private or sasl.allow_plain_without_tls
         offer = _offer(sasl, passwords_allowed)
-        return attrs.evolve(
-            settings,
-            sasl_required=sasl is not None,
-            passwords_allowed=passwords_allowed,
-            sasl_server=lambda: MechanismServer(
+
+        def make_login() -> SaslServer:
+            login = MechanismServer(
                 offer=offer,
                 verifier=users,
                 find_secret=None if users is None else users.find_secret,
                 external_user=transport.identity,
-            ),
+            )
+            return login if transport.login is None else transport.login(login)
+
+        return attrs.evolve(
+            settings,
+            sasl_required=sasl is not None,
+            passwords_allowed=passwords_allowed,
+            sasl_server=make_login,
         )
 
     # Connections without a client certificate share their settings: there may be thousands.

@@ -28,11 +28,13 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.net.handing import make_pair
 from router.net.reception import source_of
 from router.service import errands
 from router.service.assembly import named_listeners
 from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
+from router.service.config.process import HomeScope
 from router.service.control import Control
 from router.service.errands import Duty
 from router.service.lives import WorkerLives
@@ -373,6 +375,10 @@ class Supervisor:
                     end.setsockopt(socket.SOL_SOCKET, option, _SIBLING_BUFFER_OCTETS)
             one.give(Parcel({"sibling": other.number, "serves": True}, ends[0]))
             other.give(Parcel({"sibling": one.number, "serves": False}, ends[1]))
+            if self.config.router.homes is HomeScope.ALL:
+                hands = make_pair()
+                one.give(Parcel({"handing": other.number}, hands[0]))
+                other.give(Parcel({"handing": one.number}, hands[1]))
 
     async def _look_after_joints(self) -> None:
         while True:

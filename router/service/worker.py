@@ -33,9 +33,10 @@ from router.net.connection import Connection
 from router.net.connector import Connector
 from router.net.dataplane import DataPlane
 from router.net.detours import Detours
+from router.net.handing import Handing
 from router.net.journal import JournalPort
 from router.net.poller import default_poller
-from router.net.reception import ALONE, Elsewhere, Reception
+from router.net.reception import ALONE, Elsewhere, ListenerSettings, Reception
 from router.net.rotation import REPLACED, find_retiring
 from router.net.siblings import make_sibling_engine
 from router.net.sockets import prepare
@@ -106,6 +107,7 @@ class Worker:
     workers: int = 1
     turns_away: Callable[[str | None], Condition] | None = None
     siblings: dict[int, Connection] = attrs.field(factory=dict, init=False)
+    _handings: dict[int, Handing] = attrs.field(factory=dict, init=False)
     core: Core = attrs.field(init=False)
     plane: DataPlane = attrs.field(init=False)
     _detours: Detours = attrs.field(init=False)
@@ -227,6 +229,38 @@ class Worker:
             on_end=partial(self._part, number),
         )
         self.siblings[number] = connection
+
+    def join_handing(self, number: int, pair: socket.socket) -> None:
+        """Takes over the pair by which connections are handed to another worker, and come from it.
+
+        Args:
+            number: the other worker's.
+            pair: the end connected to it.
+        """
+        pair.setblocking(False)
+        older = self._handings.pop(number, None)
+        if older is not None:
+            older.close()
+        self._handings[number] = handing = Handing(
+            sibling=number,
+            pair=pair,
+            plane=self.plane,
+            reception=self._reception,
+            settings=self._settings_for_handed,
+        )
+        self.plane.switchboard.offer = self._offer
+        self._reception.hands_on = True
+        self._nursery.start_soon(handing.run)
+
+    def _offer(self, connection: Connection, home: str) -> bool:
+        """Offers a connection to the worker of a name; false: it stays."""
+        for number, handing in self._handings.items():
+            if sibling_name(number) == home:
+                return not self._is_draining and handing.offer(connection)
+        return False
+
+    def _settings_for_handed(self, listener: str) -> ListenerSettings | None:
+        return None if self._is_draining else self.assembly.listener_settings.get(listener)
 
     @property
     def acquainted(self) -> set[int]:

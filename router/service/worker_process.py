@@ -141,6 +141,8 @@ class WorkerProcess:
                     await self._worker.plane.wait_for_capacity()
                 case {"sibling": int(number), "serves": bool(serves)}:
                     self._worker.join(number, sock, serves=serves)
+                case {"handing": int(number)}:
+                    self._worker.join_handing(number, sock)
                 case _:
                     self._log.error("socket.unknown", reason=str(purpose))
                     sock.close()
