@@ -328,9 +328,14 @@ class Network:
             gone = (key for key in joint.known if key[0] not in _PATHS)
             self._learn(joint, dict.fromkeys(gone))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this router has one worker: nobody is to be told anything."""
+        return self._reach.owned is None
+
     def publish(self, key: Key, entry: Entry | None) -> None:
         """Advertises a path of the mesh, or that it is gone."""
-        if self._reach.owned is not None and self._here.get(key) != entry:
+        if not self.is_alone and self._here.get(key) != entry:
             self._change(key, entry)
 
     def receives(self, address: str, is_received: bool) -> None:

@@ -342,7 +342,7 @@ class Parts:
     @cached_property
     def path_reporter(self) -> PathReporter:
         """Reports the paths of the mesh to the other workers."""
-        return PathReporter(self.network, self.mesh)
+        return PathReporter(self.state, self.network, self.mesh)
 
     @cached_property
     def reported_paths(self) -> ReportedPaths:

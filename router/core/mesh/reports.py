@@ -11,6 +11,8 @@ advertisements (``network``)::
 An id has no space. Only what changes is sent: a change of one site's prefixes is an entry for each
 prefix, one of the topology an entry for each site whose cost or hop is another one.
 
+Reports of a large mesh are made in slices.
+
 An edge has no paths: its home says instead that it receives all addresses, while it has an uplink.
 
 So each worker answers for its own nodes and chooses the egress (``ways``); the first hop of its
@@ -21,11 +23,12 @@ away. Its next life begins with its own entry. What it has not reported again ``
 later is forgotten: by then it has met its neighbors.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from router.core.alarms import Alarm
-from router.core.mesh.control import Control
+from router.core.mesh.control import SLICE_SECONDS, Control
 from router.core.network import PATTERN, SERVED, SERVED_ALONE, SITE, Entry, Key, Network
 from router.core.state import State
 from router.routes.match import parse_pattern
@@ -38,6 +41,9 @@ from router.routes.mesh.tree import Tree
 SETTLE_SECONDS: Final = 15.0
 """Dialing neighbors takes 5 s at most (``service.config.neighbors``), and comparing a few more."""
 
+SITES_IN_SLICE: Final = 100
+"""Sites whose ways are compared, and reported, at a time: some 0.3 ms."""
+
 COALESCE_SECONDS: Final = 0.005
 """From the first report of a run until nodes ask again."""
 
@@ -45,11 +51,15 @@ COALESCE_SECONDS: Final = 0.005
 class PathReporter:
     """Reports the paths of this worker's mesh to the others."""
 
-    def __init__(self, network: Network, control: Control) -> None:
+    def __init__(self, state: State, network: Network, control: Control) -> None:
+        self._alarms = state.alarms
+        self._turn = state.turn
         self._network = network
         self._control = control
         self._topology = -1
         self._sites: dict[RouterId, Entry] = {}
+        self._waiting: deque[RouterId] = deque()
+        self._alarm: Alarm | None = None
         self._is_claimed = False
         control.followers.append(self._paths_changed)
 
@@ -68,19 +78,32 @@ class PathReporter:
             self._claim_all()
             return
         tree = self._control.mesh.paths.tree
-        if tree.topology == self._topology:
+        if self._network.is_alone or tree.topology == self._topology:
             return
         self._topology = tree.topology
-        before = self._sites
-        self._sites = {
-            site: Entry(SITE, site, cost, tuple(tree.hops[site] for _ in range(site in tree.hops)))
-            for site, cost in tree.costs.items()
-        }
-        for site in before.keys() - self._sites.keys():
-            self._network.publish((SITE, site), None)
-        for site, entry in self._sites.items():
-            if before.get(site) != entry:
-                self._network.publish(entry.key, entry)
+        gone = (site for site in self._sites if site not in tree.costs)
+        self._waiting = deque((*tree.costs, *gone))  # this router comes first
+        self._report()
+
+    def _report(self) -> None:
+        """Reports what has changed of some sites; the others follow."""
+        assert self._control.mesh is not None
+        self._alarms.cancel(self._alarm)
+        self._alarm = None
+        tree = self._control.mesh.paths.tree
+        for _ in range(min(SITES_IN_SLICE, len(self._waiting))):
+            site = self._waiting.popleft()
+            hops = (tree.hops[site],) if site in tree.hops else ()
+            entry = Entry(SITE, site, tree.costs[site], hops) if site in tree.costs else None
+            if self._sites.get(site) == entry:
+                continue
+            if entry is None:
+                del self._sites[site]
+            else:
+                self._sites[site] = entry
+            self._network.publish((SITE, site), entry)
+        if self._waiting:
+            self._alarm = self._alarms.set(self._turn.now + SLICE_SECONDS, self._report)
 
     def _claim_all(self) -> None:
         """Has the other workers of an edge send here what is for its hub: the default route."""

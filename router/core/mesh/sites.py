@@ -36,8 +36,8 @@ from router.routes.route import Guarantee, Route
 PATIENCE_SECONDS: Final = 0.5
 """How long a transit without a way waits: longer than news take to all routers, and trees."""
 
-NODES_IN_SLICE: Final = 100
-"""Nodes that ask again at a time: some 2 ms."""
+NODES_IN_SLICE: Final = 25
+"""Nodes that ask again at a time: some 1 ms."""
 
 _UNFIT: Final = Condition(NOT_ALLOWED, "between sites, links are attached by who sends")
 
