@@ -39,6 +39,9 @@ FAILED: Final = 1
 LOOK_SECONDS: Final = 0.1
 """How often progress is checked."""
 
+SILENT_SECONDS: Final = 10.0
+"""Silence after which a peer is given up: when it hangs, its kernel keeps its connections open."""
+
 STILL_SECONDS: Final = 2.0
 """Time without progress after which the reason is printed."""
 
@@ -237,6 +240,7 @@ class Errand:
             sasl_client=lambda: MechanismClient(user=place.user, password=place.password),
             properties={"version": __version__},
             memory=self._memory,
+            idle_seconds=SILENT_SECONDS,
         )
         return PROTOCOLS[self.protocol].make(settings, None)
 

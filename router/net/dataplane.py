@@ -84,6 +84,12 @@ far."""
 FINISH_SECONDS: Final = 10.0
 """Time limit for sending the rest of a connection's output, to a peer that reads slowly."""
 
+HELD_UP_SECONDS: Final = 0.5
+"""A reminder that comes so late says that the process was stopped, or had no processor."""
+
+GLANCE_SECONDS: Final = 0.5
+"""How long it reads then before what is due is done: peers that went on are not called silent."""
+
 LINGER_SECONDS: Final = 2.0
 """Time that the peer gets to end its stream once it has been sent everything."""
 
@@ -715,9 +721,12 @@ class DataPlane:
 
     async def _fire_timers(self) -> None:
         while True:
+            began = self.clock()
             self._alarm = trio.CancelScope(deadline=self._timers.next_due)
             with self._alarm:
                 await trio.sleep_forever()
+            if began < self._timers.next_due < self.clock() - HELD_UP_SECONDS:
+                await trio.sleep(GLANCE_SECONDS)
             self._handle_due(self.clock())
 
     def _handle_due(self, now: float) -> None:

@@ -19,6 +19,7 @@ import pytest
 import trio
 import trustme
 
+from router.cli.client import SILENT_SECONDS
 from router.wire.protocols import PROTOCOLS
 from tests.support.commands import begin, begun
 from tests.support.cuttable import Cuttable, cuttable
@@ -158,6 +159,57 @@ async def test_links_are_resumed_when_connections_are_cut_in_the_middle(house: H
     for account in (sent[0], received[0]):
         assert (account["connections"], account["in_doubt"]) == (2, 0)
     assert sent[0]["resumed"] + sent[0]["resent"] > 0, "the window was full when it was cut"
+
+
+@pytest.mark.long
+async def test_a_peer_that_hangs_is_given_up_within_seconds_over_every_protocol(
+    house: House,
+) -> None:
+    """Its kernel acknowledges what it is sent, and its connections stay: only silence tells."""
+    accounts: dict[str, dict[str, Any]] = {}
+    protocols = [str(each) for each in PROTOCOLS]
+    router = [sys.executable, "-m", "router"]
+
+    async def receive(protocol: str, relay: Cuttable) -> None:
+        words = [f"amqp://127.0.0.1:{relay.port}", f"orders.hung.{protocol}", "--json"]
+        options = ["--protocol", protocol, "--count", "2", "--timeout", "120"]
+        done = await trio.run_process([*router, "receive", *words, *options], capture_stdout=True)
+        accounts[protocol] = json.loads(done.stdout)
+
+    async def send_one_to_each() -> None:
+        for protocol in protocols:
+            words = [house.url, f"orders.hung.{protocol}", "--count", "1", "--timeout", "60"]
+            await trio.run_process([*router, "send", *words], capture_stdout=True)
+
+    async with cuttable(int(house.url.rpartition(":")[2])) as relay, trio.open_nursery() as nursery:
+        for protocol in protocols:
+            nursery.start_soon(receive, protocol, relay)
+        await send_one_to_each()
+        assert relay.hang() == len(protocols)
+        began = trio.current_time()
+        while len(relay.streams - relay.hung) < 2 * len(protocols):
+            await trio.sleep(0.05)
+        assert trio.current_time() - began > SILENT_SECONDS / 2
+        await send_one_to_each()
+    for protocol in protocols:
+        account = accounts[protocol]
+        assert (account["received"], account["connections"]) == (2, 2), protocol
+
+
+@pytest.mark.long
+def test_who_was_stopped_takes_what_has_arrived_before_it_calls_the_peer_silent(
+    house: House,
+) -> None:
+    options = ["--count", "2", "--json", "--timeout", "60"]
+    with receiving(house.url, "orders.stopped", *options) as receiver:
+        assert run("send", house.url, "orders.stopped", "--count", "1")[0] == 0
+        receiver.send_signal(signal.SIGSTOP)
+        time.sleep(SILENT_SECONDS + 2)
+        receiver.send_signal(signal.SIGCONT)
+        assert run("send", house.url, "orders.stopped", "--count", "1")[0] == 0
+        code, output, errors = end(receiver)
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["connections"] == 1
 
 
 @pytest.mark.parametrize("protocol", [str(each) for each in PROTOCOLS])

@@ -19,6 +19,8 @@ class Cuttable:
     Attributes:
         refuse: while true, new connections are closed at once.
         is_silent: while true, octets are swallowed, and nobody hears of that.
+        streams: both ends of each connection that stands.
+        hung: those of connections whose octets are swallowed, as if both ends had stopped.
     """
 
     target_port: int
@@ -27,17 +29,23 @@ class Cuttable:
     is_silent: bool = False
     cuts: int = 0
     octets: int = 0
-    _streams: set[trio.SocketStream] = attrs.field(factory=set, init=False)
+    hung: set[trio.SocketStream] = attrs.field(factory=set, init=False)
+    streams: set[trio.SocketStream] = attrs.field(factory=set, init=False)
+
+    def hang(self) -> int:
+        """Lets no octet of these connections through any more; returns how many there are."""
+        self.hung |= self.streams
+        return len(self.streams) // 2
 
     def cut(self) -> int:
         """Resets every connection; returns how many pairs there were."""
-        pairs = len(self._streams) // 2
-        for stream in tuple(self._streams):
+        pairs = len(self.streams) // 2
+        for stream in tuple(self.streams):
             if stream.socket.fileno() < 0:
                 continue  # its other half is about to be closed
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             stream.socket.close()
-        self._streams.clear()
+        self.streams.clear()
         self.cuts += 1
         return pairs
 
@@ -51,17 +59,17 @@ class Cuttable:
         except OSError:
             await near.aclose()
             return
-        self._streams |= {near, far}
+        self.streams |= {near, far}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._copy, near, far)
             nursery.start_soon(self._copy, far, near)
-        self._streams -= {near, far}
+        self.streams -= {near, far}
 
     async def _copy(self, source: trio.SocketStream, sink: trio.SocketStream) -> None:
         try:
             async for octets in source:
                 self.octets += len(octets)
-                if not self.is_silent:
+                if not (self.is_silent or source in self.hung):
                     await sink.send_all(octets)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass

@@ -48,6 +48,10 @@ CONNECT_SECONDS: Final = 15.0
 
 OPEN_SECONDS: Final = 1.0
 
+GLANCE_SECONDS: Final = 0.05
+"""How long is read before what is due is done: who was held up, by a pipe that nobody reads or by
+being stopped, takes what has arrived meanwhile before it calls the peer silent."""
+
 BROKEN_SECONDS: Final = 1.0
 """How long to read on when nothing can be written any more: the last word may be under way."""
 
@@ -293,12 +297,15 @@ class _Connection:
     async def _read(self) -> None:
         while not self.engine.finished:
             octets: bytes | bytearray | None = None
-            with trio.CancelScope(deadline=self._deadline()) as self._patience:
-                try:
+            try:
+                with trio.CancelScope(deadline=self._deadline()) as self._patience:
                     octets = await self.stream.receive_some(RECEIVE_OCTETS)
-                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    self._lose(_explain(error))
-                    return
+                if octets is None:
+                    with trio.move_on_after(GLANCE_SECONDS):
+                        octets = await self.stream.receive_some(RECEIVE_OCTETS)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                self._lose(_explain(error))
+                return
             now = trio.current_time()
             if octets is None:
                 self._handle(self.engine.handle_deadline(now))
