@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 import attrs
 
 from router.core.node import Feed, Node, feed_of_link
-from router.core.reach import is_sibling, sender_stop
+from router.core.reach import can_lead_on, enters_here, is_sibling, sender_stop
 from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.links import life
@@ -600,9 +600,23 @@ def _fits_ways(node: Node) -> bool:
         return True
     if any(link.traces and link.is_traced for link in node.outgoing):
         return False
+    if node.key.chain is not None:
+        return _leads_straight_on(node)
+    if any(link.chain is not None for link in node.outgoing) and not all(
+        enters_here(incoming) for incoming in node.feeds
+    ):
+        return False
     if node.is_peopled and any(link.ways == () for link in node.outgoing):
         return False
     return all(sender_stop(incoming) is None for incoming in node.feeds)
+
+
+def _leads_straight_on(node: Node) -> bool:
+    """Returns whether a transit of a chain has one sender, and leads on from it."""
+    if len(node.feeds) != 1 or len(node.outgoing) != 1:
+        return False
+    (incoming,), (link,) = node.feeds, node.outgoing
+    return can_lead_on(node, link, incoming)
 
 
 def _fits_lane(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:

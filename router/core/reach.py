@@ -116,12 +116,13 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
         links = [link for link in links if not link.is_fallback]
     if not (is_sibling(incoming.connection) or node.has_ways):
         return links
+    return [link for link in links if can_lead_on(node, link, incoming)]
+
+
+def can_lead_on(node: Node, link: OutgoingLink, incoming: IncomingLink) -> bool:
+    """Returns whether deliveries of a sender may be sent on a link, as far as ways say."""
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
-    return [
-        link
-        for link in links
-        if not is_out_of_reach(node, link, incoming, is_far) and _leads_on(node, link, sender)
-    ]
+    return not is_out_of_reach(node, link, incoming, is_far) and _leads_on(node, link, sender)
 
 
 def stays_here(node: Node, incoming: IncomingLink) -> bool:

@@ -41,7 +41,10 @@ class Joint:
 
     def take(self, octets: bytes) -> None:
         """Takes octets of the other end."""
-        self.happens(self.engine.receive_data(octets, self.play.now))
+        events = self.engine.receive_data(octets, self.play.now)
+        while events:  # what follows them waits until the core knows them
+            self.happens(events)
+            events = self.engine.receive_data(b"", self.play.now)
 
     def lose(self) -> None:
         """The connection is gone, and the core hears of it."""

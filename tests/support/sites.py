@@ -21,6 +21,7 @@ from router.routes.mesh.policy import Policy
 from router.routes.route import Route
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import Express, make_express
 from tests.routes.mesh.simulator import notary_for
 from tests.support.fleet import Fleet, Joint, settle
 from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
@@ -47,7 +48,13 @@ class Wire:
 
 
 class Sites:
-    """A mesh of routers; ``sites["dc1"]`` is the play of one."""
+    """A mesh of routers; ``sites["dc1"]`` is the play of one.
+
+    Attributes:
+        express: ``cython`` or ``off``; only transits go on the lane, as clients have no engine.
+    """
+
+    express = "off"
 
     def __init__(
         self,
@@ -84,6 +91,7 @@ class Sites:
         self.fleets: dict[str, Fleet] = {}
         self.wires: list[Wire] = []
         self.joints: list[Joint] = []
+        self._lanes: dict[str, Express | None] = {}
         self.plays = {name: self._make(name, 1) for name in self.costs}
         for one, other, _ in lines:
             self.dial(one, other)
@@ -100,9 +108,12 @@ class Sites:
     def make_play(self, name: str, *routes: Route | str) -> Play:
         """Makes a router that is in no mesh yet; of several workers the first."""
         if self._workers > 1:
-            self.fleets[name] = Fleet(self._workers, *routes, router_id=name)
-            return self.fleets[name][1]
-        return Play(*routes, settings=CoreSettings(router_id=name))
+            fleet = Fleet(self._workers, *routes, router_id=name, express=self.express)
+            self.fleets[name], self._lanes[name] = fleet, fleet.express[1]
+            return fleet[1]
+        self._lanes[name] = make_express(self.express)
+        settings = CoreSettings(router_id=name)
+        return Play(*routes, settings=settings, express=self._lanes[name])
 
     def join(self, name: str, play: Play, epoch: int) -> None:
         """Has a router join the mesh."""
@@ -139,7 +150,9 @@ class Sites:
             peer_is_trusted_router=True,
             properties={EDGE: True} if name in self._edges else {},
         )
-        joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
+        joint = Joint(
+            play, ConnectionId(len(play.peers) + 1), Engine10(settings, self._lanes.get(name))
+        )
         play.peers[joint.id] = cast("Peer", joint)
         self.joints.append(joint)
         if dialed is not None:
@@ -200,7 +213,22 @@ class Sites:
         now = next(iter(self.plays.values())).now
         heard = (wire for wire in self.wires if not wire.is_silent and wire.heard_at <= now)
         inside = (pair for fleet in self.fleets.values() for pair in fleet.joints.values())
-        settle([*(wire.joints for wire in heard), *inside])
+        pairs = [*(wire.joints for wire in heard), *inside]
+        settle(pairs)
+        while self.express != "off":
+            self._end_turns()
+            if not any(len(joint.engine.data_to_send()) for pair in pairs for joint in pair):
+                break
+            settle(pairs)
+
+    def _end_turns(self) -> None:
+        """Has lanes write what they have."""
+        for play in self._all:
+            play.core.orders_done()
+        lanes = [*self._lanes.values(), *(each.express[2] for each in self.fleets.values())]
+        for lane in lanes:
+            if lane is not None:
+                lane.end_turn()
 
     @property
     def _all(self) -> list[Play]:

@@ -2,18 +2,29 @@
 
 import random
 
+import attrs
 import pytest
 
-from router.model.identity import DeliveryNumber
+from router.core.lanes import REST_SECONDS
+from router.model.commands import AttachLink, DetachLink
+from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import ACCEPTED, Modified
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
+from tests.support.kernel import MODES, needs_kernel
 from tests.support.play import ReceiverEnd, SenderEnd
 from tests.support.sites import Line, Sites
 
 LINE: list[Line] = [("dc1", "dc2", 10), ("dc2", "dc3", 10), ("dc3", "dc4", 10), ("dc4", "dc5", 10)]
 RING: list[Line] = [*LINE, ("dc5", "dc1", 50)]
 SERVED = {"dc5": ["orders.#"]}
+
+
+@pytest.fixture(autouse=True, params=MODES)
+def express(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether transits are on the lane."""
+    monkeypatch.setattr(Sites, "express", request.param)
+    return str(request.param)
 
 
 COUNTED = b"\x00Sp\xc0\x07\x05@@@@R\x01"
@@ -336,7 +347,8 @@ def test_a_large_message_is_streamed_through_every_hop() -> None:
     sender = sites.sender("dc1", "orders.eu")
     (number,) = sender.send(b"\x00\x53\x75\xb0\x00\x03\x00\x00" + bytes(1 << 16), more=True)
     sites.settle()
-    assert receiver.partial is not None  # the first part is there before the last one is sent
+    if Sites.express == "off":  # the lane gathers what is not larger than this
+        assert receiver.partial is not None  # the first part is there before the last one is sent
     sender.go_on(bytes(1 << 16))
     sender.go_on(bytes(1 << 16), more=False)
     sites.settle()
@@ -469,3 +481,70 @@ def test_the_ingress_hears_why_the_egress_refuses_an_address(links: list[Line]) 
     failed = [note for note in sites["dc1"].noticed if note.event == "link.failed"]
     assert failed
     assert failed[-1].fields["condition"] == reason
+
+
+# On the express lane
+
+
+def transits_on_the_lane(sites: Sites) -> list[str]:
+    """Gives the routers that have a chain's node on the lane."""
+    return [
+        name
+        for name, play in sites.plays.items()
+        for node in play.core._registry.nodes.values()
+        if node.key.chain is not None and node.is_express
+    ]
+
+
+@needs_kernel
+@pytest.mark.parametrize("express", ["cython"], indirect=True)
+def test_transits_are_on_the_lane_and_deliveries_carry_no_stops() -> None:
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    assert transits_on_the_lane(sites) == ["dc2", "dc3", "dc4"]
+    (number,) = send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+@needs_kernel
+@pytest.mark.parametrize("express", ["cython"], indirect=True)
+def test_a_transit_that_a_circle_may_begin_at_leaves_the_lane_and_asks_for_stops() -> None:
+    """The next hop believes that the way leads back: it attaches the chain, too."""
+    sites = Sites(LINE, "orders.#", advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    wire = sites.wire("dc3", "dc4")
+    (attach,) = (
+        each
+        for each in wire.joints[wire.ends.index("dc3")].commands
+        if isinstance(each, AttachLink) and "orders.eu" in each.name
+    )
+    back = sites.wire("dc2", "dc3")
+    joint = back.joints[back.ends.index("dc3")]
+    again = attrs.evolve(attach, link=joint.play.next_link(), name=LinkName("in a circle"))
+    joint.engine.execute(again)
+    sites.settle()
+    assert "dc2" not in transits_on_the_lane(sites)
+    (node,) = (each for each in sites["dc2"].core._registry.nodes.values() if each.key.chain)
+    assert [(link.is_traced, link.credit > 0) for link in node.feeds] == [
+        (True, True),
+        (True, False),
+    ]
+    (first,) = (each for each in sites["dc1"].core._registry.nodes.values() if each.outgoing)
+    assert first.outgoing[0].is_traced
+    (number,) = send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    receiver.accept()
+    sites.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+    joint.engine.execute(DetachLink(again.link, True))
+    sites.run(2 * REST_SECONDS)
+    send(sender, "two")
+    sites.settle()
+    assert transits_on_the_lane(sites) == ["dc2", "dc3", "dc4"]
