@@ -168,8 +168,8 @@ def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
     text = "survives this process and this machine, and"
     if not found.standbys:
         text = f"{text} not the loss of the database's host: synchronous_standby_names is empty"
-    elif not found.present:
-        text = f"{text} commits wait: no synchronous standby of {found.standbys} is connected"
+    elif not found.answers:
+        text = f"{text} commits wait: no synchronous standby of {found.standbys} acknowledges them"
         return [Finding(position=position, text=f"{name}: {text}", is_problem=True)]
     else:
         text = f"{text} the database's host: commits wait for {found.standbys}"

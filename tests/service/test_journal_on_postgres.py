@@ -25,7 +25,7 @@ from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Open, encode
 from tests.support.journal import SOURCE, START_NS, append, key, new_writer
 from tests.support.ports import free_port
-from tests.support.postgres import Server, postgres_server
+from tests.support.postgres import Server, postgres_server, replicated_servers
 from tests.support.running import RunningRouter, running_router
 from tests.support.storages import Files, Postgres, commit
 from tests.support.workers import lines
@@ -633,6 +633,25 @@ def test_check_names_the_right_that_the_role_lacks(server: Server, tmp_path: Pat
     assert "router journal init --role" in found.output
     assert runner.invoke(main, init).exit_code == 0
     assert runner.invoke(main, check).exit_code == 0
+
+
+def test_check_sees_the_synchronous_standby_with_the_least_rights(tmp_path: Path) -> None:
+    """Whether one is connected a role without ``pg_read_all_stats`` cannot see."""
+    with replicated_servers(tmp_path) as servers:
+        servers.primary.run("CREATE ROLE least LOGIN")
+        file = tmp_path / "least.yaml"
+        url = servers.primary.url(user="least")
+        file.write_text(config_of(url, free_port(), tmp_path / "state"))
+        runner, check = CliRunner(), ["check", str(file), "--connect"]
+        init = ["journal", "init", str(file), "--url", servers.primary.url(), "--role", "least"]
+        assert runner.invoke(main, init).exit_code == 0
+        found = runner.invoke(main, check)
+        assert found.exit_code == 0, found.output
+        assert "the database's host: commits wait for *" in found.output
+        servers.standby.stop()
+        found = runner.invoke(main, check)
+        assert found.exit_code == 1, found.output
+        assert "no synchronous standby of * acknowledges them" in found.output
 
 
 def test_a_router_says_why_its_database_refuses_it_and_goes_on_by_itself(

@@ -12,6 +12,7 @@ commands for people; never by a worker.
 import contextlib
 import errno
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,6 +48,9 @@ from router.journal.segment import (
 
 PART_OCTETS: Final = 16 << 20
 """Of a snapshot in one row."""
+
+ACKNOWLEDGED_SECONDS: Final = 5.0
+"""A synchronous standby that is in order acknowledges a commit before."""
 
 _LOCK_TIMEOUT: Final = "200ms"
 """A drop waits no longer for those who read; writers would queue behind it."""
@@ -138,14 +142,14 @@ class Durability:
         flushes: it flushes its log to disk (fsync).
         full_pages: a page that a crash tore is repaired.
         standbys: synchronous_standby_names; empty: it waits for no other server.
-        present: how many synchronous standbys are connected.
+        answers: one of them has acknowledged a commit just now.
         missing: rights that ``init`` grants and the role does not have.
     """
 
     flushes: bool
     full_pages: bool
     standbys: str
-    present: int
+    answers: bool
     missing: tuple[str, ...] = ()
 
 
@@ -163,12 +167,33 @@ def durability(url: str, router: str) -> Durability:
             storage.names()
             check_moved(storage.leader())
             storage.close()
-        flushes, pages, standbys, present = connection.execute(
+        flushes, pages, standbys = connection.execute(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
-            " current_setting('synchronous_standby_names'),"
-            " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
+            " current_setting('synchronous_standby_names')"
         ).fetchone()
-    return Durability(flushes == "on", pages == "on", standbys.strip(), present, missing)
+        standbys = standbys.strip()
+        answers = bool(standbys) and not missing and _is_acknowledged(connection, router)
+    return Durability(flushes == "on", pages == "on", standbys, answers, missing)
+
+
+def _is_acknowledged(connection: Any, router: str) -> bool:
+    """Commits what changes nothing, and returns whether a synchronous standby acknowledged that.
+
+    Who is connected only roles with ``pg_read_all_stats`` may see; a router needs no such right.
+    """
+    noted = threading.Event()
+    connection.add_notice_handler(lambda notice: noted.set())  # a wait that is canceled warns
+    timer = threading.Timer(ACKNOWLEDGED_SECONDS, connection.cancel)
+    timer.start()
+    try:
+        connection.execute(
+            f"UPDATE {SCHEMA}.lease SET renewed = renewed WHERE router = %s", (router,)
+        )
+    except psycopg.errors.QueryCanceled:  # it waited for another one that does
+        return False
+    finally:
+        timer.cancel()
+    return not noted.is_set()
 
 
 def check_moved(leader: Leader) -> None:
