@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from router.routes.route import Guarantee
 from tests.support.mesh_run import MeshRun
 
 FAULTS = int(os.environ.get("ROUTER_MESH_FAULTS", "12"))
@@ -33,6 +34,27 @@ async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers
         faults=FAULTS,
         deliveries=DELIVERIES,
         workers=WORKERS,
+        pause_seconds=PAUSE,
+        most_seconds=SECONDS,
+        tell=partial(print, flush=True),
+    )
+    await run.run()
+    print(run.told())
+    run.check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_at_least_once_nothing_is_lost_that_its_sender_does_not_know_of(
+    tmp_path: Path,
+) -> None:
+    run = MeshRun(
+        folder=tmp_path,
+        seed=SEED,
+        faults=FAULTS,
+        deliveries=DELIVERIES,
+        workers=WORKERS,
+        guarantee=Guarantee.AT_LEAST_ONCE,
         pause_seconds=PAUSE,
         most_seconds=SECONDS,
         tell=partial(print, flush=True),

@@ -145,13 +145,14 @@ def sending(
     window: int = 500,
     draw_number: DrawNumber = no_number,
     others: tuple[int, ...] = (),
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
 ) -> Client:
-    """Makes a client that sends exactly once."""
+    """Makes a client that sends, exactly once if nothing else is asked for."""
     machine = SendingLink(
         name=LinkName(name),
         address=address,
         supply=supply,
-        guarantee=Guarantee.EXACTLY_ONCE,
+        guarantee=guarantee,
         window=window,
         draw_number=draw_number,
     )
@@ -167,13 +168,14 @@ def receiving(
     window: int = 200,
     draw_number: DrawNumber = no_number,
     others: tuple[int, ...] = (),
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
 ) -> Client:
-    """Makes a client that receives exactly once, without end."""
+    """Makes a client that receives likewise, without end."""
     machine = ReceivingLink(
         name=LinkName(name),
         address=address,
         take=take,
-        guarantee=Guarantee.EXACTLY_ONCE,
+        guarantee=guarantee,
         window=window,
         draw_number=draw_number,
     )
