@@ -17,6 +17,9 @@ def routes(found: Any, width: int) -> RenderableType:
     if found["is_connected"] is False:
         trouble = Text("the message store does not answer: stored routes get no credit", "bold red")
         return Group(trouble, _table(some, width)) if some else trouble
+    if found["trouble"] is not None:
+        words = f"the message store cannot write: {found['trouble']}; senders wait"
+        return Group(escaped(words, "bold red"), _table(some, width))
     if not some:
         return Text("no route stores anything")
     return _table(some, width)

@@ -23,6 +23,7 @@ credit. Records of deliveries that were already received are always accepted.
 """
 
 import enum
+import os
 from collections import deque
 from itertools import islice
 from typing import Final
@@ -90,6 +91,13 @@ class JournalClient:
         self._was_open = False
         self._outgoing = memoryview(b"")
         self._incoming = b""
+
+    @property
+    def disk_trouble(self) -> str | None:
+        """Why the journal cannot write, as it said last; None: it can."""
+        if self.health is Health.WRITING:
+            return None
+        return os.strerror(self.errno) if self.errno else self.health.name.lower()
 
     @property
     def router(self) -> str:

@@ -133,8 +133,8 @@ class JournalPort:
         client = self.client
         if client.health is Health.AWAY or self._is_fenced:
             return UNRENEWED
-        if client.health is not Health.WRITING:
-            return os.strerror(client.errno) if client.errno else client.health.name.lower()
+        if client.disk_trouble is not None:
+            return client.disk_trouble
         if client.refusal is not None:
             return f"it refuses this worker: {client.refusal.name.lower()}"
         if client.state is not ClientState.OPEN:

@@ -157,10 +157,12 @@ class StoreRecord:
     Attributes:
         is_connected: it takes messages and gives them.
         routes: what it holds.
+        trouble: why it cannot write, and so takes none; None: it can.
     """
 
     is_connected: bool
     routes: tuple[StoredRecord, ...] = ()
+    trouble: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -479,7 +481,7 @@ class LocalControl:
             return None
         now_ns = time.time_ns()
         routes = tuple(_stored_record(each, now_ns) for each in keeper.depths)
-        return StoreRecord(is_connected=keeper.is_connected, routes=routes)
+        return StoreRecord(is_connected=keeper.is_connected, routes=routes, trouble=keeper.trouble)
 
     def _logins(self) -> LoginRecord:
         failed, sources = self.worker.failed_logins(SOURCES_MOST)

@@ -28,6 +28,7 @@ from router.service.stores import (
     fill_seconds,
     has_store,
     is_answering,
+    store_trouble,
     stored_routes,
 )
 
@@ -608,6 +609,18 @@ def _store_away(snapshot: RouterSnapshot) -> Iterator[Problem]:
         )
 
 
+def _store_stuck(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    trouble = store_trouble(snapshot)
+    if trouble is not None and is_answering(snapshot):
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="store",
+            name=snapshot.id,
+            text=f"cannot write: {trouble}; routes that store messages get no credit until it can",
+            advice=_journal_advice(snapshot, trouble),
+        )
+
+
 def _stores(snapshot: RouterSnapshot) -> Iterator[Problem]:
     """Stored routes that are full, or will be, or whose messages may become too old."""
     for each in stored_routes(snapshot):
@@ -668,6 +681,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _log,
     _containers,
     _store_away,
+    _store_stuck,
     _stores,
     _uplinks,
     _stalled,

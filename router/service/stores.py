@@ -47,6 +47,12 @@ def is_answering(snapshot: RouterSnapshot) -> bool:
     return all(store.is_connected for store in stores)
 
 
+def store_trouble(snapshot: RouterSnapshot) -> str | None:
+    """Returns why the message store cannot write; None: it can, or does not answer."""
+    stores = [worker.store for worker in snapshot.workers if worker.store is not None]
+    return next((store.trouble for store in stores if store.trouble is not None), None)
+
+
 def stored_routes(snapshot: RouterSnapshot) -> tuple[StoredSummary, ...]:
     """Returns the stored routes in the order of the file; last what no route has."""
     records: dict[str | None, list[StoredRecord]] = {}

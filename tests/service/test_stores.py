@@ -130,6 +130,19 @@ def test_a_store_that_does_not_answer_is_an_error() -> None:
     assert problems(starting) == []
 
 
+def test_a_store_that_cannot_write_is_an_error_that_says_why() -> None:
+    full = StoreRecord(is_connected=True, trouble="No space left on device")
+    workers = (worker_snapshot(store=StoreRecord(is_connected=True)), worker_snapshot(store=full))
+    (found,) = diagnose(router_snapshot(workers=workers))
+    assert (found.severity, found.subject, found.text, found.advice) == (
+        "error",
+        "store",
+        "cannot write: No space left on device; routes that store messages get no credit until"
+        " it can",
+        "make room on the disk of router.state; it goes on by itself then",
+    )
+
+
 def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_letters() -> None:
     text = render(snapshot(record(dead=3, stored_rate=10.0, forwarded_rate=60.0))).decode()
     assert 'router_stored_drain_seconds{route="telemetry.#",worker="0"} 2.0' in text

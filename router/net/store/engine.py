@@ -144,6 +144,11 @@ class StoreEngine:
         return self.inlets.leaving.going
 
     @property
+    def trouble(self) -> str | None:
+        """Why the store cannot write; None: it can."""
+        return self._client.disk_trouble
+
+    @property
     def incarnation(self) -> int:
         """Of the client, which moves on if the clock was set back."""
         return self._client.records.incarnation

@@ -144,6 +144,11 @@ class StoreKeeper:
         return self._connection is not None and self._connection.opened_at is not None
 
     @property
+    def trouble(self) -> str | None:
+        """Why the store cannot write, as it said last; None: it can."""
+        return None if self._engine is None else self._engine.trouble
+
+    @property
     def depths(self) -> list[StoredDepth]:
         """What the store has said last of each route."""
         engine = self._engine

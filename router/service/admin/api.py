@@ -74,7 +74,13 @@ from router.service.diagnosis import (
 )
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
-from router.service.stores import StoredSummary, has_store, is_answering, stored_routes
+from router.service.stores import (
+    StoredSummary,
+    has_store,
+    is_answering,
+    store_trouble,
+    stored_routes,
+)
 
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
 
@@ -517,6 +523,7 @@ def _store_view(snapshot: RouterSnapshot, routes: Iterable[StoredSummary]) -> St
     return StoreView(
         is_connected=is_answering(snapshot) if has_store(snapshot) else None,
         routes=tuple(map(stored_route_view, routes)),
+        trouble=store_trouble(snapshot),
     )
 
 

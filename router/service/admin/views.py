@@ -231,10 +231,12 @@ class StoreView:
     Attributes:
         is_connected: it answers; otherwise stored routes get no credit; null: no route stores.
         routes: stored routes in the order of the file; last the messages that no route has.
+        trouble: why it cannot write, and so takes no messages; null: it can.
     """
 
     is_connected: bool | None
     routes: tuple[StoredRouteView, ...]
+    trouble: str | None = None
 
 
 @attrs.frozen(kw_only=True)
