@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import click
 
-from router.cli.journal_store import init, move, storage_of
+from router.cli.journal_store import accept, init, move, storage_of
 from router.cli.output import json_text
 from router.journal.files import FileStorage
 from router.journal.keys import LinkKey
@@ -97,6 +97,7 @@ def command() -> None:
     """Inspect the journal and the ledger; prepare and move a journal on PostgreSQL."""
 
 
+command.add_command(accept)
 command.add_command(init)
 command.add_command(move)
 

@@ -120,4 +120,35 @@ def move(config: str, target: str) -> None:
         click.echo("now set router.journal.store to files")
 
 
+@click.command("accept")
+@click.argument("config", default=DEFAULT_CONFIG, type=click.Path())
+def accept(config: str) -> None:
+    """Accept that the database lacks what this machine has seen there.
+
+    CONFIG is the router's file; default: router.yaml. A router that waits because its database is
+    not the one that it used, or an older copy of it, goes on with what is there, within seconds.
+    What is missing is lost: it may come again, or never. Run it on each machine that says so.
+
+    Exits with 0, with 1 if it cannot be done, or with 2 if CONFIG has problems.
+    """
+    loaded = load_or_exit(config)
+    store_of(loaded)
+    from router.journal.postgres.mark import Mark  # noqa: PLC0415
+
+    mark = Mark(loaded.router.state, loaded.router.id)
+    noted = mark.read()
+    try:
+        is_forgotten = mark.forget()
+    except OSError as error:
+        click.echo(f"router journal accept: {reason_of(error)}", err=True)
+        sys.exit(FAILED)
+    if not is_forgotten or noted is None:
+        click.echo("nothing was known of the database, so nothing had to be accepted")
+        return
+    click.echo(
+        f"forgotten: epoch {noted.epoch}, segment {noted.segment}, row {noted.commit};"
+        " the database is taken as it is"
+    )
+
+
 _WHERE: Final = {"postgresql": "on PostgreSQL", "files": "in files"}

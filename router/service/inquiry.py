@@ -148,11 +148,13 @@ async def inquire(config: RouterConfig, seconds: float = SECONDS) -> list[Findin
 
 def inquire_store(config: RouterConfig, url: Secret) -> list[Finding]:
     """Looks at the database of the journal, and says what is survived with it."""
-    from router.journal.postgres.storage import durability  # noqa: PLC0415  needs the extra
+    from router.journal.postgres.mark import Mark  # noqa: PLC0415  needs the extra
+    from router.journal.postgres.storage import durability  # noqa: PLC0415
 
     position, name = config.router.journal.where.of("store"), "router.journal.store"
     try:
-        found = durability(url.reveal(), config.router.id)
+        mark = Mark(config.router.state, config.router.id)
+        found = durability(url.reveal(), config.router.id, mark.check)
     except OSError as error:
         return [
             Finding(position=position, text=f"{name}: {error.strerror or error}", is_problem=True)

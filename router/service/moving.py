@@ -30,6 +30,7 @@ from router.journal.files import FileStorage
 from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.lease import MOVED, LeaseFile
 from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
+from router.journal.postgres.mark import Mark
 from router.journal.postgres.storage import PostgresStorage
 from router.journal.postgres.url import shown
 from router.journal.reclaim import snapshot_octets
@@ -104,7 +105,8 @@ def move_to_files(config: RouterConfig, url: str, now_ns: int) -> int:
         OSError: a store cannot be used.
     """
     directory, messages = journal_directory(config), Store.MESSAGES.directory(config)
-    with _locked(config), _leased(config, url, now_ns) as (storage, lease):
+    mark = Mark(config.router.state, config.router.id)
+    with _locked(config), _leased(config, url, now_ns, mark) as (storage, lease):
         stored = lease.disk.names(messages)
         if not _held(storage) and not stored:
             return _end_return(config, storage, url)
@@ -158,6 +160,7 @@ def _end_return(config: RouterConfig, storage: PostgresStorage, url: str) -> int
 
 
 def _take_marks_away(config: RouterConfig) -> None:
+    Mark(config.router.state, config.router.id).forget()
     end_return(Store.MESSAGES.directory(config))  # all may have been forwarded
     if held_in(journal_directory(config)):
         end_return(journal_directory(config))
@@ -271,9 +274,16 @@ def _locked(config: RouterConfig) -> Iterator[None]:
 
 @contextmanager
 def _leased(
-    config: RouterConfig, url: str, now_ns: int
+    config: RouterConfig, url: str, now_ns: int, mark: Mark | None = None
 ) -> Iterator[tuple[PostgresStorage, "_Renewing"]]:
-    """Keeps other routers from leading, for as long as this takes."""
+    """Keeps other routers from leading, for as long as this takes.
+
+    Args:
+        config: of the router.
+        url: of the database.
+        now_ns: the epoch is no less.
+        mark: what the database must have; None: the journal is in files.
+    """
     storage = PostgresStorage(url, config.router.id)
     path = config.router.state / f"moving-{os.getpid()}.lease"
     lease = LeaseFile(path)
@@ -288,6 +298,7 @@ def _leased(
         holder=holder,
         place=known_place,
         lease=lease,
+        mark=mark,
     )
     try:
         log.take(now_ns)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 import attrs
@@ -17,6 +18,9 @@ from router.journal.postgres.lease import Leader
 from router.journal.storage import BlockLog, Storage
 from tests.support.journal import START_NS
 from tests.support.postgres import needs_postgres, shared_server
+
+if TYPE_CHECKING:
+    from router.journal.postgres.mark import Mark
 
 ROUTER = "dc1"
 SEGMENT_OCTETS = 16 << 10
@@ -67,7 +71,9 @@ class Postgres:
     directory: Path
     lives: int = 0
 
-    def new_log(self, *, incarnation: int = START_NS, holder: str = "") -> BlockLog:
+    def new_log(
+        self, *, incarnation: int = START_NS, holder: str = "", mark: "Mark | None" = None
+    ) -> BlockLog:
         from router.journal.postgres.lease import LeaseFile
         from router.journal.postgres.log import PostgresLog
 
@@ -78,6 +84,7 @@ class Postgres:
             incarnation=incarnation,
             holder=holder or f"holder {self.lives}",
             lease=LeaseFile(self.directory / f"lease-{self.lives}"),
+            mark=mark,
             segment_octets=SEGMENT_OCTETS,
             retry_seconds=0.05,
         )

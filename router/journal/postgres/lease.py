@@ -57,6 +57,7 @@ class Leader:
         renewed: when, in microseconds since 1970 by that clock; 0: it was released.
         address: where peers reach the leader, one entry for each listener of the file, in its
             order: host:port, or None if that is not known.
+        newest: the newest segment with something durable; 0: none, or it is not known.
     """
 
     epoch: int
@@ -66,6 +67,7 @@ class Leader:
     age_seconds: float
     renewed: int = 0
     address: tuple[str | None, ...] = ()
+    newest: int = 0
 
     @classmethod
     def of(cls, text: str) -> "Leader":
@@ -79,6 +81,7 @@ class Leader:
             age_seconds=float(found["age"]),
             renewed=int(found["renewed"]),
             address=tuple(found["address"]),
+            newest=int(found["newest"]),
         )
 
     @property
@@ -93,6 +96,7 @@ class Leader:
                 "age": self.age_seconds,
                 "renewed": self.renewed,
                 "address": self.address,
+                "newest": self.newest,
             }
         )
 

@@ -51,6 +51,7 @@ from router.journal.postgres.ahead import Tail
 from router.journal.postgres.failing import Failing, Want
 from router.journal.postgres.lease import HELD_SECONDS, MOVED, Leader, LeaseFile, boot_ns
 from router.journal.postgres.login_key import share_login_key
+from router.journal.postgres.mark import Mark, Reached
 from router.journal.postgres.pipe import Answer, Octets, Pipe, PipeState
 from router.journal.postgres.schema import (
     INSERT_BLOCKS,
@@ -160,6 +161,7 @@ class PostgresLog:
         incarnation: int,
         holder: str,
         lease: LeaseFile,
+        mark: Mark | None = None,
         place: str | None = None,
         address: str = "[]",
         segment_octets: int = SEGMENT_OCTETS,
@@ -176,6 +178,7 @@ class PostgresLog:
             holder: names this router's place among those with the same id, in all its lives.
             place: of this router, for people; default: this machine and process.
             lease: where workers see how long it holds.
+            mark: how far the journal has come, as this machine knows; None: nothing is compared.
             address: where peers reach this router: a JSON list, as ``Leader.address``.
             segment_octets: a segment that would grow beyond is sealed before.
             rotate_seconds: a segment with records in it is sealed when it is as old as this.
@@ -200,6 +203,7 @@ class PostgresLog:
         self._url = url
         self._holder = holder
         self._lease = lease
+        self._mark = mark
         self._place = place or f"{platform.node()}, process {os.getppid()}"
         self._address = address
         self._segment_octets = segment_octets
@@ -298,7 +302,8 @@ class PostgresLog:
         Raises:
             BlockingIOError: another router leads.
             FencedError: another router led since this one's last lease.
-            StoreError: the database cannot be used, or the journal was moved to files.
+            StoreError: the database cannot be used, is older than the mark, or its journal was
+                moved to files.
         """
         asked_ns, last = self._clock(), self._lease.epoch
         leader = self._storage.leader() if seen is None else seen
@@ -307,6 +312,8 @@ class PostgresLog:
             raise FencedError
         if self._holder != MOVED:
             check_moved(leader)
+        if self._mark is not None:
+            self._reached = self._mark.check(leader, self._storage) or self._reached
         facts = {
             "now_ns": now_ns,
             "holder": self._holder,
@@ -320,6 +327,7 @@ class PostgresLog:
         if self.leader is None:
             raise BlockingIOError(errno.EAGAIN, str(leader))
         self.epoch = self.leader.epoch
+        self._reached = attrs.evolve(self._reached, epoch=self.epoch)
         self._hold(asked_ns)
 
     def _read_last(self) -> Opened:
@@ -623,6 +631,10 @@ class PostgresLog:
     def _hold(self, asked_ns: int) -> None:
         self._ends_ns = asked_ns + int(HELD_SECONDS * _NANOSECONDS)
         self._lease.hold(self.epoch, asked_ns)
+        if self._mark is not None:
+            self._mark.note(self._reached)
+
+    _reached = Reached(0)
 
     @property
     def is_held(self) -> bool:
@@ -638,6 +650,7 @@ class PostgresLog:
             for origin, following in group.marks.items():
                 if origin in self.durable or origin in self._facts.marks:
                     self.durable[origin] = following
+            self._reached = Reached(self.epoch, group.segment, group.commit)
             if group.commit:
                 self.pending_octets -= len(group.octets)
                 self.commits += 1

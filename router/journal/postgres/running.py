@@ -19,6 +19,7 @@ from router.journal.postgres.failing import Pauses
 from router.journal.postgres.handing_over import take_over
 from router.journal.postgres.lease import FENCED, Leader, LeaseFile, boot_ns
 from router.journal.postgres.log import FencedError, PostgresLog
+from router.journal.postgres.mark import Mark
 from router.journal.postgres.readers import Readers
 from router.journal.postgres.reclaim import PostgresReclaimer
 from router.journal.postgres.server import PostgresServer
@@ -55,6 +56,7 @@ def log_of(options: argparse.Namespace) -> PostgresLog:
         incarnation=time.time_ns(),
         holder=options.holder,
         lease=LeaseFile(options.lease),
+        mark=Mark(options.lease.parent, options.router),
         address=options.address,
         segment_octets=options.segment_octets or SEGMENT_OCTETS,
         rotate_seconds=options.rotate_seconds,
@@ -129,6 +131,7 @@ def _open_when_free(
         lifeline=None if options.lifeline_fd is None else Lifeline(options.lifeline_fd, boot_ns()),
         yields=options.yields,
         turned_away=waiting,
+        mark=Mark(options.lease.parent, options.router),
     )
     with contextlib.suppress(OSError):  # it is started when it is needed
         readers.prepare()

@@ -212,7 +212,7 @@ WHERE router = $1::text AND epoch = $2::bigint AND renewed > 'epoch' RETURNING 1
 _RENEWED: Final = "(extract(epoch FROM renewed) * 1000000)::bigint"
 _LEADER: Final = f"""json_build_object('epoch', epoch, 'holder', holder, 'place', place,
     'since', extract(epoch FROM since), 'age', extract(epoch FROM clock_timestamp() - renewed),
-    'renewed', {_RENEWED}, 'address', address::json)::text"""
+    'renewed', {_RENEWED}, 'address', address::json, 'newest', newest)::text"""
 """One value; ``lease.Leader.of`` reads it."""
 
 TAKE: Final = f"""

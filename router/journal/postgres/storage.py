@@ -14,7 +14,7 @@ import errno
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,8 +153,15 @@ class Durability:
     missing: tuple[str, ...] = ()
 
 
-def durability(url: str, router: str) -> Durability:
+def durability(
+    url: str, router: str, check: Callable[[Leader, "PostgresStorage"], object] | None = None
+) -> Durability:
     """Asks the server.
+
+    Args:
+        url: of the database.
+        router: id of the router.
+        check: looks at the lease and the journal, too, and raises StoreError.
 
     Raises:
         StoreError: it cannot be used, or has no room for the router.
@@ -165,7 +172,10 @@ def durability(url: str, router: str) -> Durability:
         missing = tuple(name for (name,) in connection.execute(MISSING_RIGHTS))
         if not missing:
             storage.names()
-            check_moved(storage.leader())
+            leader = storage.leader()
+            check_moved(leader)
+            if check is not None:
+                check(leader, storage)
             storage.close()
         flushes, pages, standbys = connection.execute(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
@@ -369,6 +379,18 @@ class PostgresStorage:
             ).fetchone()[0]
         found = enumerate(rows, first)
         return [octets for place, (commit, octets) in found if commit == place], newest
+
+    def has_group(self, number: int, commit: int) -> bool:
+        """Returns whether a row of blocks is there, or a snapshot stands for its segment."""
+        query = (
+            f"SELECT EXISTS (SELECT 1 FROM {SCHEMA}.blocks"
+            " WHERE router = %(router)s AND segment = %(number)s AND commit = %(commit)s)"
+            f" OR EXISTS (SELECT 1 FROM {SCHEMA}.snapshots"
+            " WHERE router = %(router)s AND segment >= %(number)s)"
+        )
+        facts = {"router": self._router, "number": number, "commit": commit}
+        with self._use() as connection:
+            return bool(connection.execute(query, facts).fetchone()[0])
 
     def newest(self) -> int:
         """Returns the number of the newest segment with something durable, as the lease has it."""

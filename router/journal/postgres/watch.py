@@ -24,6 +24,7 @@ from typing import Final
 from router.journal.lifeline import Lifeline
 from router.journal.postgres.failing import Pauses
 from router.journal.postgres.lease import Leader, boot_ns
+from router.journal.postgres.mark import Mark
 from router.journal.postgres.pipe import Pipe, PipeState
 from router.journal.postgres.schema import LEASE_SECONDS, WHO_LEADS_NOW
 from router.journal.postgres.storage import conninfo
@@ -55,6 +56,7 @@ class Watch:
         lifeline: Lifeline | None = None,
         yields: bool = False,
         turned_away: socket.socket | None = None,
+        mark: Mark | None = None,
         clock: Callable[[], int] = boot_ns,
     ) -> None:
         """Connects to nothing yet.
@@ -67,6 +69,7 @@ class Watch:
             lifeline: a pipe that ends with the supervisor, on which that beats.
             yields: see the head of the module.
             turned_away: where workers connect that are not to wait; None: they may.
+            mark: where it is noted how far the leader has come; None: nowhere.
             clock: CLOCK_BOOTTIME, in nanoseconds.
 
         Raises:
@@ -79,6 +82,8 @@ class Watch:
         self._clock = clock
         self._pipe = Pipe(conninfo(url))
         self._turned_away = turned_away
+        self._mark = mark
+        self._last: Leader | None = None
         self._pauses = Pauses(int(LOOK_SECONDS * _NANOSECONDS))
         self._due_ns = 0
         self._seen: tuple[int, int] | None = None
@@ -105,11 +110,20 @@ class Watch:
     def _see(self, leader: Leader) -> None:
         """Records since when the lease is as it is, and looks again when it may be taken."""
         seen = leader.epoch, leader.renewed
+        self._note(leader)
         if seen != self._seen:
             self._seen, self._seen_ns = seen, self._clock()
         left = self.unchanged_seconds(leader) - LEASE_SECONDS
         if -LOOK_SECONDS < left < 0:
             self._be_due_in(-left)
+
+    def _note(self, leader: Leader) -> None:
+        """Notes what is durable for certain: what the leader has renewed its lease after."""
+        last, self._last = self._last, leader
+        if self._mark is None or last is None or leader.epoch != last.epoch:
+            return
+        if leader.renewed > last.renewed > 0:
+            self._mark.note_seen(last)
 
     def unchanged_seconds(self, leader: Leader) -> float:
         """Returns for how long the lease has been seen as it is now."""
