@@ -33,6 +33,7 @@ import enum
 import itertools
 import json
 import math
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,9 @@ BUFFER_OCTETS: Final = 1 << 20
 
 LATE_OCTETS: Final = PACKET_OCTETS // 2
 """Most octets received since the offer; with more of them the connection stays."""
+
+VARIABLE: Final = "ROUTER_HANDING"
+"""Environment variable: ``off`` leaves all connections where they are, so that tests see both."""
 
 _LENGTH: Final = 4
 
@@ -337,6 +341,11 @@ class Handing:
         except OSError:
             return False
         return True
+
+
+def is_off() -> bool:
+    """Returns whether the environment leaves all connections where they are."""
+    return os.environ.get(VARIABLE) == "off"
 
 
 def make_pair() -> tuple[socket.socket, socket.socket]:

@@ -7,7 +7,8 @@ responsive.
 It starts the workers (``member``), hands each accepted socket to the least loaded of them, assigns
 each configured container to exactly one (``placement``), and connects the workers to each other:
 for each pair that is not connected it makes a socket pair and gives one end to each of the two,
-which speak AMQP over it (``net.siblings``).
+which speak AMQP over it (``net.siblings``), and a second pair by which they hand clients to each
+other (``net.handing``).
 
 When a worker dies, its containers are assigned to others only after its process has been waited
 for; otherwise two workers would dial the same container. The listeners stay open for its clients.
@@ -34,7 +35,6 @@ from router.service import errands
 from router.service.assembly import named_listeners
 from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
-from router.service.config.process import HomeScope
 from router.service.control import Control
 from router.service.errands import Duty
 from router.service.lives import WorkerLives
@@ -375,10 +375,9 @@ class Supervisor:
                     end.setsockopt(socket.SOL_SOCKET, option, _SIBLING_BUFFER_OCTETS)
             one.give(Parcel({"sibling": other.number, "serves": True}, ends[0]))
             other.give(Parcel({"sibling": one.number, "serves": False}, ends[1]))
-            if self.config.router.homes is HomeScope.ALL:
-                hands = make_pair()
-                one.give(Parcel({"handing": other.number}, hands[0]))
-                other.give(Parcel({"handing": one.number}, hands[1]))
+            hands = make_pair()
+            one.give(Parcel({"handing": other.number}, hands[0]))
+            other.give(Parcel({"handing": one.number}, hands[1]))
 
     async def _look_after_joints(self) -> None:
         while True:

@@ -24,7 +24,7 @@ import structlog
 import trio
 
 from router.core.core import Core
-from router.core.homes import FIRST, Homes
+from router.core.homes import FIRST, Homes, is_exact
 from router.core.reach import sibling_name
 from router.core.stored import STORE
 from router.model.condition import CONNECTION_FORCED, Condition
@@ -33,7 +33,7 @@ from router.net.connection import Connection
 from router.net.connector import Connector
 from router.net.dataplane import DataPlane
 from router.net.detours import Detours
-from router.net.handing import Handing
+from router.net.handing import Handing, is_off
 from router.net.journal import JournalPort
 from router.net.poller import default_poller
 from router.net.reception import ALONE, Elsewhere, ListenerSettings, Reception
@@ -249,8 +249,15 @@ class Worker:
             settings=self._settings_for_handed,
         )
         self.plane.switchboard.offer = self._offer
-        self._reception.hands_on = True
+        self._review_handing()
         self._nursery.start_soon(handing.run)
+
+    def _review_handing(self) -> None:
+        """Has new connections be ready to be handed on, if some route has its home elsewhere."""
+        routes = self.assembly.config.table.routes
+        self._reception.hands_on = (
+            bool(self._handings) and any(map(is_exact, routes)) and not is_off()
+        )
 
     def _offer(self, connection: Connection, home: str) -> bool:
         """Offers a connection to the worker of a name; false: it stays."""
@@ -301,6 +308,7 @@ class Worker:
             if name in old.rotations:
                 rotation.context.succeed(old.rotations[name].context)
         self._reception.admission = assembly.admission
+        self._review_handing()
         if self.ledger is None and needs_journal(assembly.config):
             self._nursery.start_soon(self._open_ledger, assembly.config)
         elif self.ledger is not None:

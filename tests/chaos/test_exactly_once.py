@@ -30,9 +30,15 @@ async def test_every_delivery_arrives_once_whatever_happens_to_connections_and_t
     chaos.check()
 
 
-async def test_once_means_once_while_addresses_move_from_worker_to_worker(tmp_path: Path) -> None:
+EACH = [f"{workers}\n  homes: {scope}" for workers in (4, 3, 2) for scope in ("all", "first")]
+FOUR_AND_ONE = ["4\n  homes: all", "1"]
+
+
+@pytest.mark.parametrize("sizes", [EACH, FOUR_AND_ONE], ids=["each", "four-and-one"])
+async def test_once_means_once_while_addresses_move_from_worker_to_worker(
+    tmp_path: Path, sizes: list[str]
+) -> None:
     """Each start has other workers, and other homes; these addresses have theirs at any of four."""
-    scopes = [f"{workers}\n  homes: {scope}" for workers in (2, 3, 4) for scope in ("first", "all")]
     chaos = ChaosRun(
         folder=tmp_path,
         seed=SEED,
@@ -40,7 +46,7 @@ async def test_once_means_once_while_addresses_move_from_worker_to_worker(tmp_pa
         deliveries=DELIVERIES,
         kills=5,
         addresses=("orders.1", "orders.eu"),
-        sizes=scopes[::-1],
+        sizes=sizes,
     )
     await chaos.run()
     print(chaos.told())

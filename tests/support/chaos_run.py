@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from router.links.attaches import LifeCount, no_number
+from router.net.handing import VARIABLE
 from tests.support.chaos import Books, Client, from_number, numbered, receiving, sending, watch
 from tests.support.holdable import holdable
 from tests.support.mortal import START_SECONDS, MortalRouter
@@ -277,6 +278,7 @@ class ChaosRun:
                 await router.kill()
                 await trio.sleep(chance.uniform(0.0, 0.5))
                 router.config.write_text(self._text(self._port, chance.choice(self.sizes)))
+                router.environment = {VARIABLE: chance.choice(["on", "off"])}
                 await router.start(nursery)
             case Fault.WORKER_KILL:
                 router.kill_worker(chance.choice(sorted(router.life.workers) or [1]))

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -85,6 +85,7 @@ class MortalRouter:
 
     Attributes:
         config: path of its file.
+        environment: variables for the lives to come.
         kills: how often it was killed.
         worker_kills: how often one of its workers was.
         takeovers: how often another process took its place in good order.
@@ -95,6 +96,7 @@ class MortalRouter:
     """
 
     config: Path
+    environment: Mapping[str, str] = attrs.field(factory=dict, init=False)
     kills: int = attrs.field(default=0, init=False)
     worker_kills: int = attrs.field(default=0, init=False)
     takeovers: int = attrs.field(default=0, init=False)
@@ -169,7 +171,7 @@ class MortalRouter:
         process = await trio.lowlevel.open_process(
             [sys.executable, "-m", "router", "run", str(self.config)],
             cwd=self.config.parent,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), **self.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
