@@ -44,6 +44,11 @@ class Disk:
         """Returns the size of a file."""
         return path.stat().st_size
 
+    def room(self, directory: Path) -> tuple[int, int] | None:
+        """Returns octets of the file system that are free, and all; None: there is none."""
+        found = os.statvfs(directory)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
     def create(self, path: Path) -> int:
         """Creates ``path``, which must not exist, and opens it for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

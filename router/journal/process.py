@@ -29,7 +29,7 @@ from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
 from router.journal.storage import BlockLog, Opened
-from router.journal.store.log import StoreLog
+from router.journal.store.log import SPARE_OCTETS, StoreLog
 from router.journal.store.server import StoreServer
 from router.journal.store.store import STORE_SEGMENT_OCTETS
 from router.model.log_values import show_columns, show_values
@@ -165,7 +165,8 @@ def _log_of(options: argparse.Namespace, now_ns: int) -> Log:
     make: Callable[..., Log] = Log
     default = SEGMENT_OCTETS
     if options.messages:  # it answers while it flushes; a journal has nothing else to do
-        make, default = partial(StoreLog, flusher=Flusher()), STORE_SEGMENT_OCTETS
+        make = partial(StoreLog, flusher=Flusher(), spare_octets=SPARE_OCTETS)
+        default = STORE_SEGMENT_OCTETS
     return make(
         options.directory,
         options.router,

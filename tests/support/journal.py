@@ -293,6 +293,12 @@ class FakeDisk(Disk):
         room[: len(octets)] = octets
         return len(octets)
 
+    def room(self, directory: Path) -> tuple[int, int] | None:
+        if self.capacity_octets is None:
+            return None
+        used = sum(len(file.content) for file in self._files.values())
+        return self.capacity_octets - used, self.capacity_octets
+
     def create(self, path: Path) -> int:
         self._begin("create")
         if path in self._files:

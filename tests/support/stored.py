@@ -43,6 +43,7 @@ class Custodian:
         segment_octets: int = 4000,
         reserve_octets: int = 1024,
         flusher: Flusher | None = None,
+        spare_octets: int = 0,
     ) -> None:
         incarnation = START_NS + life
         self.log = StoreLog(
@@ -53,6 +54,7 @@ class Custodian:
             segment_octets=segment_octets,
             reserve_octets=reserve_octets,
             flusher=flusher,
+            spare_octets=spare_octets,
         )
         self.store: MessageStore = self.log.store
         self.writer = StoreWriter(worker=1, incarnation=incarnation)

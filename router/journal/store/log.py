@@ -1,5 +1,6 @@
 """The log of a message store: whole messages alone are appended to it (**OneSegment**)."""
 
+import errno
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,12 @@ from router.journal.store.store import (
     STORE_SEGMENT_OCTETS,
     MessageStore,
 )
+
+SPARE_OCTETS: Final = 128 << 20
+"""So much of the disk is left free, but no more than an eighth of it: two segments of a journal,
+which has to record on the same disk what leaves the store of an exactly-once route."""
+
+_SPARE_SHARE: Final = 8
 
 _PARTED: Final = frozenset({RecordKind.STORED, RecordKind.PART})
 _MORE: Final = int(RecordFlag.MORE)
@@ -40,8 +47,14 @@ class StoreLog(Log):
         rotate_seconds: float = ROTATE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         flusher: Flusher | None = None,
+        spare_octets: int = 0,
     ) -> None:
-        """Makes a closed log; see ``Log``."""
+        """Makes a closed log; see ``Log``.
+
+        With less than ``spare_octets`` of the disk free its health is DISK_FULL; what comes all
+        the same is written.
+        """
+        self._spare_octets = spare_octets
         self.store = MessageStore(directory, disk=disk, incarnation=incarnation)
         self._held: dict[Origin, tuple[bytes, list[Block]]] = {}
         super().__init__(
@@ -84,6 +97,20 @@ class StoreLog(Log):
         if count:
             super().append(octets[:end], blocks[:count])
             self.store.appended(blocks[:count])
+
+    def _commit(self, now_ns: int) -> bool:
+        has_space = super()._commit(now_ns)
+        if not has_space or self._has_spare():
+            return has_space
+        self.health, self.errno = Health.DISK_FULL, errno.ENOSPC
+        if now_ns >= self._full_until_ns:
+            self._full_until_ns = now_ns + self._retry_ns
+        return False
+
+    def _has_spare(self) -> bool:
+        """Returns whether as much of the disk is free as is to be left."""
+        room = self._disk.room(self.directory) if self._spare_octets else None
+        return room is None or room[0] >= min(self._spare_octets, room[1] // _SPARE_SHARE)
 
     def _is_due(self, segment: SegmentFile, now_ns: int) -> bool:
         return self.store.wants_head or super()._is_due(segment, now_ns)

@@ -540,6 +540,33 @@ def test_on_a_full_disk_nothing_is_lost_and_forwarding_makes_room() -> None:
     assert not any(route.messages for route in custodian.store.holdings.routes.values())
 
 
+@pytest.mark.parametrize("spare_octets", [30_000, 1 << 30])
+def test_it_takes_no_more_while_less_of_the_disk_is_free_than_is_to_be_left(
+    spare_octets: int,
+) -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, reserve_octets=2000, spare_octets=spare_octets)
+    disk.capacity_octets = 400_000
+    number = 0
+    while writes(custodian):
+        stored(custodian, 1, first=number)
+        number += 1
+    free, octets = disk.room(DIRECTORY) or (0, 0)
+    assert 20_000 < free < min(spare_octets, octets // 8)
+    assert custodian.log.errno == errno.ENOSPC
+    stored(custodian, 20, first=number)  # what comes all the same is durable
+    assert not writes(custodian)
+    while read := custodian.read(5):
+        custodian.forward(claims(read))
+        custodian.now_ns += SECOND_NS
+        assert custodian.commit()
+        custodian.store.remove_done()
+    assert custodian.log.deadline_ns is not None
+    custodian.now_ns += 2 * SECOND_NS
+    custodian.commit()
+    assert writes(custodian)
+
+
 def test_a_disk_that_does_not_give_a_message_now_gives_it_later_in_its_turn() -> None:
     disk = FakeDisk()
     custodian = opened(disk)
