@@ -283,7 +283,7 @@ class Node:
             or link.keeps
             or link.is_fallback
             or link.is_traced
-            or (link.is_router and self.is_recorded)
+            or (link.is_router and (self.is_recorded or self.key.chain is not None))
             or route.ttl_seconds is not None
             or (link.carries_tags and route.dedup is not None)
         )

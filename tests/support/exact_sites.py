@@ -12,6 +12,7 @@ from router.journal.keys import LinkKey
 from router.model.commands import AttachLink
 from router.model.identity import DeliveryKey
 from router.routes.route import Guarantee, Route
+from router.wire.v1_0.express import make_express
 from tests.support.journaled import Journaled
 from tests.support.play import Play
 from tests.support.sites import Sites
@@ -40,8 +41,10 @@ class ExactSites(Sites):
         ]
 
     def make_play(self, name: str, *routes: Route | str) -> Play:
+        self._lanes[name] = make_express(self.express)
         return Journaled(
             *routes,
+            express=self._lanes[name],
             settings=CoreSettings(
                 router_id=name,
                 link_credit=self.link_credit,

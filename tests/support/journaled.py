@@ -17,6 +17,7 @@ from router.model.outcome import DeliveryState
 from router.model.trace import Joined
 from router.routes.route import Guarantee, Route
 from router.wire.tracing import join
+from router.wire.v1_0.express import Express
 from router.wire.v1_0.tables import decode_state, encode_state
 from tests.support.play import Play
 
@@ -63,8 +64,9 @@ class Journaled(Play):
         blocks: tuple[SealedBlock, ...] = (),
         settings: CoreSettings | None = None,
         frame_octets: int = 0,
+        express: Express | None = None,
     ) -> None:
-        super().__init__(*routes, settings=settings, frame_octets=frame_octets)
+        super().__init__(*routes, settings=settings, frame_octets=frame_octets, express=express)
         self.routes = routes
         self.blocks = list(blocks)
         self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))

@@ -7,10 +7,13 @@ import pytest
 
 from router.core.lanes import REST_SECONDS
 from router.model.commands import AttachLink, DetachLink
+from router.model.events import DeliveriesReceived, Event
 from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import ACCEPTED, Modified
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
+from tests.support.exact_sites import ExactSites
+from tests.support.fleet import Joint
 from tests.support.kernel import MODES, needs_kernel
 from tests.support.play import ReceiverEnd, SenderEnd
 from tests.support.sites import Line, Sites
@@ -384,6 +387,32 @@ def test_an_advertised_address_without_a_route_is_reached_and_received_from() ->
     assert got(receiver) == ["one"]
     unknown = sites.sender("dc1", "prices")
     assert unknown.refused is not None
+
+
+def test_what_is_recorded_keeps_its_key_over_every_transit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By it the audit knows it at the other end."""
+    keys: list[tuple[str, object]] = []
+    whole = Joint.happens
+
+    def happens(self: Joint, events: list[Event]) -> None:
+        came = [event for event in events if isinstance(event, DeliveriesReceived)]
+        for delivery in (each for event in came for each in event.deliveries):
+            if b"one" in delivery.payload:
+                keys.append((self.play.settings.router_id, delivery.key))
+        whole(self, events)
+
+    monkeypatch.setattr(Joint, "happens", happens)
+    sites = ExactSites(LINE, Route(address="orders.#", is_recorded=True), advertise=SERVED)
+    receiver = sites.receiver("dc5", "orders.eu")
+    sender = sites.sender("dc1", "orders.eu")
+    send(sender, "one")
+    sites.settle()
+    assert got(receiver) == ["one"]
+    assert [router for router, _ in keys] == ["dc2", "dc3", "dc4", "dc5"]
+    assert len({key for _, key in keys}) == 1
+    assert keys[0][1] is not None
 
 
 def test_sites_whose_routes_promise_different_things_refuse_each_others_links() -> None:
