@@ -129,7 +129,7 @@ def who_leads(lease: LeaseRecord | None) -> str:
         last = f"; the last that was seen: {lease.place}" if lease.place else ""
         return f"who leads cannot be seen{_unseen_since(lease)}: {lease.trouble}{last}"
     if lease.leads:
-        return "this router leads"
+        return "this router has the lease, and is about to serve"
     if not lease.is_led:
         return "none leads at present"
     return f"the router on {lease.place} leads"

@@ -570,8 +570,8 @@ class _Steering:
 
     @property
     def is_standby(self) -> bool:
-        """Whether this router waits until it may lead."""
-        return self._is_standby
+        """Whether this router waits until it may lead, or has the lease and does not serve yet."""
+        return self._is_standby or self._patience is not None
 
     @property
     def message_store(self) -> Path | None:

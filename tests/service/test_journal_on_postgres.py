@@ -654,6 +654,20 @@ def test_check_sees_the_synchronous_standby_with_the_least_rights(tmp_path: Path
         assert "no synchronous standby of * acknowledges them" in found.output
 
 
+def test_a_standby_is_ready_when_it_serves_and_not_when_it_has_the_lease(
+    server: Server, tmp_path: Path
+) -> None:
+    admin = free_port()
+    config = new_store(server, tmp_path, free_port())
+    config = config.replace("admin: off", f"admin: 127.0.0.1:{admin}")
+    config = config.replace('"}\n', '", standby: true}\n').replace("workers: 1", "workers: 2")
+    with running_router(config, tmp_path, until="standby.began"):
+        give_up_at = time.monotonic() + SECONDS
+        while not (status := status_of(admin))["is_ready"]:
+            assert time.monotonic() < give_up_at, status
+        assert len(status["workers"]) == 2, "these are still those that turn peers away"
+
+
 def test_a_router_says_why_its_database_refuses_it_and_goes_on_by_itself(
     server: Server, tmp_path: Path
 ) -> None:
