@@ -337,11 +337,14 @@ async def _carry_out(folder: Path, *, always: bool, deliveries: int, faults: int
         if WITH_LEDGER:
             assert (await run.near.end(), await run.far.end()) == (0, 0)
     if WITH_LEDGER:
-        await _audit(folder, len(run.books.sent))
+        await _audit(folder, len(run.books.sent), run.given_back.total())
 
 
-async def _audit(folder: Path, deliveries: int) -> None:
-    """Has ``router audit`` judge what both routers have on record."""
+async def _audit(folder: Path, deliveries: int, given_back: int) -> None:
+    """Has ``router audit`` judge what both routers have on record.
+
+    What the far router has given back on one link, and got again on another, is released there.
+    """
     ledger, out = str(folder / "ledger"), folder / "audit"
     program = (sys.executable, "-m", "router")
     for state in ("near-state", "far-state"):
@@ -352,6 +355,7 @@ async def _audit(folder: Path, deliveries: int) -> None:
     told = json.loads((out / "audit.json").read_text())
     print(json.dumps(told.get("verdicts", told), indent=1))
     once = told["verdicts"].pop("delivered-once")
+    assert told["verdicts"].pop("released") <= given_back
     assert (once, set(told["verdicts"].values())) == (2 * deliveries, {0})  # one of each router
 
 
