@@ -27,6 +27,7 @@ from router.net.client.receiver import ReceivingLink
 from router.net.client.sender import SendingLink
 from router.routes.route import Guarantee
 from router.wire import hub
+from router.wire.fast.server_receiver import LEAST_PREFETCH
 from router.wire.protocols import PROTOCOLS
 from router.wire.v1_0.sections import (
     AnnotatedMessage,
@@ -186,13 +187,16 @@ class Pair:
         assert self.sending.failure is None, f"{self}: {self.sending.failure}"
 
     async def receive(self) -> None:
-        """Receives without end."""
+        """Receives without end.
+
+        With less credit a receiver over AMQP/Fast returns some of what it is sent, out of order.
+        """
         machine = ReceivingLink(
             name=LinkName(f"receive {self}"),
             address=self.address,
             take=self._take,
             guarantee=self.guarantee,
-            window=PART // 2,
+            window=LEAST_PREFETCH if self.target is Protocol.AMQP_FAST else PART // 2,
         )
         await conversing(
             machine,
