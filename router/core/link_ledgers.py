@@ -282,7 +282,7 @@ class LinkLedgers:
         return ledger
 
     def attached(self, link: Link) -> int:
-        """Records that a link is attached that has a ledger, or a number to be remembered.
+        """Records that a link is attached that has a ledger, or is to be remembered without one.
 
         Returns:
             The sequence number of what tells so; 0: nothing does.
@@ -294,7 +294,8 @@ class LinkLedgers:
             known = self.of_incoming.get(link)
         else:
             known = self.of_outgoing.get(link)
-        if known is None and (link.number is None or not is_exact(link)):
+        is_remembered = link.number is not None or _answers_for(link)
+        if known is None and not (is_remembered and is_exact(link)):
             return 0
         if link.unconfirmed is not None and link.unconfirmed.older is not None:
             return 0  # what is on record is still that of the link it may take the place of
@@ -552,6 +553,11 @@ def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
         terminus=encode_terms(link),
         is_router=link.connection is not None and link.connection.capabilities.routes_by_key,
     )
+
+
+def _answers_for(link: Link) -> bool:
+    """Returns whether our next attach of a link says what is unsettled, even if nothing is."""
+    return link.is_ours and isinstance(link, IncomingLink) and link.settles_second
 
 
 def is_exact(link: Link) -> bool:

@@ -41,7 +41,7 @@ from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
-from router.core.terms import Terms, decode_terms, number_of
+from router.core.terms import Terms, decode_terms, read_terms
 from router.core.uplinks import Uplinks
 from router.journal.keys import LinkKey as JournalKey
 from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
@@ -158,8 +158,7 @@ class Restorer:
         """
         for known in links.values():
             if known.stage is not LinkStage.EXPIRED:
-                number = number_of(known.description.terminus)
-                self._numbers.note(_key_of(known.description), number)
+                self._remember(known.description)
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
             is_kept = unsettled.guarantee in KEPT_GUARANTEES
@@ -177,6 +176,13 @@ class Restorer:
         return self._restored
 
     # Links
+
+    def _remember(self, description: LinkDescription) -> None:
+        """Notes of a link that lived what holds whether or not anything is unsettled on it."""
+        key, terms = _key_of(description), read_terms(description.terminus)
+        self._numbers.note(key, None if terms is None else terms.number)
+        if terms is not None and terms.is_own and terms.settles_second:
+            self._uplinks.remember(key)
 
     def _incoming(self, description: LinkDescription) -> IncomingLink:
         known = self._links.get(description.key)
@@ -258,7 +264,7 @@ class Restorer:
             link.is_gone = True  # nobody resumes it: its peer comes with a new one
             for feed in self._registry.feeds_of(link):
                 self._registry.starve(feed.node, link)
-            if link.settles_second:
+            if link.settles_second and not terms.is_own:
                 self._ledger.gone(link)
             return
         if not link.adrift:

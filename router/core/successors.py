@@ -57,6 +57,11 @@ class Successors:
         self._detacher = detacher
         self._suspender = suspender
         self._attach_requests = attach_requests
+        self._remembered: set[LinkKey] = set()
+
+    def remember(self, key: LinkKey) -> None:
+        """Records that a link was attached in an earlier life, and what is unsettled is known."""
+        self._remembered.add(key)
 
     def meet(self, uplink: Uplink, connection: Connection) -> None:
         """Has an uplink that is about to be attached resume the link of this container alone."""
@@ -72,6 +77,9 @@ class Successors:
             else:
                 self._set_aside(uplink, link)
         uplink.there = self._acquaintance(uplink, key.container)
+        if key in self._remembered:
+            self._remembered.discard(key)
+            uplink.there.was_attached = True
         if uplink.kept is None and self._attach_requests.is_kept(uplink, connection):
             uplink.kept = self._find(uplink.node, key)
 

@@ -95,9 +95,9 @@ def decode_terms(octets: bytes) -> Terms:
     )
 
 
-def number_of(octets: bytes) -> AttachNumber | None:
-    """Reads the number out of what ``encode_terms`` wrote; None: there is none, or it did not."""
+def read_terms(octets: bytes) -> Terms | None:
+    """Reads what ``encode_terms`` wrote; None: it did not."""
     try:
-        return decode_terms(octets).number
+        return decode_terms(octets)
     except (ValueError, KeyError, TypeError):
         return None

@@ -25,7 +25,7 @@ from router.core.suspend import Suspender
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
-from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
 from router.model.condition import (
     DETACH_FORCED,
@@ -439,6 +439,10 @@ class Uplinks:
                 else:
                     uplink.restored.append(link)
                 self._want(uplink)
+
+    def remember(self, key: LinkKey) -> None:
+        """Records that the journal knows a link of ours, and all that is unsettled on it."""
+        self._successors.remember(key)
 
     def _uplinks_of(self, node: Node) -> list[Uplink]:
         uplinks = self._of_node.get(node)

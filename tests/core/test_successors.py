@@ -409,3 +409,42 @@ def test_what_one_container_is_given_up_for_is_not_taken_for_anothers_failure() 
     play.wait(61)
     assert here.outcome(number) == (MODIFIED_FAILED, True)
     assert asked_map(reach(play, "B", RESUMING)) is None
+
+
+@pytest.mark.parametrize("crashes", [1, 3])
+def test_a_worker_that_came_back_knows_that_nothing_is_unsettled(crashes: int) -> None:
+    """Null would say that it keeps no state: what is on its way would be in doubt at the sender."""
+    play = Journaled(FROM_EAST)
+    peer = reach(play, "A")
+    assert asked_map(peer) is None
+    peer.answer_sender()
+    for _ in range(crashes):
+        play.hand_in()
+        play = play.crash()
+    assert asked_map(reach(play, "A")) == {}
+    assert asked_map(reach(play, "B")) is None
+
+
+def test_what_was_settled_is_no_reason_to_forget_the_link() -> None:
+    play = Journaled(FROM_EAST)
+    there = receiver(play)
+    end = reach(play, "A").answer_sender()
+    (number,) = end.send("x")
+    play.pass_on()
+    there.accept()
+    play.pass_on()
+    end.settle(number)
+    for _ in range(2):
+        play.hand_in()
+        play = play.crash()
+    assert asked_map(reach(play, "A")) == {}
+
+
+def test_a_link_whose_state_was_forgotten_is_not_remembered() -> None:
+    play = Journaled(FROM_EAST)
+    received_from_a(play)
+    reach(play, "B").answer_sender()
+    play.wait(10_000)
+    play.hand_in()
+    after = play.crash()
+    assert asked_map(reach(after, "A")) is None

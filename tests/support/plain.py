@@ -20,6 +20,7 @@ from router.model.events import (
     ConnectionOpened,
     DeliveriesReceived,
     Event,
+    LinkAttached,
     OutputPending,
 )
 from router.model.identity import (
@@ -179,6 +180,12 @@ class PlainCore:
 
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
         self.dialed_containers[connection] = container_name
+
+    def expect(self, connection: ConnectionId) -> None:
+        pass
+
+    def find_better_worker(self, connection: ConnectionId, attach: LinkAttached) -> str | None:
+        return None
 
     def handle_deadline(self, now: float) -> list[Order]:
         self.fired.append(now)

@@ -100,7 +100,7 @@ def late_attaches_are_accepted() -> Iterator[None]:
 
 @contextmanager
 def numbers_are_forgotten_in_a_crash() -> Iterator[None]:
-    with patch.object(restore, "number_of", lambda *_: None):
+    with patch.object(restore, "read_terms", lambda *_: None):
         yield
 
 
