@@ -48,6 +48,10 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a stopping worker waits for its last records to be durable, at most."""
 
 LEASE_LOOK_SECONDS: Final = 0.1
+
+READ_AGAIN_SECONDS: Final = 0.5
+"""Pause after a journal on PostgreSQL could not be read."""
+
 _NANOSECONDS: Final = 1_000_000_000
 _CUT: Final = (
     "connections that carry exactly-once links were ended, because another router may lead by now;"
@@ -118,11 +122,21 @@ async def restore_ledger(
     """Restores unsettled deliveries into a core when the journal has admitted its worker.
 
     Raises:
-        OSError, ReplayError: the journal cannot be read.
+        OSError, ReplayError: the journal cannot be read. A database that cannot be read now is
+            asked again: if another router leads, the process of the journal says so.
     """
-    await port.wait_open()
-    began = time.monotonic()
-    replayed, numbers = await _replay(config, homes.own)
+    log = structlog.get_logger()
+    while True:
+        await port.wait_open()
+        began = time.monotonic()
+        try:
+            replayed, numbers = await _replay(config, homes.own)
+            break
+        except OSError as error:
+            if not is_on_postgres(config):
+                raise
+            log.warning("journal.unread", reason=error.strerror or str(error))
+            await trio.sleep(READ_AGAIN_SECONDS)
     restored = core.restore(
         list(homes.inherits(replayed.unsettled, replayed.memory.links, config.table)),
         replayed.memory.links,
@@ -132,7 +146,7 @@ async def restore_ledger(
     )
     plane.carry_out(core.resume_attaching(plane.clock()))
     plane.flush(plane.clock())
-    log, gaps = structlog.get_logger(), replayed.gaps
+    gaps = replayed.gaps
     core.lister.gaps = tuple(gaps)
     if gaps and homes.own == FIRST:
         log.error("journal.incomplete", gaps=gaps, effect=_EFFECT)

@@ -48,9 +48,12 @@ CONNECT_SECONDS: Final = 15.0
 
 OPEN_SECONDS: Final = 1.0
 
+HELD_UP_SECONDS: Final = 0.5
+"""What is due so late says that the process was stopped, or held up by a pipe nobody reads."""
+
 GLANCE_SECONDS: Final = 0.05
-"""How long is read before what is due is done: who was held up, by a pipe that nobody reads or by
-being stopped, takes what has arrived meanwhile before it calls the peer silent."""
+"""How long is read then before what is due is done: what has arrived comes before the verdict that
+the peer is silent."""
 
 BROKEN_SECONDS: Final = 1.0
 """How long to read on when nothing can be written any more: the last word may be under way."""
@@ -300,7 +303,7 @@ class _Connection:
             try:
                 with trio.CancelScope(deadline=self._deadline()) as self._patience:
                     octets = await self.stream.receive_some(RECEIVE_OCTETS)
-                if octets is None:
+                if octets is None and -math.inf < self._deadline() < _a_while_ago():
                     with trio.move_on_after(GLANCE_SECONDS):
                         octets = await self.stream.receive_some(RECEIVE_OCTETS)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -398,6 +401,10 @@ class _Connection:
     def _leave(self, commands: Sequence[Command]) -> None:
         self._is_leaving = True
         self._execute([*commands, CloseConnection()])
+
+
+def _a_while_ago() -> float:
+    return trio.current_time() - HELD_UP_SECONDS
 
 
 def _explain(error: BaseException) -> str:
