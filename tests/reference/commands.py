@@ -11,6 +11,7 @@ from router.cli.main import main
 from tests.reference.text import code, page, table
 
 PROGRAM: Final = "router"
+HELP: Final = "Show this message and exit."
 
 
 @attrs.frozen
@@ -29,9 +30,14 @@ class Entry:
 
     @property
     def options(self) -> list[tuple[str, str]]:
-        """How each option is written, and what it does."""
+        """How each option is written, and what it does.
+
+        A command keeps the help option of the context that asked for it first, which in a test
+        may be one without the program's.
+        """
         context = _context(self.name, self.command)
-        records = [each.get_help_record(context) for each in self.command.get_params(context)]
+        asks = click.Option(context.help_option_names, is_flag=True, help=HELP)
+        records = [each.get_help_record(context) for each in (*self.command.params, asks)]
         return [record for record in records if record is not None and record[1]]
 
     @property
