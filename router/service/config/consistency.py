@@ -101,7 +101,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
     problems += place_problems(entries, file.router.journal)
     for entry in entries:
         found = [
-            *_route_problems(entry, container_names, file.containers),
+            *_route_problems(entry, container_names, file),
             *fallback_problems(entry, file.containers, container_names),
             *_declare_problems(entry, file.containers),
             *_pull_problems(entry, file.containers),
@@ -333,7 +333,7 @@ def _without_equals(entries: Sequence[RouteEntry], problems: list[Problem]) -> l
 
 
 def _route_problems(
-    entry: RouteEntry, container_names: Collection[str], containers: Collection[str]
+    entry: RouteEntry, container_names: Collection[str], file: ConfigFile
 ) -> Problems:
     pattern = parse_pattern(entry.inner_address)
     if is_reserved(entry.address):
@@ -346,8 +346,10 @@ def _route_problems(
     for key, endpoint in [*named, ("dead_letter", entry.dead_letter)]:
         if endpoint is None:
             continue
-        if endpoint.container not in (containers if key == "dead_letter" else container_names):
-            hint = unknown_container(endpoint.container, container_names)
+        known = file.containers if key == "dead_letter" else container_names
+        if endpoint.container not in known:
+            sites = () if file.mesh is None else file.mesh.links
+            hint = unknown_container(endpoint.container, container_names, sites)
             problem = f"{key}: unknown container '{endpoint.container}'{hint}"
             yield Problem(entry.where.of(key), problem)
         if key != "from":

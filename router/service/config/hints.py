@@ -140,8 +140,16 @@ def _bare(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def unknown_container(name: str, known: Collection[str]) -> str:
-    """Returns a hint about the name of a container that the file does not have."""
+def unknown_container(name: str, known: Collection[str], sites: Collection[str] = ()) -> str:
+    """Returns a hint about the name of a container that the file does not have.
+
+    Args:
+        name: it.
+        known: the containers that the file has.
+        sites: the neighbors in the mesh.
+    """
+    if name in sites:
+        return "; it is a site of the mesh, which direct routes reach, without 'from' and 'to'"
     for each in sorted(known, key=len, reverse=True):
         if name.startswith((f"{each}.", f"{each}:")) and len(name) > len(each) + 1:
             return f"; an address in '{each}' is written {each}/{name[len(each) + 1 :]}"

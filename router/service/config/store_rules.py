@@ -31,7 +31,10 @@ def store_problems(entry: RouteEntry, journal: Journal) -> Iterator[Problem]:
         return
     here = entry.where.of("store")
     if not entry.to:
-        yield Problem(here, "store: keeps messages for targets, and this route has no 'to'")
+        problem = "store: keeps messages for targets, and this route has no 'to'"
+        advice = "for receivers, also at other sites of a mesh, write the address of a direct route"
+        how = "behind a container whose url is a listener of this router"
+        yield Problem(here, f"{problem}; {advice}, {how}")
     if entry.dead_letter is None:
         problem = "store: what expires, is dropped or is rejected needs the key 'dead_letter'"
         yield Problem(here, f"{problem}, container/address")

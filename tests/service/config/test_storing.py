@@ -141,3 +141,63 @@ def test_what_a_store_cannot_have_is_refused_by_name(store: str, more: str, prob
     with pytest.raises(ConfigError) as caught:
         config(store, more)
     assert problem in str(caught.value)
+
+
+OVER_MESH = """
+router: {id: dc1}
+listeners: [{bind: "127.0.0.1:5672"}]
+mesh: {links: {dc2: {host: "127.0.0.2:5673"}}}
+containers:
+  here: {url: "amqp://127.0.0.1:5672", resumes: true}
+routes:
+  - address: telemetry.#
+    to: here/dc2.telemetry.#
+    guarantee: exactly-once
+    store: {}
+    dead_letter: local/dead
+  - {address: dc2.#, guarantee: exactly-once}
+  - address: dead
+"""
+
+
+def test_a_stored_route_may_lead_to_a_direct_route_of_its_router() -> None:
+    (promise, _, _) = read(OVER_MESH, "router.yaml", Path(), {}).promises
+    assert promise.flows[0].gives is Guarantee.EXACTLY_ONCE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problems"),
+    [
+        (
+            "    to: here/dc2.telemetry.#\n",
+            "",
+            [
+                "router.yaml:10:12: store: keeps messages for targets, and this route has no 'to';"
+                " for receivers, also at other sites of a mesh, write the address of a direct"
+                " route, behind a container whose url is a listener of this router",
+            ],
+        ),
+        (
+            "here/dc2.",
+            "dc2/",
+            [
+                "router.yaml:9:9: to: unknown container 'dc2'; it is a site of the mesh, which"
+                " direct routes reach, without 'from' and 'to'",
+            ],
+        ),
+        (
+            "here/dc2.telemetry.#",
+            "here",
+            ["router.yaml:8:14: route 'telemetry.#' is part of a loop"],
+        ),
+    ],
+    ids=["a direct route", "a site of the mesh", "a route that leads to itself"],
+)
+def test_what_has_no_store_over_the_mesh_is_refused_where_it_stands(
+    old: str, new: str, problems: list[str]
+) -> None:
+    assert old in OVER_MESH
+    with pytest.raises(ConfigError) as caught:
+        read(OVER_MESH.replace(old, new), "router.yaml", Path(), {})
+    found = [str(each) for each in caught.value.problems]
+    assert [each[: len(start)] for each, start in zip(found, problems, strict=True)] == problems
