@@ -37,7 +37,7 @@ from router.journal.record import LinkDescription, Resolution
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag
+from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import DeliveryState, may_go_on
 from router.model.trace import Splice
 
@@ -60,7 +60,7 @@ class Entry:
         recorded: the outcome last put on record.
         sent_on: outgoing links on which it is not settled.
         answered_at: the number of deliveries received on its link when its sender got the outcome;
-            -1: the sender has none yet.
+            -1: the sender has none yet; less: it may have lost it, see ``IncomingLedger.unread``.
         followers: repeats on the same attachment, which get its outcome.
     """
 
@@ -106,6 +106,10 @@ class IncomingLedger:
         entries: the deliveries that are not forgotten.
         numbered: entries by the engine's number, of the present attachment.
         answered: entries with an outcome that must still be recognized, oldest first.
+        unread: those whose senders may not have read it before they were lost (``repeats``): the
+            time that is waited, the mark in ``answered_at``, and the entry, oldest first.
+        attachment: the present one, or the last on which something came.
+        attachments: how many there were.
         sequence: sequence number of the last recorded outcome that an order waits for.
         count: deliveries received.
     """
@@ -115,6 +119,9 @@ class IncomingLedger:
     entries: dict[DeliveryKey, Entry] = attrs.Factory(dict)
     numbered: dict[DeliveryNumber, Entry] = attrs.Factory(dict)
     answered: deque[Entry] = attrs.Factory(deque)
+    unread: deque[tuple[float, int, Entry]] = attrs.Factory(deque)
+    attachment: LinkId | None = None
+    attachments: int = 0
     sequence: int = 0
     count: int = 0
 

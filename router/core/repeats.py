@@ -9,11 +9,16 @@ of their message, their entries outlive the answer, and a delivery with the same
     under way, on this attachment        it is answered with the first one
     under way, of an earlier attachment  it takes the first one's place
 
-An entry is forgotten when so many further deliveries have come on its link that the sender must
-have read the answer: it cannot have sent these without credit that was granted behind it.
+An entry is forgotten when so many further deliveries have come on its attachment that the sender
+must have read the answer: it cannot have sent these without credit that was granted behind it. If
+the attachment is lost before, this says nothing: the next one has credit of its own, and the sender
+may notice the loss, and bring the delivery again, when much else has come on that one. So it is
+kept for ``UNREAD_SECONDS`` first, and counted from then on: who knows of the loss sends it before
+what is younger.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
 from router.core.node import Feed, feed_of
@@ -24,6 +29,13 @@ from router.links.pairing import Pairing, octets_of
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
 from router.model.outcome import Modified, Released
+
+UNREAD_SECONDS: Final = 600.0
+"""A peer whose connection was lost in silence notices it sooner: by its heartbeats in three minutes
+at most, as long as they are not slower than once a minute."""
+
+UNREAD_MOST: Final = 100_000
+"""Of one link; for a sender that connects anew for each message. The oldest are given up first."""
 
 
 class Repeats:
@@ -48,6 +60,8 @@ class Repeats:
         """
         incoming = feed.incoming
         ledger = self._ledgers.incoming_ledger(incoming)
+        if ledger.attachment != incoming.link:
+            self._begin_attachment(ledger, incoming)
         route = feed.node.route
         name = "message-id" if route.dedup is None else route.dedup.property
         fresh: list[ReceivedDelivery] = []
@@ -75,7 +89,7 @@ class Repeats:
         for key, numbers in self._twins.items():  # repeats that came in the same breath
             ledger.entries[key].followers = numbers
         self._twins.clear()
-        if ledger.answered:
+        if ledger.answered or ledger.unread:
             self._forget_answered(incoming, ledger)
 
     def _find_id(self, delivery: ReceivedDelivery, name: str) -> DeliveryTag | None:
@@ -118,7 +132,12 @@ class Repeats:
 
     def _forget_answered(self, incoming: IncomingLink, ledger: IncomingLedger) -> None:
         """Forgets answered deliveries that cannot come again."""
-        answered = ledger.answered
+        answered, unread = ledger.answered, ledger.unread
+        while unread and (unread[0][0] <= self._turn.now or len(unread) > UNREAD_MOST):
+            _, mark, entry = unread.popleft()
+            if entry.answered_at == mark:
+                entry.answered_at = ledger.count
+                answered.append(entry)
         surely_read = ledger.count - 2 * max(incoming.link_credit, 1)
         forgotten: list[Entry] = []
         while answered and answered[0].answered_at < surely_read:
@@ -126,6 +145,18 @@ class Repeats:
             if ledger.entries.get(entry.key) is entry:
                 forgotten.append(entry)
         self._ledgers.settled_with_sender(ledger, forgotten)
+
+    def _begin_attachment(self, ledger: IncomingLedger, incoming: IncomingLink) -> None:
+        """Records that answers which have not been read for certain may be lost."""
+        ledger.attachment = incoming.link
+        ledger.attachments += 1
+        for entry in ledger.answered:
+            self._keep_unread(ledger, entry)
+        ledger.answered.clear()
+
+    def _keep_unread(self, ledger: IncomingLedger, entry: Entry) -> None:
+        entry.answered_at = mark = -1 - ledger.attachments
+        ledger.unread.append((self._turn.now + UNREAD_SECONDS, mark, entry))
 
     # Senders that are gone
 
@@ -135,9 +166,13 @@ class Repeats:
             pairing = entry.pairing
             if entry.answered_at < 0 and pairing is not None and pairing.is_settled:
                 ledger = self._ledgers.incoming.get(entry.source)
-                if ledger is not None:
+                if ledger is None:
+                    continue
+                if pairing.incoming.link == ledger.attachment:
                     entry.answered_at = ledger.count
                     ledger.answered.append(entry)
+                else:
+                    self._keep_unread(ledger, entry)
 
     def abandoned(self, link: IncomingLink) -> list[Pairing]:
         """Returns what waits unsent of a sender that is gone and will bring it again.

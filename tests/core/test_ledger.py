@@ -4,6 +4,7 @@ import attrs
 import pytest
 
 from router.core.listing import Filter
+from router.core.repeats import UNREAD_SECONDS
 from router.core.resolve import Decision
 from router.journal.block import open_block
 from router.journal.keys import NO_LINK, LinkKey
@@ -581,6 +582,75 @@ def test_ids_are_forgotten_when_the_answer_must_have_been_read() -> None:
         receiving.grant(100)
         play.flush()
     assert len(play.remembered()) <= 2001
+
+
+def answered_and_lost(play: Journaled, sending: SenderEnd, receiving: ReceiverEnd) -> SenderEnd:
+    """An answer is lost with its connection; the next one brings much else, as long as nobody there
+    has noticed that.
+    """
+    sending.send("id=lost x")
+    play.flush()
+    receiving.accept()
+    sending.peer.lose()
+    play.flush()
+    return others(play, receiving, "some")
+
+
+def others(play: Journaled, receiving: ReceiverEnd, name: str) -> SenderEnd:
+    again = play.connect("broker").attach_sender(name="queue")
+    move(play, again, receiving, name)
+    return again
+
+
+def move(play: Journaled, sending: SenderEnd, receiving: ReceiverEnd, name: str) -> None:
+    for count in range(2500):
+        sending.send(f"id={name}-{count} x")
+        play.flush()
+        receiving.accept()
+        receiving.grant(100)
+        play.flush()
+
+
+def times_sent(receiving: ReceiverEnd) -> int:
+    return receiving.payloads.count(b"id=lost x")
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_a_broker_that_notices_late_that_it_was_cut_off_brings_no_duplicate(losses: int) -> None:
+    play, sending, receiving = redelivering()
+    again = answered_and_lost(play, sending, receiving)
+    for loss in range(losses):
+        if loss:
+            again.peer.lose()
+            again = others(play, receiving, f"more-{loss}")
+        (number,) = again.send("id=lost x")
+        play.flush()
+        assert again.outcome(number) == (ACCEPTED, True)
+    assert times_sent(receiving) == 1
+
+
+def test_a_broker_that_notices_late_that_the_router_was_killed_brings_no_duplicate() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=lost x")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    after = play.crash()
+    receiving = receiver(after.connect("east"), credit=100, unsettled={})
+    again = others(after, receiving, "some")
+    (number,) = again.send("id=lost x")
+    after.flush()
+    assert again.outcome(number) == (ACCEPTED, True)
+    assert times_sent(receiving) == 0
+
+
+def test_ids_whose_answer_was_lost_are_forgotten_when_the_broker_must_have_noticed() -> None:
+    play, sending, receiving = redelivering()
+    again = answered_and_lost(play, sending, receiving)
+    assert len(play.remembered()) == 2002
+    play.wait(UNREAD_SECONDS)
+    move(play, again, receiving, "more")
+    assert len(play.remembered()) == 2001
 
 
 def test_what_waits_unsent_of_a_lost_broker_is_left_to_the_broker() -> None:
