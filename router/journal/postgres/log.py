@@ -203,7 +203,7 @@ class PostgresLog:
         self._url = url
         self._holder = holder
         self._lease = lease
-        self._mark = mark
+        self._mark, self._reached = mark, Reached(0)
         self._place = place or f"{platform.node()}, process {os.getppid()}"
         self._address = address
         self._segment_octets = segment_octets
@@ -633,8 +633,6 @@ class PostgresLog:
         self._lease.hold(self.epoch, asked_ns)
         if self._mark is not None:
             self._mark.note(self._reached)
-
-    _reached = Reached(0)
 
     @property
     def is_held(self) -> bool:
