@@ -7,10 +7,14 @@ prefetch; such messages are *held* here until credit is granted.
 
     IDLE      credit             -> ACTIVE     HANDLE CONSUME
     ACTIVE    no credit, drain   -> PAUSING    HANDLE FLOW, to be confirmed
-    PAUSING   confirmed          -> PAUSED     held messages are returned; a drain is answered
-    PAUSED    credit             -> ACTIVE     HANDLE FLOW
+    PAUSING   confirmed          -> PAUSED     a drain is answered
+    PAUSED    credit             -> ACTIVE     HANDLE FLOW, when no message is held any more
 
 Messages sent before the confirmation of HANDLE FLOW arrive before it, so a drain is exact.
+
+Held messages outlast a pause: HANDLE UNGET says that a client was unable to process a message, and
+servers count that as a failed attempt. They are ungot when the core returns others meanwhile, since
+then nobody takes them, and otherwise by the end of the link.
 
 Outcomes. CHANNEL ACK is cumulative: it is sent when all messages up to it are decided. Returned
 messages are ungot before that (§3.5.7)::
@@ -118,7 +122,6 @@ class ServerReceiver(ServerLink):
     def _drained(self) -> None:
         self._is_draining = False
         self._credit = 0
-        self._give_held_back()
         self.engine.runs.add(CreditReturned(self.link, 0))
 
     def take_reply(self, command: c.HandleReply) -> None:
@@ -127,8 +130,6 @@ class ServerReceiver(ServerLink):
             super().take_reply(command)
         elif command.confirm_tag == FLOW_TAG and self._consuming is Consuming.PAUSING:
             self._consuming = Consuming.PAUSED
-            if not self._credit:
-                self._give_held_back()
             self._follow()
 
     # --- messages ---------------------------------------------------------------------------------
@@ -198,6 +199,8 @@ class ServerReceiver(ServerLink):
                     self._open[number] = True
             else:
                 self._unget(number)
+        if self._consuming is Consuming.PAUSED and not (self._credit or is_taken or is_rejected):
+            self._give_held_back()
         self.engine.settling[self.number] = self
 
     def _unget(self, number: int) -> None:

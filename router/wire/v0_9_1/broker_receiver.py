@@ -14,11 +14,15 @@ States of the consumer, by what the core requests::
     STARTING   consume-ok           -> ACTIVE
     ACTIVE     no credit, drain,
                twice the prefetch   -> STOPPING   cancel
-    STOPPING   cancel-ok            -> IDLE       held deliveries go back if no credit is left
+    STOPPING   cancel-ok            -> IDLE
     IDLE       drain with credit    -> GETTING    get
     GETTING    get-ok, get-empty    -> IDLE       until the credit is used up, or nothing is there
 
 A drain is exact: after cancel-ok nothing more is under way, and gets fetch the rest.
+
+Held deliveries stay here without a consumer, until there is credit: brokers count a reject, and
+would dead-letter what nobody has seen. They go back when the core returns others meanwhile, since
+then nobody takes them, and otherwise when the channel closes.
 
 Outcomes become ``basic.ack``, joined with ``multiple`` where all older deliveries are settled, and
 ``basic.reject``::
@@ -156,6 +160,8 @@ class BrokerReceiver(BrokerChannel):
         """Stops or resumes reporting; the prefetch bounds deliveries meanwhile."""
         self._is_held = held
         self._report_held()
+        if self._is_draining and self.is_attached:
+            self._follow()
 
     def ready(self) -> None:
         """Reports to the core that the link is attached."""
@@ -175,8 +181,6 @@ class BrokerReceiver(BrokerChannel):
                 self._follow()
             case m.BasicCancelOk():
                 self._consuming = Consuming.IDLE
-                if self._is_unwanted or self._is_draining:
-                    self._give_held_back()
                 self._follow()
             case m.BasicGetEmpty():
                 self._consuming = Consuming.IDLE
@@ -186,6 +190,8 @@ class BrokerReceiver(BrokerChannel):
     def _follow(self) -> None:
         """Takes the next step that credit and drain require, if none is under way."""
         match self._consuming:
+            case Consuming.IDLE if self._is_draining and self._credit > 0 and self._is_held:
+                pass  # what a get brings could not be reported
             case Consuming.IDLE if self._is_draining and self._credit > 0:
                 self._consuming = Consuming.GETTING
                 self.ask(m.BasicGet(queue=self._queue), m.BasicGetEmpty)
@@ -326,8 +332,11 @@ class BrokerReceiver(BrokerChannel):
             self._acks.extend(numbers)
             self.machine.settling[self.number] = self
             return
+        is_rejected = isinstance(state, Rejected)
         for number in numbers:
-            self._reject(number, requeue=not isinstance(state, Rejected))
+            self._reject(number, requeue=not is_rejected)
+        if self._consuming is Consuming.IDLE and not (self._credit or is_rejected):
+            self._give_held_back()
 
     def _reject(self, tag: int, *, requeue: bool) -> None:
         if tag in self._open:

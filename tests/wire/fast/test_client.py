@@ -465,11 +465,56 @@ def test_a_drain_is_exact() -> None:
     assert numbers(server) == [1, 2]
     server.send(c.HandleReply(1, 3, 200))
     assert server.take_events() == [CreditReturned(link, 0)]
-    assert server.read() == [c.HandleUnget(1, 0, 3)]
+    assert server.read() == []
     server.do(GrantCredit(link, 5))
     assert server.read() == [c.HandleFlow(1, 0, False)]
     server.send(notify(4))
-    assert numbers(server) == [4]
+    assert numbers(server) == [3, 4]
+
+
+def test_a_pause_returns_nothing_that_nobody_has_refused() -> None:
+    """§3.5.7: UNGET says that a client was unable to process the message; it counts there."""
+    server, link = consuming(2)
+    server.send(*(notify(each) for each in (1, 2, 3, 4)))
+    assert numbers(server) == [1, 2]
+    for each in (3, 4):
+        server.do(UpdateDeliveries(link, [each - 2], ACCEPTED, True))  # type: ignore[list-item]
+        server.do(GrantCredit(link, 0, drain=True))
+        server.send(c.HandleReply(1, 3, 200))
+        server.read()
+        server.do(GrantCredit(link, 1))
+        assert numbers(server) == [each]
+        assert not any(isinstance(said, c.HandleUnget) for said in server.read())
+
+
+def test_what_is_held_goes_back_with_what_receivers_return() -> None:
+    """Nobody takes it then."""
+    server, link = consuming(2)
+    server.send(*(notify(each) for each in (1, 2, 3, 4)))
+    server.do(GrantCredit(link, 0, drain=True))
+    server.send(c.HandleReply(1, 3, 200))
+    server.read()
+    server.do(UpdateDeliveries(link, [1], REJECTED, True))  # type: ignore[list-item]
+    assert server.read() == [c.HandleUnget(1, 0, 1), c.ChannelAck(1, 0, 1)]
+    server.do(UpdateDeliveries(link, [2], RELEASED, True))  # type: ignore[list-item]
+    assert server.read() == [
+        *(c.HandleUnget(1, 0, each) for each in (2, 3, 4)),
+        c.ChannelAck(1, 0, 4),
+    ]
+
+
+def test_a_pause_loses_nothing_of_a_topic() -> None:
+    """It accepts nothing back, so what is held would be acknowledged unseen."""
+    server = Server().open()
+    link = server.attached(Role.RECEIVER, "/topic/news")
+    server.do(GrantCredit(link, 1))
+    server.send(notify(1), notify(2))
+    server.do(GrantCredit(link, 0, drain=True))
+    server.send(c.HandleReply(1, 3, 200))
+    server.read()
+    assert numbers(server) == [1]
+    server.do(GrantCredit(link, 1))
+    assert numbers(server) == [2]
 
 
 def test_redelivery_is_read() -> None:

@@ -187,7 +187,8 @@ def test_more_than_twice_the_prefetch_starts_the_consumer_anew() -> None:
     ]
 
 
-def test_credit_taken_back_stops_the_consumer_and_what_is_held_goes_back() -> None:
+def test_credit_taken_back_stops_the_consumer_and_what_is_held_stays() -> None:
+    """A broker counts what is returned, and nobody has seen it."""
     peer = consuming(credit=2)
     deliver(peer, 1, 2)
     update(peer, ACCEPTED, 1)
@@ -197,11 +198,33 @@ def test_credit_taken_back_stops_the_consumer_and_what_is_held_goes_back() -> No
     assert peer.methods() == [m.BasicCancel(CONSUMER_TAG)]
     deliver(peer, 4)
     peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
-    assert peer.methods() == [m.BasicReject(3, requeue=True), m.BasicReject(4, requeue=True)]
+    assert peer.methods() == []
     assert peer.take_events() == []
     assert update(peer, ACCEPTED, 2) == [m.BasicAck(2)]
-    peer.do(GrantCredit(LINK, 1))
+    assert numbers(peer.do(GrantCredit(LINK, 1))) == [3]
+    assert peer.methods() == []
+    assert numbers(peer.do(GrantCredit(LINK, 2))) == [4]
     assert peer.methods()[0] == m.BasicQos(prefetch_count=1)
+
+
+def test_what_is_held_goes_back_with_what_receivers_return() -> None:
+    """Nobody takes it then."""
+    peer = consuming(credit=2)
+    deliver(peer, 1, 2, 3, 4)
+    peer.do(GrantCredit(LINK, 0, drain=True))
+    peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
+    peer.methods()
+    assert update(peer, REJECTED, 1) == [m.BasicReject(1, requeue=False)]
+    assert update(peer, RELEASED, 2) == [m.BasicReject(tag, requeue=True) for tag in (2, 3, 4)]
+
+
+def test_a_drain_gets_nothing_while_its_window_is_held() -> None:
+    peer = consuming(credit=2)
+    peer.do(HoldWindow(LINK, True), GrantCredit(LINK, 1, drain=True))
+    peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
+    assert not any(isinstance(each, m.BasicGet) for each in peer.methods())
+    peer.do(HoldWindow(LINK, False))
+    assert peer.methods() == [m.BasicGet(queue="q")]
 
 
 # --- drain ----------------------------------------------------------------------------------------
