@@ -21,7 +21,7 @@ from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.service.config.addresses import Bind
 from router.service.config.problems import ConfigError, UnfitError
 from router.service.config.process import DEFAULT_ADMIN, Admin
-from router.service.config.whereabouts import find_admin
+from router.service.config.whereabouts import ROUTER_HEADER, find_admin
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
@@ -41,12 +41,14 @@ class Endpoint:
 
     Attributes:
         certificate: the only certificate trusted; None: the system's authorities are trusted.
+        router: id of the router that is meant; None: whichever answers.
     """
 
     address: BindAddress
     is_tls: bool = False
     certificate: Path | None = None
     token: str | None = attrs.field(default=None, repr=False)
+    router: str | None = None
 
     def __str__(self) -> str:
         return str(self.address)
@@ -112,9 +114,9 @@ def find_endpoint(admin: str | None, token: str | None, config: Path | None) -> 
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         fail(f"{path}:1:1: cannot read: {reason}", code=BAD_USAGE)
-    if found is None:
+    if found.admin is None:
         fail(f"{path} turns the admin endpoint off (router.admin: off)", code=BAD_USAGE)
-    return _endpoint(found, token)
+    return attrs.evolve(_endpoint(found.admin, token), router=found.router)
 
 
 def _endpoint(admin: Admin, token: str | None) -> Endpoint:
@@ -214,13 +216,21 @@ class AdminClient:
         octets = None
         if self.endpoint.token is not None:
             headers["Authorization"] = f"Bearer {self.endpoint.token}"
+        if self.endpoint.router is not None:
+            headers[ROUTER_HEADER] = quote(self.endpoint.router)
         if body is not None:
             headers["Content-Type"] = "application/json"
             octets = json.dumps(body).encode()
         answer = self._try(method, f"/api/v1/{path}", octets, headers)
         if answer.status >= http.HTTPStatus.BAD_REQUEST:
-            raise AdminError(_reason(answer), answer.status)
+            raise self._refused(answer)
         return answer
+
+    def _refused(self, answer: http.client.HTTPResponse) -> AdminError:
+        reason = _reason(answer)
+        if answer.status != http.HTTPStatus.MISDIRECTED_REQUEST:
+            return AdminError(reason, answer.status)
+        return AdminError(f"{self.endpoint}: {reason}", answer.status, (_ADVICE_ON_OTHERS,))
 
     def _try(
         self, method: str, path: str, octets: bytes | None, headers: dict[str, str]
@@ -264,6 +274,12 @@ def _explain(error: Exception, endpoint: Endpoint) -> str:
 
 _ADVICE: Final = (
     "is it running? --admin, or router.admin in the file that --config names, says where it is"
+)
+
+
+_ADVICE_ON_OTHERS: Final = (
+    "nothing was done; each router of a host needs a router.admin of its own: is that of the one in"
+    " --config in use by the other ('admin.unavailable' in its log)? --admin asks whichever answers"
 )
 
 

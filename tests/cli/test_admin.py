@@ -98,6 +98,23 @@ def test_top_looks_as_often_as_asked(tmp_path: Path) -> None:
         assert "everything else" in shown
 
 
+def test_a_command_that_reaches_another_router_than_its_file_names_does_nothing(
+    tmp_path: Path,
+) -> None:
+    with setup(tmp_path):
+        other = tmp_path / "other.yaml"
+        other.write_text(FILE.replace("under-test", "other"))
+        for command in (["status"], ["drain"], ["pause", "orders"], ["store"], ["mesh"]):
+            refused = CliRunner().invoke(main, [*command, "--config", str(other)])
+            assert refused.exit_code == 1, refused.output
+            assert "admin.sock: this is router under-test, not other\n" in refused.stderr
+            assert "router.admin of its own" in refused.stderr
+        unnamed = tmp_path / "unnamed.yaml"
+        unnamed.write_text(FILE.replace("id: under-test, ", ""))
+        asked = CliRunner().invoke(main, ["status", "--config", str(unnamed)])
+        assert asked.output.startswith("under-test  ready")
+
+
 # Deliveries
 
 

@@ -90,7 +90,7 @@ def make_app(
     routes = _routes(Api(control, history), OPERATIONS)
     routes += [_text_route("/openapi.json", json.dumps(document(OPERATIONS)), "application/json")]
     routes += _console_routes()
-    return Guard(_application(routes), bind, token)
+    return Guard(_application(routes), control.steering.id, bind, token)
 
 
 def make_probe_app(control: RouterControl) -> ASGIApp:

@@ -6,6 +6,9 @@ Pages of other sites must not send requests through a browser: without a token t
 be a name of this machine (otherwise a foreign page could use a name that resolves to it), and a
 request whose ``Origin`` is another site is always refused.
 
+A request may name the router that it is meant for (``ROUTER_HEADER``). Another one refuses it: by
+their addresses, routers of one host may be taken for each other.
+
 At most ``REQUESTS_MOST`` requests are answered at a time; others get status 503. Probes are always
 answered.
 
@@ -15,6 +18,7 @@ The separate endpoint for probes serves nothing else and needs no authorization.
 import hmac
 import ipaddress
 from typing import Final
+from urllib.parse import unquote
 
 import attrs
 import trio
@@ -24,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from router.model.place import BindAddress, TcpAddress
 from router.service.admin.crowd import VISIT, Request
 from router.service.admin.problems import problem
+from router.service.config.whereabouts import ROUTER_HEADER
 
 REQUESTS_MOST: Final = 16
 REQUEST_SECONDS: Final = 30.0
@@ -51,11 +56,13 @@ class Guard:
     """Passes a request to ``app``, or refuses it.
 
     Attributes:
+        router: id of the router.
         bind: where the endpoint listens.
         token: that requests must carry; None: they need none.
     """
 
     app: ASGIApp
+    router: str
     bind: BindAddress
     token: str | None
     _under_way: int = attrs.field(default=0, init=False)
@@ -88,6 +95,9 @@ class Guard:
             answer = problem(401, "this needs the token of router.admin.token")
             answer.headers["www-authenticate"] = "Bearer"
             return answer
+        meant = headers.get(ROUTER_HEADER)
+        if meant is not None and unquote(meant) != self.router:
+            return problem(421, f"this is router {self.router}, not {unquote(meant)}")
         if self._under_way >= REQUESTS_MOST and path not in PROBES:
             answer = problem(503, f"{REQUESTS_MOST} requests are under way")
             answer.headers["retry-after"] = "1"

@@ -127,6 +127,7 @@ def _responses(each: Operation, schemas: dict[str, Schema]) -> Schema:
     errors = {400: "the request is not as this document says", **each.errors}
     if not each.is_open:
         errors.update({401: "the token is missing or wrong", 403: "asked from another site"})
+        errors[421] = "Router-Id in the request names another router"
     if each.body is not None:
         errors.update({413: "the body is too long", 415: "the body is not application/json"})
     errors[503] = f"{errors[503]}; {_BUSY}" if 503 in errors else _BUSY

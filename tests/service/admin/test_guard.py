@@ -1,5 +1,6 @@
 """Who may ask, and how much at a time."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ async def test_everything_else_needs_the_token(path: str) -> None:
 async def test_only_the_very_token_opens(given: str, status: int) -> None:
     answer = await guarded().get("/api/v1/status", authorization=given)
     assert answer.status == status
+
+
+async def test_a_request_may_name_the_router_that_it_is_meant_for() -> None:
+    site = Site()
+    own = json.loads((await site.get("/api/v1/status")).body)["id"]
+    assert (await site.get("/api/v1/status", **{"router-id": own})).status == 200
+    refused = await site.get("/api/v1/status", **{"router-id": "%C3%BCber"})
+    assert refused.status == 421
+    assert json.loads(refused.body)["detail"] == f"this is router {own}, not über"
 
 
 async def test_without_a_configured_token_loopback_may_ask() -> None:
