@@ -154,7 +154,7 @@ class Detacher:
                 unsent.append(pairing)
                 continue
             life.forget(link, pairing)
-            self._settler.send_again(pairing, has_failed=False)
+            self._settler.send_again(pairing, link, has_failed=False)
         return unsent
 
     def _lost(

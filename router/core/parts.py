@@ -159,7 +159,14 @@ class Parts:
     @cached_property
     def storer(self) -> Storer:
         """Chooses who is sent the messages of stored routes."""
-        return Storer(self.state, self.granter, self.uplinks, lanes=self.lanes, reach=self.reach)
+        return Storer(
+            self.state,
+            self.granter,
+            self.uplinks,
+            settler=self.settler,
+            lanes=self.lanes,
+            reach=self.reach,
+        )
 
     @cached_property
     def relay(self) -> Relay:

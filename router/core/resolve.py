@@ -98,7 +98,7 @@ class Resolver:
         if decision is Decision.RESEND:
             self._open(feed_of(pairing))
             if pairing.fan is None and is_whole(pairing):
-                self._settler.send_again(pairing, has_failed=True)
+                self._settler.send_again(pairing, link, has_failed=True)
                 life.end_doubt(pairing)
             else:
                 self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)

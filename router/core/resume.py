@@ -287,7 +287,7 @@ class Resumer:
         for pairing in anew:
             self._ledger.sent_again(link, pairing, is_unsent=True)
             life.forget(link, pairing)
-            self._settler.send_again(pairing, has_failed=False)
+            self._settler.send_again(pairing, link, has_failed=False)
         for tag, state in unconfirmed.states.items():
             left = link.adrift.get(tag)
             if left is not None:
@@ -319,7 +319,7 @@ class Resumer:
         self._ledger.sent_again(link, pairing, is_unsent=is_sure)
         life.forget(link, pairing)
         if is_whole(pairing):
-            self._settler.send_again(pairing, has_failed=not is_sure)
+            self._settler.send_again(pairing, link, has_failed=not is_sure)
             if not is_sure:
                 life.end_doubt(pairing)
         else:

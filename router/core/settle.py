@@ -235,7 +235,7 @@ class Settler:
         for delivery in back:
             pairing = link.unsettled[delivery.number]
             life.forget(link, pairing)
-            self.send_again(pairing, has_failed=False)
+            self.send_again(pairing, link, has_failed=False)
         return len(back)
 
     def was_not_sent(self, link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> None:
@@ -250,7 +250,7 @@ class Settler:
                 self._turn.resume(link)
             else:
                 life.forget(link, pairing)
-                self.send_again(pairing, has_failed=False)
+                self.send_again(pairing, link, has_failed=False)
 
     def _leave(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
@@ -315,6 +315,7 @@ class Settler:
     ) -> None:
         """Offers a delivery that a receiver returned to the other receivers."""
         life.give_back(pairing, link.link, outcome)
+        _rank(pairing, link)
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
@@ -338,13 +339,18 @@ class Settler:
             self._turn.touch(feed.node)
         return feeds
 
-    def send_again(self, pairing: Pairing, *, has_failed: bool) -> None:
+    def send_again(
+        self, pairing: Pairing, link: OutgoingLink | None = None, *, has_failed: bool
+    ) -> None:
         """Queues a delivery again that its receiver does not know.
 
         Args:
             pairing: the delivery, at no receiver any more.
+            link: where it was, or was to go; None: in parts to several.
             has_failed: it may have arrived there nevertheless.
         """
+        if link is not None:
+            _rank(pairing, link)
         if has_failed:
             life.fail(pairing, MODIFIED_FAILED)
         pairing.parts_sent = 0
@@ -699,6 +705,12 @@ class Settler:
         self.account(pairing.incoming, -octets_of(pairing))
         pairing.delivery.payload = b""
         pairing.parts = None
+
+
+def _rank(pairing: Pairing, link: OutgoingLink) -> None:
+    """Lets what comes back from a target of a stored route go before what is stored since."""
+    if not link.keeps and feed_of(pairing).node.taker is not None:
+        life.set_elder(pairing)
 
 
 def _settles_second(pairing: Pairing) -> bool:

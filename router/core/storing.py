@@ -25,8 +25,10 @@ not entered while a delivery that a target may return is under way, unless the t
 nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
 unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
 said what became of it. When it is back, what it never had goes on that link, and the store has no
-target until all of it was answered, or for ``SETTLE_SECONDS`` (``_Wait``). What a target returns
-later goes behind what was stored meanwhile.
+target until all of it was answered, or for ``SETTLE_SECONDS`` (``_Wait``). What comes back from a
+target later than that, because it returns it or is lost, is an *elder*: the store sends it before
+all that it has of the address (``net.store``), and what is on its way from there and was not sent
+to a target yet goes back to the store first.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 """
@@ -43,11 +45,13 @@ from router.core.credit import Granter
 from router.core.lanes import Lanes
 from router.core.node import Direction, Node, NodeKey, Taker, is_able
 from router.core.reach import Reach, is_sibling
+from router.core.settle import Settler
 from router.core.state import State
 from router.core.stored import STORE
 from router.core.uplinks import Uplinks
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
+from router.model.outcome import RELEASED
 from router.model.terminus import Role
 
 SETTLE_SECONDS: Final = 5.0
@@ -96,7 +100,14 @@ class Storer:
     """Chooses who is sent the messages of stored routes."""
 
     def __init__(
-        self, state: State, granter: Granter, uplinks: Uplinks, *, lanes: Lanes, reach: Reach
+        self,
+        state: State,
+        granter: Granter,
+        uplinks: Uplinks,
+        *,
+        settler: Settler,
+        lanes: Lanes,
+        reach: Reach,
     ) -> None:
         self._registry = state.registry
         self._turn = state.turn
@@ -104,6 +115,7 @@ class Storer:
         self._notices = state.notices
         self._granter = granter
         self._uplinks = uplinks
+        self._settler = settler
         self._lanes = lanes
         self._reach = reach
         self._choices: dict[Node, _Choice] = {}
@@ -156,6 +168,21 @@ class Storer:
             if _is_for(link, taker):
                 node.take_up(link)
                 self._granter.receivers_changed(node)
+        if taker is Taker.STORE and any(feed.waiting[0].is_elder for feed in node.rotation):
+            self._recall(node)
+
+    def _recall(self, node: Node) -> None:
+        """Returns to the store what has not been sent yet: what a node has now goes before that."""
+        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
+        if stored is None:
+            return
+        self._lanes.demote(stored)
+        for feed in tuple(stored.rotation):
+            waiting = [*feed.waiting]
+            stored.withdraw_all(feed, waiting)
+            for pairing in waiting:
+                self._settler.answer(pairing, RELEASED)
+            self._turn.review_credit(feed.incoming)
 
     def _follow(self, node: Node) -> None:
         """Has the nodes reviewed that care whether the store has messages of an address."""

@@ -418,6 +418,11 @@ def give_back(pairing: Pairing, link: LinkId | None, outcome: DeliveryState | No
         pairing.failure = outcome  # too large for it; the next may take more
 
 
+def set_elder(pairing: Pairing) -> None:
+    """A target of a stored route has given it back: it goes before all that is stored."""
+    pairing.is_elder = True
+
+
 def end_doubt(pairing: Pairing) -> None:
     """It was in doubt, and is sent again as soon as somebody receives."""
     pairing.was_in_doubt = True

@@ -70,6 +70,7 @@ class OutgoingDelivery:
             delivery in parts, whose header has not been parsed yet.
         key: ledger key to pass on, if the peer is a router.
         hops: trace to pass on, if the peer is a router.
+        is_elder: for the message store: it goes before all that is stored for its address.
     """
 
     number: DeliveryNumber
@@ -86,3 +87,4 @@ class OutgoingDelivery:
     delivery_count: int | None = None
     key: DeliveryKey | None = None
     hops: tuple[str, ...] | None = None
+    is_elder: bool = False

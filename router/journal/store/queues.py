@@ -16,6 +16,9 @@ QueueKey = NewType("QueueKey", int)
 RouteKey = NewType("RouteKey", int)
 """64 bits that name a route, whatever else changes about it."""
 
+ELDER: Final = 0x80
+"""Added to the priority of a message that goes before all others of its address."""
+
 _SLACK: Final = 4  # the fourth part of a bound
 
 
@@ -41,6 +44,11 @@ def route_key(name: str) -> RouteKey:
 def queue_key(route: RouteKey, address: bytes, priority: int) -> QueueKey:
     """Names the queue of a route's messages of one address and priority."""
     return QueueKey(_hash(route.to_bytes(8, "little"), bytes((priority,)), address))
+
+
+def rank_of(priority: int, *, is_elder: bool) -> int:
+    """Returns the priority of a message in the store; priorities from 127 on are one here."""
+    return min(priority, ELDER - 1) + (ELDER if is_elder else 0)
 
 
 def _hash(*parts: bytes) -> int:

@@ -47,7 +47,7 @@ class StoreWriter(RecordWriter):
             payload: the message.
             route: has it stored.
             address: of the message.
-            priority: 0 to 255; each one is a queue of its own.
+            priority: ``rank_of`` it, 0 to 255; each one is a queue of its own.
             guarantee: a ``GuaranteeCode``.
             protocol: encoding of ``payload``, one of ``PROTOCOL_CODES``.
             message_format: §2.8.11.

@@ -1,14 +1,14 @@
 """What is known of one link on which the store sends messages, and of all of them together."""
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 import attrs
 
 from router.journal.store.looking import Sentence
 from router.journal.store.place import Place
-from router.journal.store.queues import RouteKey
+from router.journal.store.queues import ELDER, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.journal.store.runs import MessagesRead
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
@@ -128,6 +128,7 @@ class Inlet:
         is_attached: the core has answered.
         announced: priorities of which the store has messages for it.
         is_expected: the store has accepted messages for it, and has not told of them yet.
+        elders: how many messages were stored that go before all that wait here, and are not read.
         depth: how many it has, for all that is known; never too few when it has none.
         turns_until: until then the store takes no more for it, so that it becomes empty.
         turns_again: not before this time if it did not become empty.
@@ -150,6 +151,7 @@ class Inlet:
     is_attached: bool = False
     announced: set[int] = attrs.field(factory=set)
     is_expected: bool = False
+    elders: int = 0
     depth: int = 0
     turns_until: float | None = None
     turns_again: float = 0.0
@@ -185,6 +187,11 @@ class Inlet:
         is_open = self.held or self.settling or (self.is_exact and not self.is_attached)
         is_busy = self.announced or self.is_expected or self.waiting or self.sent or self.runs
         return not (is_busy or is_open)
+
+    def has_read(self, messages: Iterable[StoredMessage]) -> None:
+        """Counts the elders among messages that were read."""
+        read = sum(message.priority >= ELDER for message in messages)
+        self.elders = max(0, self.elders - read)
 
     def put_back(self, message: StoredMessage) -> None:
         """Puts a message in its place among those that wait."""

@@ -194,6 +194,12 @@ class Inlets:
         if not inlet.announced:
             inlet.is_expected = True
 
+    def await_elders(self, route: RouteKey, address: bytes, messages: int) -> None:
+        """Sends nothing of an address before messages that are being stored, and go first."""
+        inlet = self._roll.by_name.get(Name(route, address, False))
+        if inlet is not None:
+            inlet.elders += messages
+
     def emptied(self, route: RouteKey) -> None:
         """Records that the store has nothing of a route."""
         self._quiet = {name: each for name, each in self._quiet.items() if name.route != route}
@@ -216,6 +222,8 @@ class Inlets:
             left = self._asked.pop(name, 0) - 1
             if left > 0:
                 self._asked[name] = left
+        if (alive := self._roll.by_name.get(Name(*name, False))) is not None and alive.elders:
+            alive.has_read((message,))
         inlet = self._inlet(Name(*name, message.is_overdue))
         holder = self.resuming.holder(inlet.name, message.claim.place)
         if holder is not None:
@@ -242,6 +250,8 @@ class Inlets:
         if left > 0:
             self._asked[route, address] = left
         self._roll.stir(inlet)
+        if inlet.elders:
+            inlet.has_read(answer.messages)
         brought = self._bring(inlet, answer)
         messages = answer.messages[brought:] if brought < len(answer) else []
         if not messages:
@@ -258,6 +268,7 @@ class Inlets:
             self._lane is None
             or inlet.state is None
             or inlet.waiting
+            or inlet.elders
             or inlet in self._resting
             or (inlet.sentence is not None and run.place(0) <= inlet.sentence.place)
             or not self.overdue.are_early(inlet.name.route, run)
@@ -292,7 +303,7 @@ class Inlets:
     def drop(self, sentence: Sentence) -> None:
         """Handles that somebody has dropped messages, some of which may be here."""
         for inlet in self._roll.chosen(sentence.route, sentence.address):
-            inlet.sentence = sentence
+            inlet.sentence, inlet.elders = sentence, 0
             self._drop_waiting(inlet, sentence)
             self._close_idle(inlet)
 
@@ -393,7 +404,7 @@ class Inlets:
             following = self._inlet(inlet.name)
             following.waiting, following.announced = messages, inlet.announced
             following.is_expected, following.depth = inlet.is_expected, inlet.depth
-            following.sentence = inlet.sentence
+            following.sentence, following.elders = inlet.sentence, inlet.elders
             if inlet.sentence is not None:
                 self._drop_waiting(following, inlet.sentence)
                 self._close_idle(following)
@@ -511,7 +522,8 @@ class Inlets:
                 may_send = may_send and (inlet.name.is_dead or self._is_older(inlet))
             if inlet.credit > 0 and inlet not in self._resting and may_send:
                 self._bury_late(inlet)
-                self._send(inlet)
+                if not inlet.elders:
+                    self._send(inlet)
                 self._ask(inlet)
                 self._close_idle(inlet)
 
@@ -680,6 +692,7 @@ class Inlets:
             return
         asked = self._asked.get((route, address), 0)
         more = min(inlet.credit, WINDOW) - asked - len(inlet.waiting)
+        more = max(more, min(inlet.elders, WINDOW) - asked)
         if more > 0 and (not asked or more >= WINDOW // 8):
             self._asked[route, address] = asked + more
             self._client.ask(Flow(route, address, more))

@@ -30,7 +30,7 @@ from router.journal.protocol import Health
 from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, GuaranteeCode
 from router.journal.store.asks import AskUnsettled, UnsettledKeys
 from router.journal.store.client import StoreClient
-from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey, route_key
+from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey, rank_of, route_key
 from router.model.commands import AttachLink
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, DeliveriesUpdated, Event, LinkAttached
@@ -129,7 +129,7 @@ class Shelves:
         self._known: set[RouteKey] = set()
         self._unanswered: dict[LinkId, _Asked] = {}
         self._seen: tuple[bool, frozenset[RouteKey], int] = (True, frozenset(), 0)
-        self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int]] = deque()
+        self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int, int]] = deque()
 
     def attach(self, command: AttachLink, route: str) -> None:
         """Answers the core's attach of a link with messages of a route.
@@ -210,7 +210,7 @@ class Shelves:
             return
         now_ns, records = self._clock_ns(), self._client.records
         numbers: list[DeliveryNumber] = []
-        count = sequence = 0
+        count = elders = sequence = 0
         for delivery in deliveries:
             if delivery.resume and (delivery.settled or is_outcome(delivery.state)):
                 self._conclude(shelf, delivery)
@@ -218,6 +218,7 @@ class Shelves:
             is_exact = shelf.name is not None and not delivery.settled
             assert not is_exact or len(delivery.tag) == len(NO_KEY), "its tag is its key"
             ttl = delivery.ttl_milliseconds
+            priority = priority_in(delivery.protocol, delivery.payload)
             sequence = records.stored(
                 now_ns,
                 DeliveryKey(delivery.tag) if is_exact else delivery.key or NO_KEY,
@@ -226,7 +227,7 @@ class Shelves:
                 delivery.payload,
                 route=shelf.route,
                 address=shelf.address,
-                priority=priority_in(delivery.protocol, delivery.payload),
+                priority=rank_of(priority, is_elder=delivery.is_elder),
                 guarantee=GuaranteeCode.EXACTLY_ONCE if is_exact else GuaranteeCode.AT_LEAST_ONCE,
                 protocol=PROTOCOL_CODES[delivery.protocol],
                 message_format=delivery.message_format,
@@ -234,13 +235,16 @@ class Shelves:
                 ttl_milliseconds=NO_TTL if ttl is None else min(ttl, NO_TTL - 1),
             )
             count += 1
+            elders += delivery.is_elder
             if not delivery.settled:
                 numbers.append(delivery.number)
             if is_exact:
                 shelf.unsettled[delivery.number] = DeliveryKey(delivery.tag)
         if count:
             shelf.waiting += count
-            self._waiting.append((sequence, shelf, numbers, count))
+            self._waiting.append((sequence, shelf, numbers, count, elders))
+            if elders:
+                self._inlets.await_elders(shelf.route, shelf.address.encode(), elders)
 
     def _conclude(self, shelf: Shelf, delivery: OutgoingDelivery) -> None:
         """Handles a delivery that the core resumes to tell how it ended (§3.4.6)."""
@@ -269,7 +273,7 @@ class Shelves:
         self._ask_unsettled(sequence)
         accepted: dict[LinkId, list[DeliveryNumber]] = {}
         while self._waiting and self._waiting[0][0] <= sequence:
-            _, shelf, numbers, count = self._waiting.popleft()
+            _, shelf, numbers, count, _ = self._waiting.popleft()
             shelf.waiting -= count
             self._inlets.stored(shelf.route, shelf.address.encode(), count)
             if self._by_link.get(shelf.link) is shelf:

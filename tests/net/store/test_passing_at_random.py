@@ -6,8 +6,8 @@ go, grant credit, accept and return as they like:
 NoLoss: when all is well again, everything that was sent has been accepted.
 NoDouble: what a target has accepted is not sent again, unless the store was lost meanwhile.
 Fifo: a target is sent the messages of one sender for the first time in the order of their sending.
-Kept: what a target returns is sent again before anything later that it was not sent yet, unless
-      others were stored because it had not answered for so long.
+      A target that is deaf has not read what it was sent, and never will if it is lost then.
+Kept: what a target returns is sent again before anything later that it was not sent yet.
 """
 
 import itertools
@@ -18,7 +18,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.core.storing import SETTLE_SECONDS
 from router.journal.store.queues import Claim
 from router.model.outcome import RELEASED
 from router.routes.route import Endpoint, Route, Storing
@@ -59,10 +58,10 @@ class Passing(RuleBasedStateMachine):
         self.counts = dict.fromkeys(self.senders, 0)
         self.first: dict[tuple[str, str], int] = dict.fromkeys(self.senders, 0)
         self.owed: dict[tuple[str, str], set[int]] = {key: set() for key in self.senders}
-        self.sent_at: dict[bytes, float] = {}
         self.seen: dict[int, int] = {}
         self.accepted: set[bytes] = set()
         self.store_losses = 0
+        self.is_deaf = False
 
     # Senders
 
@@ -92,6 +91,12 @@ class Passing(RuleBasedStateMachine):
             self.look()
             self.cloud.lose()
             self.cloud = None
+        self.is_deaf = False
+        self.look()
+
+    @rule(is_deaf=st.booleans())
+    def target_stalls(self, is_deaf: bool) -> None:
+        self.is_deaf = is_deaf
         self.look()
 
     @rule(credit=st.integers(0, 6))
@@ -103,7 +108,7 @@ class Passing(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), most=st.integers(1, 4))
     def target_accepts(self, which: int, most: int) -> None:
         ends = self.ends()
-        if ends:
+        if ends and not self.is_deaf:
             end = ends[which % len(ends)]
             for number in list(end.unsettled)[:most]:
                 self.accepted.add(end.bodies[number])
@@ -113,19 +118,17 @@ class Passing(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), most=st.integers(1, 4))
     def target_returns(self, which: int, most: int) -> None:
         ends = self.ends()
-        if ends:
+        if ends and not self.is_deaf:
             end = ends[which % len(ends)]
             for number in list(end.unsettled)[:most]:
-                self.owe(end, end.bodies[number])
+                self.owe(end.bodies[number])
                 end.update(number, state=RELEASED, settled=True)
         self.look()
 
-    def owe(self, end: ReceiverEnd, body: bytes) -> None:
-        """Records that a target returns a message that keeps its place."""
-        was_stored = "$>" in end.name
-        if was_stored or self.play.now < self.sent_at[body] + SETTLE_SECONDS:
-            who, of, number = body.decode().split()
-            self.owed[who, of].add(int(number))
+    def owe(self, body: bytes) -> None:
+        """Records that a target returns a message, which keeps its place."""
+        who, of, number = body.decode().split()
+        self.owed[who, of].add(int(number))
 
     def ends(self) -> list[ReceiverEnd]:
         """Returns the links to the target."""
@@ -201,7 +204,7 @@ class Passing(RuleBasedStateMachine):
 
     def look(self) -> None:
         """Holds what the target was sent to the rules."""
-        if self.cloud is None:
+        if self.cloud is None or self.is_deaf:
             return
         for end in self.ends():
             if end.attach is not None and end.attach.target.address == "dead":  # type: ignore[union-attr]
@@ -215,7 +218,6 @@ class Passing(RuleBasedStateMachine):
                     assert not self.owed[who, of], "it overtakes what was returned"
                     self.first[who, of] = number
                 self.owed[who, of].discard(number)
-                self.sent_at[delivery.payload] = self.play.now
                 if not self.store_losses:
                     assert delivery.payload not in self.accepted, "it was accepted before"
             self.seen[end.link] = len(end.received)
@@ -224,6 +226,7 @@ class Passing(RuleBasedStateMachine):
         """All is well again, and everything arrives."""
         if not hasattr(self, "play"):
             return
+        self.target_stalls(False)
         self.reload(False)
         for _ in range(120):
             self.store_comes()
@@ -329,6 +332,32 @@ def test_messages_pass_by_again_after_what_a_lost_store_sends_twice() -> None:
     state.store_comes()
     state.teardown()  # it accepts that, is sent it again, and accepts it again
     assert [end.payloads.count(b"x telemetry.a 3") for end in state.ends()].count(2) == 1
+
+
+@pytest.mark.parametrize("machine", [Passing, PassingToResumers])
+def test_what_a_lost_target_never_read_goes_before_what_was_stored_meanwhile(
+    machine: type[Passing],
+) -> None:
+    state = machine()
+    state.begin()
+    state.store_comes()
+    state.target_comes()
+    state.store_works()
+    state.target_stalls(is_deaf=True)
+    state.send(who="x", of="telemetry.a", most=3)
+    state.target_grants(credit=0)
+    for _ in range(3):
+        state.time_passes(seconds=8.0)  # it answers nothing, so others are stored
+    state.send(who="x", of="telemetry.a", most=4)
+    state.store_works()
+    state.target_grants(credit=2)
+    state.store_works()  # it is sent some of these, and the store has read the others
+    state.target_goes()
+    state.store_works()
+    state.target_comes()
+    state.store_works()
+    assert state.ends()
+    state.teardown()
 
 
 _SETTINGS = settings(max_examples=20, stateful_step_count=40, deadline=None)
