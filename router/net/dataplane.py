@@ -425,9 +425,10 @@ class DataPlane:
             self.switchboard.fail(connection, error)
 
     async def _yield(self, now: float) -> float:
-        """Sends due output, lets other tasks run, and returns the time after that."""
+        """Sends due output, lets other tasks run if any can, and returns the time after that."""
         self.flush(now)
-        await trio.lowlevel.checkpoint()
+        if not self.poller.is_alone():
+            await trio.lowlevel.checkpoint()
         now = self.clock()
         self._yield_at = now + WORK_SECONDS
         return now
