@@ -21,7 +21,7 @@ from typing import Final
 
 from router.core.archive import ArchiveRecords, ToSections
 from router.core.dial_in import DialedIn
-from router.core.homes import Homes
+from router.core.homes import FIRST, Homes
 from router.core.lanes import Express
 from router.core.link_ledgers import is_exact
 from router.core.mesh.control import Control, Plan
@@ -106,6 +106,8 @@ class Core:
         )
         state.registry.policy = policy
         state.registry.terms = terms
+        if homes.are_many:
+            state.ledger.share_links(leads=homes.own == FIRST)
         self._parts = parts = Parts(
             state=state,
             link_ids=link_ids,

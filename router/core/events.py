@@ -251,6 +251,9 @@ class Events:
             has_dialed_in=dialed_in is not None,
         )
         self._state.registry.connections[connection] = opened
+        if self._passages.leads_here(opened):
+            self._passages.joined(opened)
+            return opened
         if is_neighbor(opened):
             self._site_opened(opened, is_ours=site is None)
         elif opened.has_dialed_in:

@@ -10,7 +10,11 @@ of the journal. The other workers lead links through to it (``passage``)::
     no route any more (``routeless``)              the first worker       by the address
     bridge, of containers with bridges alone       the first worker       by the containers
     other route with a container, or a store       the first worker       the first worker
-    link to the anonymous terminus                 the first worker       the first worker
+    link to the anonymous terminus                 the first worker       every worker
+
+Under ``all`` a link to the anonymous terminus leads through to every home (``branches``), and each
+delivery on it is kept at the home of its own address. What its address makes no exactly-once
+delivery is for the first worker.
 
 Containers that exactly-once routes connect are one *group*, which one worker dials: the home of all
 addresses of these routes. A group may have its home anywhere if its routes are bridges: these have
@@ -76,7 +80,17 @@ class Homes:
     @property
     def is_only(self) -> bool:
         """Whether this worker is the home of everything."""
-        return self.own == FIRST and not (self.are_spread and self.workers > 1)
+        return self.own == FIRST and not self.are_many
+
+    @property
+    def are_many(self) -> bool:
+        """Whether several workers are homes."""
+        return self.are_spread and self.workers > 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all workers among siblings, this one's included."""
+        return tuple(map(sibling_name, range(1, self.workers + 1)))
 
     @cached_property
     def has_any(self) -> bool:

@@ -150,6 +150,10 @@ class Ledger:
             join_trace=join_trace,
         )
 
+    def share_links(self, *, leads: bool) -> None:
+        """Records that links to the anonymous terminus have homes at all workers, see ``leads``."""
+        self._ledgers.leads = leads
+
     def attached(self, link: Link) -> None:
         """Records that a link is attached; its answer waits for a number to be durable."""
         sequence = self._ledgers.attached(link)

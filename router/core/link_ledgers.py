@@ -6,6 +6,9 @@ link that is resumed, or attached again under its name, finds it by the link's k
     incoming   entries of received deliveries, by key, until they cannot be asked for any more
                numbered, by the engine's number: those of the present attachment
                answered: their senders may have read the outcome, or may send them again
+               A link to the anonymous terminus may have such a memory at every worker
+               (``branches``), under one key. The first worker alone says when it has ended: else
+               one would say so of a link on which another still records deliveries
     outgoing   numbered: deliveries sent on the present attachment and not settled there
                adrift, by tag: the same of earlier attachments
 """
@@ -171,6 +174,8 @@ class LinkLedgers:
         give_id: puts ids into payloads.
         join_trace: joins the traces of messages.
         incoming: by the link's key in the journal; ``outgoing`` likewise.
+        leads: of the links to the anonymous terminus, which have homes at all workers, this one
+            puts beginning and end on record; or another does, False. None: each has one home.
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
         of_incoming: by link, of those that are not gone; ``of_outgoing`` likewise.
@@ -197,6 +202,7 @@ class LinkLedgers:
         self._turn = turn
         self._local = local
         self.join_trace: JoinTrace = no_trace
+        self.leads: bool | None = None
         self._encode: EncodeState = no_state
         self._epoch_ns = 0
         self._arrivals = 0
@@ -302,7 +308,8 @@ class LinkLedgers:
         else:
             known = self.of_outgoing.get(link)
         is_remembered = link.number is not None or _answers_for(link)
-        if known is None and not (is_remembered and is_exact(link)):
+        is_led = bool(self.leads) and link.address is None and isinstance(link, IncomingLink)
+        if known is None and not (is_led or (is_remembered and is_exact(link))):
             return 0
         if link.unconfirmed is not None and link.unconfirmed.older is not None:
             return 0  # what is on record is still that of the link it may take the place of
@@ -367,7 +374,8 @@ class LinkLedgers:
             return
         if ledger.entries:
             self.records.settled_run(self.now_ns(), ledger.key, NO_LINK, list(ledger.entries))
-        self.records.link_expired(self.now_ns(), incoming=ledger.key)
+        if link.address is not None or self.leads is not False:
+            self.records.link_expired(self.now_ns(), incoming=ledger.key)
         self.incoming.pop(ledger.key, None)
 
     # Deliveries

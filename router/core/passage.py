@@ -13,7 +13,8 @@ publishers without confirms have sent ahead of credit are queued here. If the ho
 ahead of credit (``core.credit``), they are forwarded at once, and the peer is not read while many
 are queued; otherwise they are forwarded as credit is granted, and when the publisher leaves. At
 home the peer is a *guest* (``guests``): its link is identified by the peer's container, identity
-and link name, so the home finds it again whichever worker it is led through.
+and link name, so the home finds it again whichever worker it is led through. A link to the
+anonymous terminus may have several homes, and then a passage to each of them (``branches``).
 
 A peer whose protocol keeps its sessions inside the engine (0-10) may reconnect to another worker
 than the one where its links were suspended. Its session follows it (``memories``), and the engine
@@ -54,12 +55,13 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE, Attacher, Place
+from router.core.branches import Branched, Branches
 from router.core.guests import GUEST, UNSENT, Introduction
-from router.core.homes import Homes
+from router.core.homes import FIRST, Homes
 from router.core.mesh.names import EGRESS, INGRESS, VOUCHED, is_site
 from router.core.mesh.sites import Sites
 from router.core.policy import Operation
-from router.core.reach import is_sibling
+from router.core.reach import is_sibling, sibling_name
 from router.core.state import State
 from router.links.attaches import ATTACH
 from router.links.link import Connection
@@ -105,6 +107,7 @@ from router.model.terminus import (
     Source,
     Target,
 )
+from router.model.url_address import path_of
 from router.model.ways import NODE
 from router.routes.route import Guarantee, Route
 from router.routes.table import RoutingTable
@@ -147,6 +150,8 @@ class _Passage:
         surplus_octets: their payload.
         has_brought: a delivery has come since the home was last asked to drain.
         is_revoked: a peer that receives has taken back its credit.
+        branches: the link leads to several homes, and this passage, whose ``attach.link`` is of its
+            own, to one of them; None: it has one.
     """
 
     peer: Connection
@@ -168,6 +173,7 @@ class _Passage:
     surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
     has_brought: bool = False
     is_revoked: bool = False
+    branches: Branches | None = None
 
 
 class Passages:
@@ -205,6 +211,7 @@ class Passages:
         self._joined: dict[str, Connection] = {}
         self.parted: set[str] = set()
         self._near: dict[LinkId, _Passage] = {}
+        self._branches: dict[LinkId, Branches] = {}
         self._far: dict[LinkId, _Passage] = {}
         self._parting: dict[_Passage, LinkDetached] = {}
         self._detached: dict[LinkId, _Passage] = {}
@@ -224,7 +231,11 @@ class Passages:
             self._session_ended(connection, event.session)
             return False
         link = getattr(event, "link", None)
-        near = self._near.get(link)  # type: ignore[arg-type]  # no link, no passage
+        branches = self._branches.get(link)  # type: ignore[arg-type]  # no link, no passage
+        if branches is not None:
+            self._from_peer_of(branches.from_peer(event))
+            return True
+        near = self._near.get(link)  # type: ignore[arg-type]  # as before
         if near is not None:
             self._from_peer(near, event)
             return True
@@ -233,13 +244,15 @@ class Passages:
             self._from_home(far, event)
             return True
         if isinstance(event, LinkAttached):
-            home = self._home_of(connection, event)
-            if isinstance(home, Condition):
-                self._attacher.refuse(connection, event, home)
+            homes = self._homes_of(connection, event)
+            if isinstance(homes, Condition):
+                self._attacher.refuse(connection, event, homes)
                 return True
-            if home is not None:
-                self._begin(_Passage(peer=connection, attach=event, leads_to=home))
-                return True
+            if len(homes) == 1:
+                self._begin(_Passage(peer=connection, attach=event, leads_to=homes[0]))
+            elif homes:
+                self._branch(connection, event, homes)
+            return bool(homes)
         return False
 
     def joined(self, connection: Connection) -> None:
@@ -249,6 +262,10 @@ class Passages:
         for passage in list(self._near.values()):
             if passage.far is None and passage.leads_to == connection.configured:
                 self._lead(passage, connection)
+
+    def leads_here(self, connection: Connection) -> bool:
+        """Returns whether a connection is this worker's to itself, for branches that end here."""
+        return connection.configured == sibling_name(self._homes.own)
 
     def left(self, connection: Connection) -> None:
         """Records that a connection, to a peer or to the home, has ended."""
@@ -270,7 +287,7 @@ class Passages:
         if is_site(passage.peer):
             is_new = not passage.is_answered
             lost = RefuseLink(near, _CUT) if is_new else DetachLink(near, False, _CUT)
-        self._turn.order_connection(passage.peer, lost)
+        self._tell(passage, lost)
         self._forget(passage)
 
     def drain(self) -> None:
@@ -288,24 +305,29 @@ class Passages:
 
     def find_home(self, connection: Connection, event: LinkAttached) -> str | None:
         """Returns the sibling that is the home of a client's link; None: none that is connected."""
-        home = self._home_of(connection, event)
-        return home if isinstance(home, str) and home in self._joined else None
-
-    def _home_of(self, connection: Connection, event: LinkAttached) -> str | Condition | None:
-        """Returns where a link leads, or why it leads nowhere; None: its home is this worker."""
-        if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
+        homes = self._homes_of(connection, event)
+        if isinstance(homes, Condition) or len(homes) != 1 or homes[0] not in self._joined:
             return None
+        return homes[0]
+
+    def _homes_of(self, connection: Connection, event: LinkAttached) -> Sequence[str] | Condition:
+        """Returns where a link leads, or why it leads nowhere; nothing: its home is this worker."""
+        if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
+            return ()
         if is_site(connection):
             if event.name in self._passing:
                 return Condition(NOT_FOUND, "the chain has come here before, in a circle")
-            return self._sites.lead(connection, event)
+            hop = self._sites.lead(connection, event)
+            return hop if isinstance(hop, Condition) else _one(hop)
         if self._homes.is_only and event.home is None:
-            return None  # it is this worker's, whatever its route
+            return ()  # it is this worker's, whatever its route
         place = self._find_exact(connection, event)
         if place is None:
-            return event.home if event.home in self._joined else None
+            return _one(event.home if event.home in self._joined else None)
         address, route = place
-        return self._homes.elsewhere(address, route)
+        if address is None and self._homes.are_many:
+            return self._homes.names
+        return _one(self._homes.elsewhere(address, route))
 
     def _find_exact(
         self, connection: Connection, event: LinkAttached
@@ -330,6 +352,50 @@ class Passages:
             exact = Guarantee.EXACTLY_ONCE
             self._has_exact = any(route.guarantee is exact for route in table.routes)
         return self._has_exact
+
+    def _branch(self, peer: Connection, event: LinkAttached, homes: Sequence[str]) -> None:
+        """Leads a link to the anonymous terminus through to every home (``branches``)."""
+        ids = {home: next(self._link_ids) for home in homes}
+        branches = Branches(near=event.link, homes=ids, find_home=partial(self._find_home, peer))
+        self._branches[event.link] = branches
+        for home, link in ids.items():
+            attach = attrs.evolve(event, link=link)
+            self._begin(_Passage(peer=peer, attach=attach, leads_to=home, branches=branches))
+
+    def _find_home(self, peer: Connection, address: str | None) -> str:
+        """Returns the home of a message on a link to the anonymous terminus."""
+        found = None
+        if address is not None:
+            found = self._attacher.enter(peer, path_of(address), Operation.SEND)
+        if isinstance(found, Place) and found.route.guarantee is Guarantee.EXACTLY_ONCE:
+            return sibling_name(self._homes.of(found.key.address, found.route))
+        return sibling_name(FIRST)
+
+    def _from_peer_of(self, events: Iterator[Branched]) -> None:
+        """Handles what the peer of a link with branches has said, for each of them."""
+        for branch, event in events:
+            passage = self._near.get(branch)
+            if passage is not None:
+                self._from_peer(passage, event)
+
+    def _tell(self, passage: _Passage, command: Command) -> None:
+        """Orders a command for the peer's link."""
+        branches = passage.branches
+        if branches is None:
+            self._turn.order_connection(passage.peer, command)
+            return
+        for each in branches.to_peer(passage.attach.link, command):
+            self._turn.order_connection(passage.peer, each)
+        if branches.is_over:
+            self._end_branches(branches, passage, command)
+
+    def _end_branches(self, branches: Branches, ended: _Passage, command: Command) -> None:
+        """Ends the other branches of a link that one home has ended or refused."""
+        closed = isinstance(command, DetachLink) and command.closed
+        for branch in branches.homes.values():
+            passage = self._near.get(branch)
+            if passage is not None and passage is not ended:
+                self._end(passage, closed=closed)
 
     def _begin(self, passage: _Passage) -> None:
         for before in self._detached_by(passage.peer):
@@ -387,7 +453,7 @@ class Passages:
             is_volatile=is_volatile,
             streams=peer.capabilities.streams,
             keeps_maps=not asked.may_be_late,
-            frame_octets=peer.capabilities.frame_octets,
+            frame_octets=_share_of_frame(passage),
             is_neighbor=peer.capabilities.is_neighbor,
             sends_ahead=peer.capabilities.sends_ahead,
         )
@@ -409,7 +475,7 @@ class Passages:
         )
 
     def _give_up(self, passage: _Passage) -> None:
-        self._turn.order_connection(passage.peer, RefuseLink(passage.attach.link, _UNREACHED))
+        self._tell(passage, RefuseLink(passage.attach.link, _UNREACHED))
         self._forget(passage)
 
     def _part(self, passage: _Passage, *, closed: bool, condition: Condition | None) -> None:
@@ -426,6 +492,9 @@ class Passages:
         self._parting.pop(passage, None)
         self._detached.pop(passage.attach.link, None)
         self._passing.discard(passage.attach.name)
+        branches = passage.branches
+        if branches is not None and self._near.keys().isdisjoint(branches.homes.values()):
+            self._branches.pop(branches.near, None)
         if passage.far is not None:
             self._far.pop(passage.far, None)
 
@@ -550,8 +619,7 @@ class Passages:
         is_full = passage.surplus_octets > SURPLUS_OCTETS
         if passage.ahead is not None and is_full and not passage.is_full:
             passage.is_full = True
-            command = GrantCredit(passage.attach.link, passage.credit, ahead=0)
-            self._turn.order_connection(passage.peer, command)
+            self._tell(passage, GrantCredit(passage.attach.link, passage.credit, ahead=0))
 
     def _leave(self, passage: _Passage, event: LinkDetached) -> None:
         """Detaches the far link, once nothing is on its way to the home or from it."""
@@ -630,7 +698,7 @@ class Passages:
             command: Command = DetachLink(near, event.closed, event.condition)
             if not passage.is_answered:
                 command = RefuseLink(near, event.condition or _UNREACHED)
-            self._turn.order_connection(passage.peer, command)
+            self._tell(passage, command)
             self._forget(passage)
         elif isinstance(event, LinkAttached):
             self._answer(passage, event)
@@ -638,7 +706,7 @@ class Passages:
             if isinstance(event, DeliveriesReceived):
                 self._give_back(passage, event)
         elif isinstance(event, CreditGranted) and passage.attach.role is Role.RECEIVER:
-            self._pass(self._go_on(passage, event), passage.peer, near)
+            self._pass_on(self._go_on(passage, event), passage)
         else:
             if isinstance(event, DeliveriesReceived) and passage.is_revoked:
                 event = self._without_unsent(passage, event)
@@ -646,7 +714,7 @@ class Passages:
                     return
             streams = passage.takes_parts or passage.peer.capabilities.streams
             for each in (event,) if streams else _gathered(passage, event):
-                self._pass(each, passage.peer, near)
+                self._pass_on(each, passage)
         _watch_parts(passage, event)
 
     def _without_unsent(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
@@ -680,16 +748,34 @@ class Passages:
             confirms_outcomes=_is_volatile(passage),
             properties=_carried(event),
         )
-        self._turn.order_connection(passage.peer, answer)
+        self._tell(passage, answer)
         passage.is_answered = True
         waiting, passage.waiting = passage.waiting, []
         for each in waiting:
             self._from_peer(passage, each)
+        if passage.branches is not None and passage.branches.is_answered:
+            self._from_peer_of(passage.branches.take_held())
+
+    def _pass_on(self, event: Event, passage: _Passage) -> None:
+        """Repeats an event of the far link on the peer's."""
+        command = _translate(event, passage.attach.link)
+        if command is not None:
+            self._tell(passage, command)
 
     def _pass(self, event: Event, to: Connection, link: LinkId) -> None:
         command = _translate(event, link)
         if command is not None:
             self._turn.order_connection(to, command)
+
+
+def _one(home: str | None) -> tuple[str, ...]:
+    return () if home is None else (home,)
+
+
+def _share_of_frame(passage: _Passage) -> int:
+    """Returns the largest frame of a peer: the maps of all homes have to fit one together."""
+    octets = passage.peer.capabilities.frame_octets
+    return octets if passage.branches is None else octets // len(passage.branches.homes)
 
 
 def _is_congested(passage: _Passage) -> bool:

@@ -37,11 +37,6 @@ from router.routes.route import Guarantee, Route
 REMEMBERED_ADDRESSES: Final = 256
 """Queues kept per link beside those in which something waits."""
 
-_ELSEWHERE: Final = (
-    "with router.homes: all, a sender to an exactly-once address of a direct route or a bridge"
-    " needs a link to the address itself"
-)
-
 _NO_ADDRESS: Final = Condition(NOT_FOUND, "the message has no address, and neither has the link")
 
 
@@ -76,7 +71,8 @@ class Relay:
 
     def received(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Handles a run of deliveries, each for its own address."""
-        for address, run in itertools.groupby(deliveries, lambda delivery: delivery.address):
+        known = (delivery for delivery in deliveries if not _is_void(delivery))
+        for address, run in itertools.groupby(known, lambda delivery: delivery.address):
             if incoming.is_gone:
                 return  # one has ended the link: what comes behind it is void, as on the wire
             feed = self._feed(incoming, address)
@@ -104,11 +100,15 @@ class Relay:
         if isinstance(place, Condition):
             return place
         if self._is_kept_elsewhere(incoming, place):
-            return Condition(NOT_ALLOWED, f"{_ELSEWHERE}, as that of '{address}'")
+            return Condition(NOT_ALLOWED, f"this worker is not the home of '{address}'")
         return self._open(incoming, address, place)
 
     def _is_kept_elsewhere(self, incoming: IncomingLink, place: Place) -> bool:
-        """Returns whether a sender to the anonymous terminus would lose the promise on its way."""
+        """Returns whether a delivery has come to another home than that of its address.
+
+        The worker that its peer is connected to sends each where it belongs (``branches``), by the
+        same rules; if they differ for a moment, the delivery must not be kept here.
+        """
         if incoming.scatters or place.route.guarantee is not Guarantee.EXACTLY_ONCE:
             return False
         return self._homes.elsewhere(place.key.address, place.route) is not None
@@ -152,3 +152,13 @@ class Relay:
                 self._settler.free(pairing)
         if sent_settled is not None:
             self._detacher.detach(incoming, naming(sent_settled, reason))
+
+
+def _is_void(delivery: ReceivedDelivery) -> bool:
+    """Returns whether a delivery was aborted before its address could be read (§2.7.5).
+
+    The engine reports it because it has used credit, and then that it was aborted. Otherwise it
+    reports a first part when that contains the message's properties.
+    """
+    is_empty = delivery.more and not delivery.payload and not delivery.message_format
+    return is_empty and delivery.address is None

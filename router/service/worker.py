@@ -162,6 +162,7 @@ class Worker:
                 Switchboard(self.core, self.shared.express), default_poller(nursery)
             )
             await nursery.start(self.plane.run)
+            self._join_itself()
             self._detours = Detours(self.core, self.plane, self.connectors)
             nursery.start_soon(self._detours.run)
             if self.turns_away is not None:
@@ -229,6 +230,30 @@ class Worker:
             on_end=partial(self._part, number),
         )
         self.siblings[number] = connection
+
+    def _join_itself(self) -> None:
+        """Connects the worker to itself, for links that lead to every home (``core.branches``)."""
+        if not self._homes.are_many:
+            return
+        config = self.assembly.config
+        for serves, sock in enumerate(socket.socketpair()):
+            settings = engine_settings(config, self.shared, is_server=bool(serves))
+            prepare(sock)
+            self.plane.add(
+                sock,
+                make_sibling_engine(settings, self.number, self.shared.express),
+                address=f"worker {self.number}",
+                container=sibling_name(self.number),
+                on_end=None if serves else self._part_from_itself,
+            )
+
+    def _part_from_itself(self, _: Connection) -> None:
+        self._nursery.start_soon(self._join_itself_again)
+
+    async def _join_itself_again(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self._is_draining:
+            self._join_itself()
 
     def join_handing(self, number: int, pair: socket.socket) -> None:
         """Takes over the pair by which connections are handed to another worker, and come from it.

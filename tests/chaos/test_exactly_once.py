@@ -31,6 +31,7 @@ async def test_every_delivery_arrives_once_whatever_happens_to_connections_and_t
 
 
 EACH = [f"{workers}\n  homes: {scope}" for workers in (4, 3, 2) for scope in ("all", "first")]
+SPREAD = ["4\n  homes: all", "3\n  homes: all"]
 FOUR_AND_ONE = ["4\n  homes: all", "1"]
 
 
@@ -46,6 +47,26 @@ async def test_once_means_once_while_addresses_move_from_worker_to_worker(
         deliveries=DELIVERIES,
         kills=5,
         addresses=("orders.1", "orders.eu"),
+        sizes=sizes,
+    )
+    await chaos.run()
+    print(chaos.told())
+    chaos.check()
+
+
+@pytest.mark.parametrize("sizes", [SPREAD, FOUR_AND_ONE], ids=["spread", "four-and-one"])
+async def test_once_means_once_for_senders_to_the_anonymous_terminus(
+    tmp_path: Path, sizes: list[str]
+) -> None:
+    """One unsettled map spreads over four homes, three after a restart, or one."""
+    chaos = ChaosRun(
+        folder=tmp_path,
+        seed=SEED,
+        seconds=SECONDS,
+        deliveries=DELIVERIES,
+        kills=3,
+        addresses=("orders.1", "orders.2"),
+        is_anonymous=True,
         sizes=sizes,
     )
     await chaos.run()

@@ -8,16 +8,18 @@ import attrs
 import pytest
 
 from router.core.homes import FIRST, Homes, group, rendezvous
+from router.core.passage import HOME_WAIT_SECONDS
 from router.core.terms import decode_terms
 from router.journal.keys import LinkKey
 from router.journal.record import GuaranteeCode, LinkDescription
 from router.journal.unsettled import LinkMemory, LinkStage, Unsettled
 from router.model.identity import DeliveryKey, DeliveryTag
-from router.model.outcome import ACCEPTED, DeliveryState, Rejected
+from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import RoutingTable
 from router.service.placement import share_out
+from tests.support.addressed import properties_to
 from tests.support.fleet import Fleet
 from tests.support.play import ReceiverEnd, SenderEnd
 
@@ -36,9 +38,7 @@ def at_home(worker: int, workers: int = 3) -> str:
 
 def message_to(address: str) -> bytes:
     """A message whose properties say where it goes (§3.2.4)."""
-    to = b"\xa1" + bytes([len(address)]) + address.encode()
-    fields = b"\x03\x40\x40" + to
-    return b"\x00\x53\x73\xc0" + bytes([len(fields)]) + fields + b"\x00\x53\x75\xa0\x01a"
+    return properties_to(address) + b"\x00\x53\x75\xa0\x01a"
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -201,19 +201,174 @@ def test_attaches_wait_for_the_home_of_their_address_and_for_no_other(home: int)
     assert waiting.attach is not None
 
 
-def test_a_sender_without_an_address_is_refused_what_it_cannot_send_exactly_once() -> None:
-    fleet = Fleet(2, EXACT, are_spread=True)
-    here, there = at_home(1, 2), at_home(2, 2)
-    sinks = {address: receiver(fleet, 1, address) for address in (here, there)}
-    source = sender(fleet, 2, None)
-    fits, fails = (source.send(message_to(each), address=each)[0] for each in (here, there))
+@pytest.mark.parametrize("near", [1, 2, 3])
+def test_a_sender_without_an_address_reaches_the_home_of_each_of_its_messages(near: int) -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    addresses = [at_home(worker) for worker in (1, 2, 3)]
+    sinks = {address: receiver(fleet, 1, address) for address in addresses}
+    source = sender(fleet, near, None)
+    assert source.credit == 250
+    numbers = [source.send(message_to(each), address=each)[0] for each in (*addresses, *addresses)]
     fleet.settle()
-    assert [sinks[here].payloads, sinks[there].payloads] == [[message_to(here)], []]
-    outcome, _ = source.outcome(fails)
-    assert isinstance(outcome, Rejected)
-    assert outcome.error is not None
-    assert "router.homes" in str(outcome.error)
-    assert source.outcome(fits) is None
+    for address, sink in sinks.items():
+        assert sink.payloads == [message_to(address)] * 2
+        sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    assert [source.outcome(number) for number in numbers] == [(ACCEPTED, False)] * 6
+    source.settle(*source.unsettled)
+    fleet.settle()
+    assert not any(sink.unsettled for sink in sinks.values())
+    for number, play in fleet.plays.items():
+        kept = {key.address for key in play.core._registry.nodes}
+        assert kept == {addresses[number - 1]}
+
+
+@pytest.mark.parametrize(("near", "back_at"), PLACES)
+def test_a_sender_without_an_address_that_comes_back_finds_what_each_home_has(
+    near: int, back_at: int
+) -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    addresses = [at_home(worker) for worker in (1, 2, 3)]
+    sinks = {address: receiver(fleet, 1, address) for address in addresses}
+    source = sender(fleet, near, None)
+    for address in addresses:
+        source.send(message_to(address), address=address)
+    fleet.settle()
+    sink = sinks[addresses[1]]
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    source.peer.lose()
+    fleet.settle()
+    unsettled: Map = dict.fromkeys(source.unsettled.values())
+    lost = DeliveryTag(b"never arrived")
+    back = sender(fleet, back_at, None, {**unsettled, lost: None})
+    assert back.attach.unsettled.keys() == unsettled.keys()
+    assert back.attach.unsettled[list(unsettled)[1]] == ACCEPTED
+    for tag, address in zip(unsettled, addresses, strict=True):
+        back.send(message_to(address), tag=tag, address=address, resume=True)
+    fleet.settle()
+    assert [len(each.payloads) for each in sinks.values()] == [1, 1, 1]
+    for each in (sinks[addresses[0]], sinks[addresses[2]]):
+        each.update(*each.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    assert {told[-1] for told in back.told.values()} == {(ACCEPTED, False)}
+
+
+def test_credit_without_an_address_is_what_the_home_with_the_least_has_left() -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    source = sender(fleet, 2, None)
+    busy, idle = at_home(3), at_home(1)
+    for _ in range(100):
+        source.send(message_to(busy), address=busy)
+    fleet.settle()
+    assert source.credit == 150
+    for _ in range(30):
+        source.send(message_to(idle), address=idle)
+    fleet.settle()
+    assert source.credit in {120, 150}  # the idle one has 220, which must not be granted
+    sink = receiver(fleet, 2, busy)
+    for _ in range(10):
+        sink.grant(10)
+        sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+        fleet.settle()
+    assert source.credit <= 250
+
+
+def test_messages_of_routes_without_the_promise_and_of_none_are_for_the_first_worker() -> None:
+    fleet = Fleet(2, EXACT, "plain.#", are_spread=True)
+    sink = fleet[1].connect("store").attach_receiver("plain.a", credit=5)
+    source = sender(fleet, 2, None)
+    (good,) = source.send(message_to("plain.a"), address="plain.a")
+    (bad,) = source.send(message_to("none"), address="none")
+    (lost,) = source.send(b"\x00\x53\x75\xa0\x01a")
+    fleet.settle()
+    assert sink.payloads == [message_to("plain.a")]
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=True)
+    fleet.settle()
+    assert source.outcome(good) == (ACCEPTED, False)
+    assert "Rejected" in str(source.outcome(bad))
+    assert "Rejected" in str(source.outcome(lost))
+
+
+def test_parts_and_aborted_deliveries_go_where_they_began() -> None:
+    fleet = Fleet(2, EXACT, are_spread=True)
+    address = at_home(2, 2)
+    sink, source = receiver(fleet, 1, address), sender(fleet, 1, None)
+    message = message_to(address)
+    source.send(message[:-1], address=address, more=True)
+    source.go_on(message[-1:], more=False)
+    source.send(message[:-1], address=address, more=True)
+    source.abort()
+    source.send(message, address=address)
+    fleet.settle()
+    assert [body for body in sink.bodies.values() if body] == [message] * 2
+    assert source.detached is None
+
+
+def test_a_sender_without_an_address_may_detach_and_speak_of_its_deliveries_later() -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    addresses = [at_home(worker) for worker in (1, 2, 3)]
+    sinks = [receiver(fleet, 1, address) for address in addresses]
+    source = sender(fleet, 2, None)
+    for address in addresses:
+        source.send(message_to(address), address=address)
+    fleet.settle()
+    source.leave()
+    fleet.settle()
+    for sink in sinks:
+        sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    assert [source.outcome(number) for number in source.unsettled] == [(ACCEPTED, False)] * 3
+    source.settle(*source.unsettled)
+    fleet.settle()
+    assert not any(sink.unsettled for sink in sinks)
+    back = sender(fleet, 3, None)
+    assert back.attach.unsettled == {}
+    back.detach()
+    fleet.settle()
+    for number, play in fleet.plays.items():
+        assert play.core._parts.passages.count == (2 if number == 1 else 0)  # those of the sinks
+        assert not play.core._parts.passages._branches
+        guests = play.core._registry.guests.values()
+        assert all(guest.container == "store" for guest in guests)
+
+
+def test_when_one_home_is_lost_the_peer_of_a_link_without_an_address_is_sent_away() -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    source = sender(fleet, 2, None)
+    fleet.cut(2, 3)
+    assert source.peer.closed is not None
+    waiting = sender(fleet, 2, None)
+    answers = [waiting.attach]
+    fleet.join(2, 3)
+    answers.append(waiting.attach)
+    assert [answer is not None for answer in answers] == [False, True]
+    assert waiting.credit == 250
+
+
+def test_a_link_without_an_address_that_a_home_refuses_is_refused_once() -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    fleet.cut(1, 3)
+    waiting = sender(fleet, 1, None)
+    fleet.wait(HOME_WAIT_SECONDS)
+    assert waiting.refused is not None
+    assert waiting.attach is None
+    for play in fleet.plays.values():
+        assert not play.core._parts.passages.count
+        assert not play.core._registry.guests
+
+
+def test_a_home_that_ends_a_link_without_an_address_ends_it_everywhere() -> None:
+    fleet = Fleet(3, EXACT, are_spread=True)
+    source = sender(fleet, 2, None)
+    fleet.settle()
+    source.send(message_to("none"), address="none", settled=True)
+    fleet.settle()
+    assert source.detached is not None
+    assert "none" in str(source.detached.condition)
+    for play in fleet.plays.values():
+        assert not play.core._registry.guests
+        assert not play.core._parts.passages.count
 
 
 # --- after a restart ------------------------------------------------------------------------------

@@ -191,6 +191,18 @@ def test_messages_with_an_address_of_their_own_go_home_too() -> None:
     assert sink.payloads == [TO_ORDERS]
 
 
+def test_a_message_without_an_address_that_is_aborted_at_once_never_was() -> None:
+    """§2.7.5; its address could not be read yet, and its link goes on."""
+    fleet = Fleet(2, EXACT)
+    sink, source = receiver(fleet, 2), sender(fleet, 2, address=None)
+    source.send(TO_ORDERS[:-1], address="orders", more=True)
+    source.abort()
+    source.send(TO_ORDERS, address="orders")
+    fleet.settle()
+    assert sink.payloads == [TO_ORDERS]
+    assert source.detached is None
+
+
 def test_a_guest_may_do_no_more_than_at_its_own_worker() -> None:
     fleet = Fleet(2, EXACT, "plain.#")
     rules = Policy((PolicyRule(name="shop", send=("plain.#",)),))

@@ -138,7 +138,7 @@ class Client:
 
 def sending(
     name: str,
-    address: str,
+    address: str | None,
     port: int,
     supply: Iterator[bytes | None],
     *,
@@ -147,10 +147,13 @@ def sending(
     others: tuple[int, ...] = (),
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
 ) -> Client:
-    """Makes a client that sends, exactly once if nothing else is asked for."""
+    """Makes a client that sends, exactly once if nothing else is asked for.
+
+    Without an address it attaches to the anonymous terminus.
+    """
     machine = SendingLink(
         name=LinkName(name),
-        address=address,
+        address=address,  # type: ignore[arg-type]  # the program's own client has no use for that
         supply=supply,
         guarantee=guarantee,
         window=window,

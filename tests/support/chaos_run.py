@@ -8,7 +8,7 @@ SIGKILL; its file is loaded again; another process takes its place, and is kille
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,7 @@ import trio
 
 from router.links.attaches import LifeCount, no_number
 from router.net.handing import VARIABLE
+from tests.support.addressed import addressed
 from tests.support.chaos import Books, Client, from_number, numbered, receiving, sending, watch
 from tests.support.holdable import holdable
 from tests.support.mortal import START_SECONDS, MortalRouter
@@ -87,6 +88,7 @@ class ChaosRun:
         deliveries: trouble goes on until senders have begun so many; 0: for ``seconds``.
         pause_seconds: between two faults, at most.
         addresses: of the first sender and receiver, and of the second.
+        is_anonymous: the senders attach to no address, and each message has one of these.
         sizes: what a killed router's file may say of its workers when it is started again.
         more: lines for the section ``router`` of the file.
         tell: told of each fault as it begins.
@@ -101,6 +103,7 @@ class ChaosRun:
     deliveries: int = 0
     pause_seconds: float = 1.5
     addresses: Sequence[str] = ("orders", "orders")
+    is_anonymous: bool = False
     sizes: Sequence[str] = ("2",)
     more: str = ""
     tell: Callable[[str], None] = lambda line: None
@@ -212,9 +215,9 @@ class ChaosRun:
         senders = [
             sending(
                 f"sender-{index}",
-                self.addresses[index],
+                None if self.is_anonymous else self.addresses[index],
                 self.ways[index].port,
-                numbered(self.books.count(self._until_over(index)), 50),
+                self._messages(index),
                 draw_number=LifeCount(1).draw if index else no_number,
             )
             for index in range(2)
@@ -231,6 +234,10 @@ class ChaosRun:
         ]
         self.clients = [*senders, *receivers]
         return senders, receivers
+
+    def _messages(self, index: int) -> Iterator[bytes]:
+        messages = numbered(self.books.count(self._until_over(index)), 50)
+        return addressed(messages, self.addresses) if self.is_anonymous else messages
 
     def _until_over(self, first: int) -> "itertools.takewhile[int]":
         return itertools.takewhile(lambda _: not self._is_over, from_number(first, 2))

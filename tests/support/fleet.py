@@ -100,12 +100,14 @@ class Fleet:
         self.joints: dict[tuple[int, int], tuple[Joint, Joint]] = {}
         for one, other in itertools.combinations(self.plays, 2):
             self.join(one, other)
+        for number in self.plays if are_spread else ():
+            self.join(number, number)
 
     def __getitem__(self, number: int) -> Play:
         return self.plays[number]
 
     def join(self, one: int, other: int) -> None:
-        """Joins two workers, as the supervisor does when one has come up."""
+        """Joins two workers, as the supervisor does when one has come up, or one to itself."""
         ends = self._end(one, other, is_server=True), self._end(other, one, is_server=False)
         self.joints[one, other] = ends
         self.settle()
