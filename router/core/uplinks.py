@@ -115,9 +115,14 @@ class Uplinks:
         return self._of_node.get(node, [])
 
     def is_cut_off(self, node: Node) -> bool:
-        """Returns whether a node's messages are for a site of the mesh to which no way leads."""
+        """Returns whether a node's messages are for a site of the mesh to which no way leads.
+
+        Copies of a multicast, too: it goes to the others, and nothing waits for that site.
+        """
         if node.key.chain is not None:  # in transit: that is for the ingress to say
             return False
+        if self._reach.sites is not None and self._reach.sites.missed_by(node):
+            return True
         chained = (uplink for uplink in self.of(node) if uplink.terms.chain is not None)
         return any(self._find_hop(uplink) is None for uplink in chained)
 

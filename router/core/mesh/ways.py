@@ -129,6 +129,14 @@ class SiteWays:
         way = None if paths is None else paths.hop_to(RouterId(egress))
         return None if way is None else site_name(way.hop)
 
+    def missed_by(self, node: Node) -> tuple[RouterId, ...]:
+        """Returns the sites that serve a multicast's address, and that no way leads to."""
+        paths = self.find_paths()
+        if paths is None or not (node.is_multicast and is_shared(node)):
+            return ()
+        found = paths.branches(node.key.address, self.router, None)
+        return found.unreachable if isinstance(found, Multicast) else ()
+
     def serves(self, address: str) -> bool:
         """Returns whether some site, this one included, has advertised an address."""
         paths = self.find_paths()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from router.routes.route import Distribution, Guarantee, Route
 from router.service.control import MeshRecord, MeshWayRecord, mesh_record
 from tests.support.sites import Line, Sites, unreachable
 
@@ -60,6 +61,27 @@ def test_a_site_that_is_not_reached_is_still_shown() -> None:
     sites.run(0.5)
     assert record(sites, "a").ways == (MeshWayRecord(egress="dc3", hop="", cost=None),)
     assert [site.cost for site in record(sites).sites] == [0, 10, None]
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+@pytest.mark.parametrize("worker", [1, 2])
+def test_a_site_that_a_multicast_misses_is_counted(worker: int, guarantee: Guarantee) -> None:
+    route = Route(address="#", distribution=Distribution.MULTICAST, guarantee=guarantee)
+    sites = Sites(LINE, route, advertise={"dc2": ["a"], "dc3": ["a"]}, workers=2)
+    near, far = sites.receiver("dc2", "a"), sites.receiver("dc3", "a")
+    source = sites.sender("dc1", "a", worker=worker)
+    is_exact = guarantee is Guarantee.EXACTLY_ONCE  # it is kept by the first worker
+    asked = sites.worker("dc1", 1 if is_exact else worker)
+    counts = [unreachable(asked)]
+    sites.cut("dc2", "dc3")
+    sites.run(3.0)
+    counts.append(unreachable(asked))
+    source.send("x")
+    sites.run(1.0)
+    assert (near.payloads, far.payloads) == ([] if is_exact else [b"x"], []), "without a journal"
+    sites.dial("dc2", "dc3")
+    sites.run(2.0)
+    assert [*counts, unreachable(asked)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("worker", [1, 2])
