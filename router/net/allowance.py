@@ -49,6 +49,7 @@ class Allowance:
     balance: float = MOST_SECONDS
     _at: float = attrs.field(default=0.0, init=False)
     _spent: float = attrs.field(default=0.0, init=False)
+    _rested: float = attrs.field(default=0.0, init=False)
     _is_resting: bool = attrs.field(default=False, init=False)
 
     def spend(self, seconds: float) -> None:
@@ -66,13 +67,18 @@ class Allowance:
         self.settle(now)
         self._is_resting = False
 
+    def rested(self, seconds: float) -> None:
+        """Records that the worker has rested for a while, though it is at work."""
+        self._rested += seconds
+
     def settle(self, now: float) -> None:
         """Earns for the time since the last call."""
         passed = now - self._at - self._spent
-        self._at, self._spent = now, 0.0
+        rest = passed if self._is_resting else min(passed, self._rested)
+        self._at, self._spent, self._rested = now, 0.0, 0.0
         if passed > 0:
-            share = REST_SHARE if self._is_resting else WORK_SHARE
-            self.balance = min(MOST_SECONDS, self.balance + passed * share)
+            earned = rest * REST_SHARE + (passed - rest) * WORK_SHARE
+            self.balance = min(MOST_SECONDS, self.balance + earned)
 
     @property
     def is_empty(self) -> bool:

@@ -133,7 +133,7 @@ class DataPlane:
         lanes, descriptor = self.switchboard.lanes, self.poller.descriptor
         if lanes is None or descriptor is None:
             return None
-        return lanes.make_carrier(descriptor, self._take, self._fail)
+        return lanes.make_carrier(descriptor, self._take, self._fail, self.poller.others)
 
     @property
     def connection_count(self) -> int:
@@ -379,9 +379,16 @@ class DataPlane:
 
     async def _carried_turn(self) -> bool:
         """Runs a turn with the carrier; false: nothing was ready."""
-        assert self._carrier is not None
+        carrier = self._carrier
+        assert carrier is not None
         is_alone = not (self.slicer.is_busy or self.switchboard.dirty)
-        was_ready = self._carrier.turn(self.clock(), self._yield_at, is_alone)
+        may_rest = is_alone and not carrier.has_called
+        idle_seconds = self.poller.idle_seconds() if may_rest else 0.0
+        now = self.clock()
+        was_ready = carrier.turn(now, self._yield_at, is_alone, now + idle_seconds)
+        if carrier.rested:
+            self.allowance.rested(carrier.rested)
+            carrier.rested = 0.0
         was_behind = self.slicer.work_off()
         if was_ready or was_behind:
             await self._end_turn()

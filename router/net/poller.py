@@ -59,6 +59,13 @@ class Poller(Interface):
     def is_alone(self) -> bool:
         """Returns whether no other task has anything to do: a checkpoint would be for nothing."""
 
+    def idle_seconds(self) -> float:
+        """Returns how long other tasks have nothing to do unless something comes for them."""
+
+    @property
+    def others(self) -> int:
+        """A descriptor that is readable when something has come for other tasks; -1: none is."""
+
     @property
     def descriptor(self) -> int | None:
         """The epoll descriptor that watches the sockets, for use instead of ``poll``."""
@@ -73,6 +80,9 @@ class Bystanders(trio.abc.Instrument):
     Trio has no public name for what they wait for. What is used of its insides is looked for once
     (``find``); where it is missing, all waits are Trio's.
 
+    Attributes:
+        descriptor: readable when something has come that a task waits for in Trio.
+
     Trio runs tasks in batches: all that are runnable when a wait of its own has ended. Whether one
     runs alone is known from their number then, unless a deadline has passed since.
     """
@@ -80,6 +90,7 @@ class Bystanders(trio.abc.Instrument):
     def __init__(self, runner: Any, own: int) -> None:
         theirs = runner.io_manager._epoll.fileno()
         self._runner = runner
+        self.descriptor = theirs
         self._own = own
         self._batch = 0
         self._batch_until = 0.0
@@ -193,6 +204,15 @@ class EpollPoller:
         """Asks Trio's insides."""
         return self._others is not None and self._others.are_idle()
 
+    def idle_seconds(self) -> float:
+        """Asks Trio's insides."""
+        return 0.0 if self._others is None else self._others.idle_seconds()
+
+    @property
+    def others(self) -> int:
+        """Trio's epoll descriptor."""
+        return -1 if self._others is None else self._others.descriptor
+
     def close(self) -> None:
         """Closes the epoll descriptor."""
         if self._others is not None:
@@ -264,6 +284,15 @@ class TaskPoller:
     def is_alone(self) -> bool:
         """There are always its own tasks."""
         return False
+
+    def idle_seconds(self) -> float:
+        """There are always its own tasks."""
+        return 0.0
+
+    @property
+    def others(self) -> int:
+        """There is none."""
+        return -1
 
     @property
     def descriptor(self) -> None:

@@ -100,6 +100,7 @@ class Lanes(Interface):
         poller: int,
         take: Callable[[int, int, bytes | None], None],
         fail: Callable[[int, Exception], None],
+        others: int = -1,
     ) -> Carrier | None:
         """Makes what receives and sends for connections on the lane."""
 

@@ -19,7 +19,15 @@ class Carried(Interface):
 
 
 class Carrier(Interface):
-    """Receives and sends for connections on the lane, without the data plane."""
+    """Receives and sends for connections on the lane, without the data plane.
+
+    Attributes:
+        has_called: the last turn has handed something to the data plane.
+        rested: seconds that it has waited in turns, until somebody sets it to 0.
+    """
+
+    has_called: bool
+    rested: float
 
     def watch(self, descriptor: int, state: Carried, pipe: object = None) -> None:
         """Begins to carry a connection whose socket the poller watches.
@@ -37,14 +45,18 @@ class Carrier(Interface):
     def forget(self, state: Carried) -> None:
         """Stops carrying a connection."""
 
-    def turn(self, now: float, until: float, is_alone: bool = False) -> bool:
+    def turn(
+        self, now: float, until: float, is_alone: bool = False, idle_until: float = 0.0
+    ) -> bool:
         """Serves ready sockets, one after the other, until the given time.
 
         Args:
             now: the time.
-            until: when it returns even if sockets are ready.
+            until: when it returns even if sockets are ready; what it rests is added.
             is_alone: nothing else waits for the end of the turn: as long as only the lane has had
                 work, further turns follow at once, and their output is sent.
+            idle_until: until then other tasks have nothing to do, so it may wait for sockets as
+                long as nothing comes for the others.
 
         Returns:
             whether any was ready.

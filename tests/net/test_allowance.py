@@ -88,3 +88,16 @@ def test_what_moves_payload_makes_up_for_long_talk_and_saves_nothing_up() -> Non
     assert not talk.is_long
     talk.add(1.5 * PATIENCE_SECONDS, 1.0)
     assert talk.is_long
+
+
+def test_rest_between_pieces_of_work_earns_as_rest_does() -> None:
+    allowance = Allowance()
+    allowance.work(0.0)
+    allowance.spend(0.3)
+    allowance.settle(0.3)
+    assert allowance.balance == pytest.approx(-0.2)
+    allowance.rested(0.08)
+    allowance.settle(0.46)
+    assert allowance.balance == pytest.approx(-0.2 + 0.08 * REST_SHARE + 0.08 * WORK_SHARE)
+    allowance.settle(0.62)
+    assert allowance.balance == pytest.approx(-0.2 + 0.08 * REST_SHARE + 0.24 * WORK_SHARE)

@@ -8,7 +8,10 @@ is not the lane's, and however slowly the other side reads.
 
 import itertools
 import random
+import select
 import socket
+import threading
+import time
 from collections import defaultdict
 
 import attrs
@@ -273,6 +276,35 @@ async def test_a_stream_that_breaks_ends_its_connection_only() -> None:
             assert "a defect" in other.failure
             worker.plane._fail(10_000, MisuseError("long gone"))
             nursery.cancel_scope.cancel()
+
+
+@needs_kernel
+def test_a_carrier_rests_until_a_socket_is_ready_or_others_have_something_to_do() -> None:
+    poller, taken = select.epoll(), []
+    ours, peers = socket.socketpair()
+    others, signals = socket.socketpair()
+    with poller, ours, peers, others, signals:
+        poller.register(ours, select.EPOLLIN)
+        carrier = make_kernel().make_carrier(
+            poller.fileno(), lambda *each: taken.append(each), lambda *_: None, others.fileno()
+        )
+        assert carrier is not None
+        now = time.monotonic()
+        assert not carrier.turn(now, now + 60, True)
+        assert not carrier.rested
+        assert not carrier.turn(now, now + 60, True, now + 0.02)  # their time comes
+        assert carrier.rested >= 0.02
+        timer = threading.Timer(0.02, peers.send, (b"x",))
+        timer.start()
+        now = time.monotonic()
+        assert carrier.turn(now, now + 0.001, True, now + 60)  # what it rests is no work
+        assert taken == [(ours.fileno(), select.EPOLLIN, None)]
+        assert carrier.has_called
+        timer.join()
+        ours.recv(10)
+        signals.send(b"x")
+        now = time.monotonic()
+        assert not carrier.turn(now, now + 60, True, now + 60)
 
 
 @needs_kernel

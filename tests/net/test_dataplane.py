@@ -155,7 +155,7 @@ class PlainLanes:
     sink: PlainEngine
     turns: int = 0
 
-    def make_carrier(self, poller: int, take: object, fail: object) -> None:
+    def make_carrier(self, poller: int, take: object, fail: object, others: int = -1) -> None:
         """Carries nothing."""
 
     def end_turn(self) -> list[object]:
@@ -191,8 +191,12 @@ class HeldCarrier:
     """Has sockets to serve from an earlier poll, and no time for them until it gets a new turn."""
 
     turns: int = 0
+    has_called: bool = False
+    rested: float = 0.0
 
-    def turn(self, now: float, until: float, is_alone: bool = False) -> bool:
+    def turn(
+        self, now: float, until: float, is_alone: bool = False, idle_until: float = 0.0
+    ) -> bool:
         self.turns += 1
         assert self.turns < 10_000, "it is asked again and again, and its time never comes"
         return now > until
@@ -211,7 +215,9 @@ class HeldLanes:
 
     carrier: HeldCarrier = attrs.field(factory=HeldCarrier)
 
-    def make_carrier(self, poller: int, take: object, fail: object) -> HeldCarrier:
+    def make_carrier(
+        self, poller: int, take: object, fail: object, others: int = -1
+    ) -> HeldCarrier:
         return self.carrier
 
     def end_turn(self) -> list[object]:

@@ -237,6 +237,7 @@ class Express(Interface):
         poller: int,
         take: Callable[[int, int, bytes | None], None],
         fail: Callable[[int, Exception], None],
+        others: int = -1,
     ) -> Carrier | None:
         """Creates the carrier of connections on the lane; None: not supported on this system.
 
@@ -245,6 +246,7 @@ class Express(Interface):
             take: called for what the kernel does not handle: descriptor, readiness as epoll reports
                 it, and the octets received; None: the socket is to be read.
             fail: called with a connection's descriptor and the error.
+            others: descriptor that is readable when other tasks have something to do; -1: none is.
         """
 
     def end_turn(self) -> list[Any]:

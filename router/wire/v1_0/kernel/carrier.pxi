@@ -4,6 +4,7 @@ cdef enum:
     MOST_EVENTS = 256         # sockets that the system is asked for at once
     MOST_PIECES = 64          # pieces of output sent at once
     OUTPUT_STOP = 4194304     # see net.dataplane
+    LONGEST_REST = 3600       # seconds
 
 cdef class Carrier:
     """Receives and sends for connections on the lane; see ``express.Carrier``.
@@ -15,6 +16,7 @@ cdef class Carrier:
 
     cdef Express express
     cdef int poller
+    cdef int others           # ready when other tasks have something to do; -1: nothing tells
     cdef object take          # (descriptor, readiness, received octets or None)
     cdef object fail
     cdef list carried         # descriptor -> ConnectionState; None: not carried
@@ -22,11 +24,13 @@ cdef class Carrier:
     cdef epoll_event events[MOST_EVENTS]
     cdef int ready            # events reported by the system
     cdef int done             # of these, handled
-    cdef bint has_called      # the data plane, in this turn
+    cdef readonly bint has_called  # the data plane, in this turn
+    cdef public double rested      # seconds that it has waited
 
-    def __init__(self, Express express not None, int poller, take, fail):
+    def __init__(self, Express express not None, int poller, take, fail, int others):
         self.express = express
         self.poller = poller
+        self.others = others
         self.take = take
         self.fail = fail
         self.carried = []
@@ -55,8 +59,11 @@ cdef class Carrier:
             state.pipe = NULL
             state.pipe_capsule = None
 
-    def turn(self, double now, double until, bint is_alone=False):
-        """Serves ready sockets until the given time; False: none is ready."""
+    def turn(self, double now, double until, bint is_alone=False, double idle_until=0):
+        """Serves ready sockets until the given time; False: none is ready.
+
+        What it rests does not count, and it rests until others have something to do.
+        """
         cdef double skew = now - seconds_now()
         cdef bint was_ready = False
         cdef epoll_event *event
@@ -67,7 +74,11 @@ cdef class Carrier:
                 self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
                 if self.ready <= 0:
                     self.ready = 0
-                    return was_ready
+                    if idle_until <= now or not self.rest(idle_until - now):
+                        return was_ready
+                    until += seconds_now() + skew - now
+                    now = seconds_now() + skew
+                    continue
             was_ready = True
             while self.done < self.ready and now <= until:
                 event = &self.events[self.done]
@@ -80,6 +91,16 @@ cdef class Carrier:
             self.express.finish()
             if self.express.left:
                 return True
+
+    cdef bint rest(self, double seconds) noexcept:
+        """Waits; returns whether a socket is ready, and others have nothing to do."""
+        cdef double began = seconds_now()
+        cdef bint goes_on = False
+        if self.others >= 0:
+            with nogil:
+                goes_on = waits_alone(self.poller, self.others, min(seconds, LONGEST_REST))
+            self.rested += seconds_now() - began
+        return goes_on
 
     cdef inline void fetch_next(self) noexcept:
         """Has the processor fetch what the next sockets need, while the system handles this one.

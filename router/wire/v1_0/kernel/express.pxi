@@ -87,11 +87,11 @@ cdef class Express:
         """Opens a lane whose receiving links are granted ``credit`` deliveries at most."""
         return Lane(self, credit, only_settled)
 
-    def make_carrier(self, int poller, take, fail):
+    def make_carrier(self, int poller, take, fail, int others=-1):
         """Creates the carrier of connections on the lane; see ``express.Express``."""
         if not CARRIES:
             return None
-        self.carrier = Carrier(self, poller, take, fail)
+        self.carrier = Carrier(self, poller, take, fail, others)
         return self.carrier
 
     def end_turn(self):

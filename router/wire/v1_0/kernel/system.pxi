@@ -33,6 +33,7 @@ cdef extern from *:
         void *memory = aligned_alloc(64, octets);
         return memory == NULL ? NULL : memset(memory, 0, octets);
     }
+    #include <poll.h>
     #include <sys/epoll.h>
     #include <sys/socket.h>
     #include <sys/uio.h>
@@ -40,6 +41,11 @@ cdef extern from *:
     #define CARRIES 1
     static inline int ready_sockets(int poller, struct epoll_event *events, int most) {
         return epoll_wait(poller, events, most, 0);
+    }
+    static inline int waits_alone(int poller, int others, double seconds) {
+        struct pollfd both[2] = {{poller, POLLIN, 0}, {others, POLLIN, 0}};
+        struct timespec most = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
+        return ppoll(both, 2, &most, NULL) > 0 && both[0].revents && !both[1].revents;
     }
     static inline int descriptor_of(const struct epoll_event *event) { return event->data.fd; }
     static inline long receive_octets(int descriptor, void *at, size_t most) {
@@ -64,6 +70,7 @@ cdef extern from *:
     struct epoll_event { unsigned events; };
     struct iovec { void *iov_base; size_t iov_len; };
     static inline int ready_sockets(int poller, struct epoll_event *events, int most) { return 0; }
+    static inline int waits_alone(int poller, int others, double seconds) { return 0; }
     static inline int descriptor_of(const struct epoll_event *event) { return -1; }
     static inline long receive_octets(int descriptor, void *at, size_t most) { return -1; }
     static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) { return -1; }
@@ -79,6 +86,7 @@ cdef extern from *:
         void *iov_base
         size_t iov_len
     int ready_sockets(int poller, epoll_event *events, int most) noexcept nogil
+    int waits_alone(int poller, int others, double seconds) noexcept nogil
     int descriptor_of(const epoll_event *event) noexcept nogil
     long receive_octets(int descriptor, void *at, size_t most) noexcept nogil
     long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
