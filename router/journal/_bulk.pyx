@@ -208,8 +208,9 @@ def stored_columns(rows, heap, uint32_t start):
 
     Returns:
         Positions u32, octets u32 and times u64 of all messages; and for each queue its route, its
-        address and its priority, the numbers, u32, of its messages among all, and their octets in
-        all. None: there is something else in the block, or a row is malformed.
+        address and its priority, the numbers, u32, of its messages among all, their octets in
+        all, and the numbers of those that are in parts or have a time to live. None: there is
+        something else in the block, or a row is malformed.
     """
     cdef Py_buffer row_view
     cdef Py_buffer heap_view
@@ -241,7 +242,7 @@ cdef object columns_of(
     cdef uint32_t *slots = NULL
     cdef dict known = {}
     cdef list queues = []
-    cdef bytearray positions, sizes, times, numbers
+    cdef bytearray positions, sizes, times, numbers, unusual
     for each in range(count):
         row = rows + each * ROW
         if row[0] == STORED:
@@ -287,13 +288,16 @@ cdef object columns_of(
             key = (get64(row + OUTGOING_AT), (<const char *>address)[:address_octets], row[1])
             queue = known.get(key)
             if queue is None:
-                queue = known[key] = [*key, bytearray(), 0]
+                queue = known[key] = [*key, bytearray(), 0, bytearray()]
                 queues.append(queue)
         last_row, last_address = row, address
         number = <uint32_t>found
         numbers = <bytearray>(<list>queue)[3]
         numbers += (<const char *>&number)[:4]
         (<list>queue)[4] += octets
+        if row[FLAGS_AT] & MORE or <uint32_t>(get32(row + TTL_AT) + 1):
+            unusual = <bytearray>(<list>queue)[5]
+            unusual += (<const char *>&number)[:4]
         found += 1
     return positions, sizes, times, queues
 
@@ -441,6 +445,40 @@ def compose_run(
             written += 1
     if written != count or strings != octets:
         raise ValueError("fewer messages than there should be")
+
+
+def usual_strings(rows, uint32_t base):
+    """Has rows that follow each other in a block point to where their strings will be.
+
+    The reference is ``references.strings_of``.
+
+    Args:
+        rows: that are changed.
+        base: octets of other strings that will stand before theirs.
+
+    Returns:
+        Where in the heap of the block their strings begin, and how many octets they have. None: a
+        row is unusual, or other strings stand between theirs; the rows may have been changed.
+    """
+    cdef View view = View(rows, PyBUF_WRITABLE)
+    cdef uint8_t *row = <uint8_t *>view.of.buf
+    cdef Py_ssize_t each
+    cdef uint64_t first = 0, octets = 0
+    cdef uint32_t held
+    for each in range(view.length // ROW):
+        held = get32(row + HEAP_AT)
+        if not each:
+            first = get32(row + OFFSET_AT)
+        if (
+            row[0] != STORED or row[FLAGS_AT] & MORE or <uint32_t>(get32(row + TTL_AT) + 1)
+            or <uint64_t>get32(row + TAG_AT) + get16(row + ADDRESS_AT) > held
+            or get32(row + OFFSET_AT) != first + octets
+        ):
+            return None
+        put32(row + OFFSET_AT, <uint32_t>(base + octets))
+        octets += held
+        row += ROW
+    return first, octets
 
 
 def gone_columns(rows):

@@ -71,7 +71,13 @@ class Shortcuts(Interface):
     def stored_columns(
         self, rows: bytes | memoryview, heap: bytes | memoryview, start: int, /
     ) -> (
-        tuple[bytearray, bytearray, bytearray, list[tuple[int, bytes, int, bytearray, int]]] | None
+        tuple[
+            bytearray,
+            bytearray,
+            bytearray,
+            list[tuple[int, bytes, int, bytearray, int, bytearray]],
+        ]
+        | None
     ):
         """Returns what the STORED rows of a block say of their queues, by columns.
 
@@ -82,8 +88,9 @@ class Shortcuts(Interface):
 
         Returns:
             Positions u32, octets u32 and times u64 of all messages; and for each queue its route,
-            its address and its priority, the numbers, u32, of its messages among all, and their
-            octets in all. None: there is something else in the block, or a row is malformed.
+            its address and its priority, the numbers, u32, of its messages among all, their octets
+            in all, and the numbers of those that are in parts or have a time to live. None: there
+            is something else in the block, or a row is malformed.
         """
 
     def place_list(self, positions: "Octets | array[int]", segment: int, /) -> list[int]:
@@ -151,6 +158,18 @@ class Shortcuts(Interface):
 
         Raises:
             ValueError: there are not so many usual ones, or there is no room.
+        """
+
+    def usual_strings(self, rows: bytearray | memoryview, base: int, /) -> tuple[int, int] | None:
+        """Has rows that follow each other in a block point to where their strings will be.
+
+        Args:
+            rows: that are changed.
+            base: octets of other strings that will stand before theirs.
+
+        Returns:
+            Where in the heap of the block their strings begin, and how many octets they have. None:
+            a row is unusual, or other strings stand between theirs; the rows may have been changed.
         """
 
     def is_any_marked(self, marks: bytearray, positions: Octets, /) -> bool:

@@ -37,8 +37,11 @@ class Disk:
 
     def read_into(self, path: Path, offset: int, room: memoryview) -> int:
         """Reads what there is from ``offset`` on into ``room``, and returns how much that was."""
-        with path.open("rb", buffering=0) as file:
-            return os.preadv(file.fileno(), [room], offset)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.preadv(file, [room], offset)
+        finally:
+            os.close(file)
 
     def octets(self, path: Path) -> int:
         """Returns the size of a file."""

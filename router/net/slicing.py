@@ -120,6 +120,8 @@ class Slicer:
         busy_seconds = self._busy_seconds = self.busy_clock() - began
         later = self.clock()
         connection.has_moved |= moved > 0
+        if connection.brings_runs:
+            return later  # it never talks, and a few of its octets may stand for many messages
         talk = busy_seconds - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
         if talk > 0:
             self.allowance.spend(talk)

@@ -27,6 +27,7 @@ from router.core.core import Core
 from router.core.homes import FIRST, Homes, is_exact
 from router.core.reach import sibling_name
 from router.core.stored import STORE
+from router.journal.store.references import RunReader
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.identity import ConnectionId
 from router.net.connection import Connection
@@ -46,7 +47,7 @@ from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
-from router.service.journal import Store, needs_journal
+from router.service.journal import Store, needs_journal, stores_on_postgres
 from router.service.ledger import (
     ADMISSION_SECONDS,
     close_ledger,
@@ -395,6 +396,11 @@ class Worker:
                 link_ids=self.shared.link_ids,
                 clock_ns=time.time_ns,
                 express=self.shared.express,
+                reader=(
+                    None
+                    if stores_on_postgres(config)
+                    else RunReader.of(Store.MESSAGES.directory(config))
+                ),
             )
             self._nursery.start_soon(self.message_store.run)
         if self.message_store is not None:

@@ -76,6 +76,15 @@ def slicer(worker: Any) -> Slicer:
     return made
 
 
+def test_a_process_of_ours_never_talks_however_few_octets_take_long() -> None:
+    worker, connection = Worker(seconds=0.01, moves=False), Fake(brings_runs=True)
+    made = slicer(worker)
+    for _ in range(200):
+        made.receive(connection, bytes(500))  # type: ignore[arg-type]
+    assert not connection.talk.is_long
+    assert not made.has_talkers
+
+
 def test_payload_in_parts_of_a_slice_is_no_talk() -> None:
     worker, connection = Worker(), Fake()
     sliced: Any = slicer(worker)

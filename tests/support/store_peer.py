@@ -13,6 +13,7 @@ from router.journal.store.client import StoreClient
 from router.journal.store.desk import Desk
 from router.journal.store.log import StoreLog
 from router.journal.store.queues import UNBOUNDED, Bounds, Claim, route_key
+from router.journal.store.references import RunReader
 from router.journal.store.store import STORE_SEGMENT_OCTETS
 from router.model.commands import Command
 from router.model.events import ConnectionClosed, Event
@@ -99,6 +100,7 @@ class StorePeer:
         going: Collection[tuple[Claim, int]] = (),
         *,
         bounds: Bounds = UNBOUNDED,
+        reads_files: bool = True,
     ) -> "StorePeer":
         """The keeper has connected."""
         engine = StoreEngine(
@@ -108,6 +110,7 @@ class StorePeer:
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
             going=going,
+            reader=RunReader(host.disk, DIRECTORY) if reads_files else None,
         )
         key = route_key(route.name)
         exact = (key,) if route.guarantee is Guarantee.EXACTLY_ONCE else ()

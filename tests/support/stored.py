@@ -10,6 +10,7 @@ from router.journal.store.log import StoreLog
 from router.journal.store.queues import Bounds, Claim, queue_key, route_key
 from router.journal.store.reading import StoredMessage
 from router.journal.store.records import StoreWriter
+from router.journal.store.references import RunReader
 from router.journal.store.runs import MessagesRead
 from router.journal.store.store import MessageStore
 from tests.support.journal import DIRECTORY, SOURCE, START_NS, FakeDisk, key
@@ -46,6 +47,7 @@ class Custodian:
         spare_octets: int = 0,
     ) -> None:
         incarnation = START_NS + life
+        self._disk = disk
         self.log = StoreLog(
             folder,
             "dc1",
@@ -113,6 +115,14 @@ class Custodian:
     def read(self, count: int = 1000, *, of: int | None = None) -> list[StoredMessage]:
         """Takes messages of a queue."""
         return self.store.read(queue() if of is None else of, count, self.now_ns)  # type: ignore[arg-type]
+
+    def refer(self, count: int = 1000, *, of: int | None = None) -> list[StoredMessage]:
+        """Takes messages of a queue, as a worker does that reads the files itself, if it can."""
+        key = queue() if of is None else of
+        found = self.store.refer(key, count, self.now_ns)  # type: ignore[arg-type]
+        if found is None:
+            return self.read(count, of=of)
+        return RunReader(self._disk, self.log.directory).run(found).messages
 
     def overdue(self, count: int = 1000) -> list[StoredMessage]:
         """Takes what is overdue."""

@@ -3,6 +3,7 @@
 Whatever ``mode`` the lane has, the same becomes of the messages.
 """
 
+import errno
 import itertools
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from router.journal.record import NO_TTL
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import Bounds, Claim, route_key
 from router.journal.store.records import StoreWriter
+from router.journal.store.references import RunReader, RunReference
+from router.journal.store.runs import MessagesRead
 from router.model.commands import Command, GrantCredit, UpdateDeliveries
 from router.model.events import DeliveriesReceived, Event, LinkAttached
 from router.model.identity import ConnectionId, DeliveryKey, DeliveryNumber, LinkId
@@ -30,7 +33,7 @@ from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import make_express
 from tests.support.accepting import accepting
 from tests.support.exchange import message, number_of
-from tests.support.journal import SOURCE, START_NS, FakeDisk, key
+from tests.support.journal import DIRECTORY, SOURCE, START_NS, FakeDisk, key
 from tests.support.store_peer import StoreHost, crashed
 
 ROUTE = Route(
@@ -87,6 +90,21 @@ class Cloud:
                     pass
 
 
+class _Reader(RunReader):
+    """Reads what the store refers to, unless the system would have to wait for the disk."""
+
+    def __init__(self, lane: "StoredLane") -> None:
+        super().__init__(lane.host.disk, DIRECTORY)
+        self._lane = lane
+
+    def run(self, reference: RunReference) -> MessagesRead:
+        self._lane.referred += 1
+        if self._lane.waits_for_disk:
+            self._lane.unread += 1
+            raise BlockingIOError(errno.EAGAIN, "later")
+        return super().run(reference)
+
+
 class StoredLane:
     """The worker, the store's process and the target.
 
@@ -94,15 +112,29 @@ class StoredLane:
         now: the clock of all of them, in seconds.
         is_committing: the log makes durable at once what it is given.
         credit: that the target grants on each link when it is attached.
+        reads_files: the worker reads the log's files itself ...
+        waits_for_disk: ... but not now: it would have to wait.
+        referred: how many runs the store has referred to ...
+        unread: ... and the worker could not read.
     """
 
-    def __init__(self, mode: str, *, disk: FakeDisk | None = None, credit: int = 1000) -> None:
+    def __init__(
+        self,
+        mode: str,
+        *,
+        disk: FakeDisk | None = None,
+        credit: int = 1000,
+        reads_files: bool = True,
+    ) -> None:
         self.express = make_express(mode)
         self.link_ids = map(LinkId, itertools.count(1))
         table = RoutingTable([ROUTE])
         self.core = Core(CoreSettings(router_id="dc1"), table, self.link_ids, self.express)
         self.now = 100.0
         self.credit = credit
+        self.reads_files = reads_files
+        self.waits_for_disk = False
+        self.referred = self.unread = 0
         self._brought = 0
         self.is_committing = True
         self.lives = itertools.count(START_NS + 1)
@@ -172,6 +204,7 @@ class StoredLane:
             dead_property=DEAD_LETTERS,
             going=self.going,
             express=self.express,
+            reader=_Reader(self) if self.reads_files else None,
         )
         self.store.follow({KEY: bounds or Bounds()}, (KEY,))
         self.core.dialed(self._store_id, STORE)

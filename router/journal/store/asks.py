@@ -13,6 +13,8 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     SURVEY    0         0           0                asks for a ROUTE of every route with messages
     RECALL    place     route       0                the message at that place, or that it is gone
     UNSETTLED link      0           0                which deliveries of a link are not settled
+    READS     0         0           0                this worker reads the files of the log itself
+    HALT      route     0           0                address: nothing more of it until the next FLOW
 
     answer
     QUEUE     route     queue       messages         address; outcome: priority; it has so many
@@ -23,6 +25,8 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     MESSAGE   source    route       of the message   as STORED; before the tag is a claim: place,
                                                      queue, octets, u64 each; CLOUDED, OVERDUE
     RUN                                              several of one queue, see ``runs``
+    REFERENCE route     queue       messages         likewise, where they stand, see ``references``
+    HALTED    route     0           0                address: answers HALT
     SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
     RECALLED                                         a MESSAGE in answer to a RECALL
     GONE      place     route       0                the other answer to a RECALL
@@ -45,6 +49,7 @@ from router.journal.store import looking
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage, is_free
+from router.journal.store.references import RunReference
 from router.journal.store.runs import MessagesRead, StoredRun, is_run, run_in, write_run
 from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
@@ -65,6 +70,10 @@ class AskKind(enum.IntEnum):
     RECALLED = 73
     GONE = 74
     UNSETTLED = 75
+    READS = 77  # 76 is a run's
+    HALT = 78
+    HALTED = 79
+    REFERENCE = 87  # those before are of ``looking``
 
 
 ROOM_OCTETS: Final = 4 << 20
@@ -129,7 +138,20 @@ class AskUnsettled:
     link: LinkKey
 
 
-Ask = Bound | Flow | Back | Survey | Recall | AskUnsettled | looking.LookAsk
+@attrs.frozen
+class Reads:
+    """The worker reads the files of the log itself."""
+
+
+@attrs.frozen
+class Halt:
+    """The worker wants nothing more of an address that it has asked for, until it asks again."""
+
+    route: RouteKey
+    address: bytes
+
+
+Ask = Bound | Flow | Back | Survey | Recall | AskUnsettled | Reads | Halt | looking.LookAsk
 
 
 @attrs.frozen
@@ -198,7 +220,24 @@ class UnsettledKeys:
     has_more: bool = False
 
 
-Said = QueueNews | RouteNews | MessageRead | Gone | UnsettledKeys | looking.LookAnswer
+@attrs.frozen
+class Halted:
+    """All that was read of an address has been answered; nothing more is."""
+
+    route: RouteKey
+    address: bytes
+
+
+Said = (
+    QueueNews
+    | RouteNews
+    | MessageRead
+    | RunReference
+    | Gone
+    | UnsettledKeys
+    | Halted
+    | looking.LookAnswer
+)
 Answer = Said | MessagesRead
 
 
@@ -247,6 +286,10 @@ class AskWriter(RecordWriter):
                 self._placed(AskKind.RECALL, route, place)
             case AskUnsettled(link):
                 self.append(AskKind.UNSETTLED, 0, incoming=link)
+            case Reads():
+                self.append(AskKind.READS, 0)
+            case Halt(route, address):
+                self._named(AskKind.HALT, route, 0, 0, address)
             case looking.Look() | looking.Drop():
                 looking.write_ask(self, ask)
 
@@ -272,6 +315,17 @@ class AskWriter(RecordWriter):
                 self._placed(AskKind.GONE, route, place)
             case UnsettledKeys(link, keys):
                 self._unsettled(link, keys)
+            case RunReference(route=route, queue=queue):
+                self.append(
+                    AskKind.REFERENCE,
+                    0,
+                    incoming=LinkKey(route),
+                    outgoing=LinkKey(queue),
+                    message_octets=answer.messages,
+                    body=answer.encoded(),
+                )
+            case Halted(route, address):
+                self._named(AskKind.HALTED, route, 0, 0, address)
             case _:
                 looking.write_answer(self, answer)
 
@@ -391,6 +445,10 @@ def asks_of(block: Block) -> Iterator[Ask]:
                 yield Recall(RouteKey(row[9]), Place(row[8]))
             case AskKind.UNSETTLED:
                 yield AskUnsettled(LinkKey(row[8]))
+            case AskKind.READS:
+                yield Reads()
+            case AskKind.HALT:
+                yield Halt(RouteKey(row[8]), heap_strings(row, block.heap)[2])
             case _:
                 ask = looking.ask_of(row, heap_strings(row, block.heap)[2])
                 if ask is not None:
@@ -420,6 +478,12 @@ class AnswerReader:
                     came, left, condemned = _TURNOVER.unpack(body)
                     turnover = came, left, Place(condemned)
                     yield RouteNews(RouteKey(row[8]), row[10], row[9], is_full, row[6], *turnover)
+                case AskKind.REFERENCE:
+                    yield RunReference.decoded(RouteKey(row[8]), QueueKey(row[9]), body)
+                    continue
+                case AskKind.HALTED:
+                    yield Halted(RouteKey(row[8]), body)
+                    continue
                 case AskKind.GONE:
                     yield Gone(RouteKey(row[9]), Place(row[8]))
                     continue

@@ -13,6 +13,9 @@
                       <-------------    RECALLED, or GONE
     UNSETTLED link    ------------->
                       <-------------    UNSETTLED: what of it is stored and not settled
+    READS             ------------->    messages are answered by reference, if nothing is unusual
+    HALT address      ------------->    its credit is forgotten
+                      <-------------    HALTED, behind all that was answered before
 
 **OneReader**: a route is read by the worker that asked last. When another one asks, or its
 connection is lost, all that it has taken and has not said to be gone is read again. So a worker
@@ -36,8 +39,11 @@ from router.journal.store.asks import (
     Bound,
     Flow,
     Gone,
+    Halt,
+    Halted,
     MessageRead,
     QueueNews,
+    Reads,
     Recall,
     RouteNews,
     Survey,
@@ -54,6 +60,7 @@ OUTPUT_OCTETS: Final = 1 << 20
 """So much is read for a worker at once; the rest when it has taken that."""
 
 RETRY_NS: Final = 1_000_000_000
+_REFERRED_OCTETS: Final = 4 << 20  # of a run that a worker reads itself
 _RUN: Final = 256  # messages that are read of one queue before the output is measured
 _Name = tuple[RouteKey, bytes]  # of an address of a route
 
@@ -71,6 +78,7 @@ class Reader:
         bounded: routes of which it wants to know whether they are full, and what they have dropped
             as the oldest; and what it was told.
         is_surveying: it wants to know what all routes hold.
+        reads_files: it reads the files of the log itself.
         recalled: places of messages that it wants to have, and their routes.
         answers: what a person wants to know, what others have dropped, and what is unsettled.
         writer: writes what it is answered.
@@ -83,8 +91,9 @@ class Reader:
     waiting: dict[_Name, None] = attrs.field(factory=dict)
     bounded: dict[RouteKey, tuple[bool, Place] | None] = attrs.field(factory=dict)
     is_surveying: bool = False
+    reads_files: bool = False
     recalled: dict[Place, RouteKey] = attrs.field(factory=dict)
-    answers: list[LookAnswer | UnsettledKeys] = attrs.field(factory=list)
+    answers: list[LookAnswer | UnsettledKeys | Halted] = attrs.field(factory=list)
     writer: AnswerWriter = attrs.field(factory=AnswerWriter)
 
 
@@ -130,6 +139,12 @@ class Desk:
                 case AskUnsettled(link):
                     keys = tuple(self._store.holdings.unsettled.get(link, ()))
                     reader.answers.append(UnsettledKeys(link, keys))
+                case Reads():
+                    reader.reads_files = True
+                case Halt(route, address):
+                    reader.credit.pop((route, address), None)
+                    reader.waiting.pop((route, address), None)
+                    reader.answers.append(Halted(route, address))
                 case Look():
                     reader.answers += look(self._store, ask)
                 case Drop():
@@ -339,9 +354,14 @@ class Desk:
         if not credit or self._reader_of.get(name[0]) is not reader:
             return 0, 0
         for queue in sorted(self._queues_of(name), key=lambda each: -each.priority):
-            count = min(credit, _run_of(queue))
-            run = self._store.read_run(queue.key, count, now_ns)
-            if run is not None:
+            count = min(credit, _run_of(queue, OUTPUT_OCTETS, _RUN))
+            if reader.reads_files:
+                most = _run_of(queue, _REFERRED_OCTETS, credit)
+                reference = self._store.refer(queue.key, most, now_ns)
+                if reference is not None:
+                    writer.answer(reference)
+                    return reference.messages, reference.messages * queue.octets // queue.messages
+            elif (run := self._store.read_run(queue.key, count, now_ns)) is not None:
                 writer.run(run)
                 return len(run.places), run.octets
             messages = self._store.read(queue.key, count, now_ns)
@@ -361,9 +381,9 @@ class Desk:
         return full
 
 
-def _run_of(queue: StoredQueue) -> int:
-    """Returns how many messages of a queue make one output, by their mean size."""
-    return max(1, min(_RUN, OUTPUT_OCTETS * queue.messages // queue.octets))
+def _run_of(queue: StoredQueue, octets: int, most: int) -> int:
+    """Returns how many messages of a queue have so many octets, by their mean size."""
+    return max(1, min(most, octets * queue.messages // queue.octets))
 
 
 def _answer_all(

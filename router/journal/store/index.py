@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from router.journal.block import HEADER, Block, BlockFlag
 from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
-from router.journal.record import GuaranteeCode, RecordKind, Row
+from router.journal.record import NO_TTL, GuaranteeCode, RecordFlag, RecordKind, Row
 from router.journal.store.place import (
     Place,
     place_of,
@@ -28,6 +28,7 @@ _STORED: Final = int(RecordKind.STORED)
 _FORWARDED: Final = int(RecordKind.FORWARDED)
 _SETTLED: Final = int(RecordKind.SETTLED)
 _EXACTLY_ONCE: Final = int(GuaranteeCode.EXACTLY_ONCE)
+_MORE: Final = int(RecordFlag.MORE)
 
 key_of_queue = lru_cache(maxsize=4096)(queue_key)
 
@@ -67,6 +68,7 @@ class StoredRow(NamedTuple):
 
     Attributes:
         unsettled: what the sender is to settle; None: it was accepted and settled at once.
+        is_unusual: the message is in parts, or has a time to live.
     """
 
     entry: Entry
@@ -74,6 +76,7 @@ class StoredRow(NamedTuple):
     address: bytes
     priority: int
     unsettled: Unsettled | None
+    is_unusual: bool
 
 
 def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Claim | Unsettled]:
@@ -103,7 +106,8 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
                 offset,
             )
             unsettled = _unsettled(row) if row[2] == _EXACTLY_ONCE else None
-            yield StoredRow(entry, route, address, row[1], unsettled)
+            is_unusual = bool(row[4] & _MORE) or row[13] != NO_TTL
+            yield StoredRow(entry, route, address, row[1], unsettled, is_unusual)
         elif row[0] == _FORWARDED:
             yield Claim(Place(row[8]), QueueKey(row[9]), row[10])
         elif row[0] == _SETTLED:
@@ -118,6 +122,7 @@ class QueueColumn(NamedTuple):
         route, address, priority: of the queue.
         numbers: u32 each; of its messages among all of the block.
         octets: of their records, in all.
+        unusual: u32 each; of those that are in parts or have a time to live.
     """
 
     queue: QueueKey
@@ -126,6 +131,7 @@ class QueueColumn(NamedTuple):
     priority: int
     numbers: "array[int]"
     octets: int
+    unusual: "array[int]"
 
 
 class StoredColumns(NamedTuple):
@@ -173,8 +179,9 @@ def columns_of(offset: int, block: Block) -> StoredColumns | None:
                 priority,
                 array("I", bytes(numbers)),
                 total,
+                array("I", bytes(unusual)),
             )
-            for route, address, priority, numbers, total in queues
+            for route, address, priority, numbers, total, unusual in queues
         ],
     )
 
@@ -234,24 +241,38 @@ class SegmentIndex:
     Attributes:
         segment: its number.
         next_block: offset of the first block whose messages are not here yet; None: all are.
+        checked: all blocks before this offset were read since they were written, and are whole.
     """
 
     def __init__(self, segment: int, next_block: int | None = None) -> None:
         """Begins without messages."""
         self.segment = segment
         self.next_block = next_block
+        self.checked = 0
+        self._heaps: dict[int, int] = {}
         self._positions = array("I")
         self._queues = array("Q")
         self._octets = array("I")
         self._times = array("Q")
         self._blocks = array("I")
         self._by_queue: dict[QueueKey, array[int]] = {}
+        self._unusual: dict[QueueKey, array[int]] = {}  # in parts, or with a time to live
 
     def __len__(self) -> int:
         return len(self._positions)
 
-    def add(self, entry: Entry) -> None:
+    def heap_of(self, block: int) -> int:
+        """Returns the offset of the heap of a block with messages."""
+        return self._heaps[block]
+
+    def holds(self, offset: int, block: Block) -> None:
+        """Records where the heap of a block stands."""
+        self._heaps[offset] = offset + HEADER.size + len(block.rows)
+
+    def add(self, entry: Entry, *, is_unusual: bool = False) -> None:
         """Adds a message, which stands behind all others."""
+        if is_unusual:
+            self._unusual.setdefault(entry.queue, array("I")).append(len(self._positions))
         mine = self._by_queue.get(entry.queue)
         if mine is None:
             mine = self._by_queue[entry.queue] = array("I")
@@ -264,13 +285,14 @@ class SegmentIndex:
 
     def add_block(self, offset: int, block: Block) -> None:
         """Adds the messages of a block, which stand behind all others."""
+        self.holds(offset, block)
         columns = columns_of(offset, block)
         if columns is not None:
             self.add_columns(columns)
             return
         for row in rows_of(self.segment, offset, block):
             if isinstance(row, StoredRow):
-                self.add(row.entry)
+                self.add(row.entry, is_unusual=row.is_unusual)
 
     def count_behind(self, after: Place, queue: QueueKey) -> int:
         """Returns how many messages of a queue are known to stand behind a place."""
@@ -286,6 +308,9 @@ class SegmentIndex:
         self._blocks += array("I", (columns.block,)) * count
         queues = array("Q", bytes(8)) * count
         for each in columns.queues:
+            if each.unusual:
+                unusual = self._unusual.setdefault(each.queue, array("I"))
+                unusual.extend([before + number for number in each.unusual])
             mine = self._by_queue.setdefault(each.queue, array("I"))
             if shortcuts is not None:
                 mine.frombytes(shortcuts.number_queue(each.numbers, before, queues, each.queue))
@@ -309,11 +334,12 @@ class SegmentIndex:
     def run(
         self, after: Place, queue: QueueKey, count: int
     ) -> tuple[list[tuple[int, bytes]], int] | None:
-        """Returns messages of a queue behind a place; None: there are none.
+        """Returns messages of a queue behind a place, up to the first that is unusual.
 
         Returns:
-            The offsets of the blocks that they begin in, with their positions, u32 each; and when
-            the oldest came.
+            None: there is none behind the place. Else the offsets of the blocks that they begin in,
+            with their positions, u32 each, nothing if the first one is unusual; and when the oldest
+            came.
         """
         mine = self._by_queue.get(queue)
         if mine is None or after >= place_of(self.segment + 1, 0):
@@ -322,6 +348,10 @@ class SegmentIndex:
         last = min(first + count, len(mine))
         if first == last:
             return None
+        if queue in self._unusual:
+            last = self._first_unusual(queue, mine, first, last)
+            if first == last:
+                return [], 0
         if shortcuts is not None:
             columns = self._positions, self._blocks, self._times
             return shortcuts.chosen_positions(mine, first, last, *columns)
@@ -334,6 +364,12 @@ class SegmentIndex:
             pieces.append((block, positions.tobytes()))
             at = end
         return pieces, min([self._times[each] for each in chosen])
+
+    def _first_unusual(self, queue: QueueKey, mine: "array[int]", first: int, last: int) -> int:
+        """Returns which of the messages from ``first`` on is the first unusual one, or ``last``."""
+        unusual = self._unusual[queue]
+        at = bisect_left(unusual, mine[first])
+        return bisect_left(mine, unusual[at], first, last) if at < len(unusual) else last
 
     def at(self, place: Place) -> Entry | None:
         """Returns the message at a place; None: none begins there."""

@@ -153,6 +153,7 @@ def _apply(  # noqa: PLR0917
         chain.follow(number, block)
         if not follower.is_new(block):
             continue
+        index.holds(offset, block)
         for row in rows_of(number, offset, block):
             if isinstance(row, StoredRow):
                 entry = row.entry
@@ -160,7 +161,7 @@ def _apply(  # noqa: PLR0917
                     row.route, row.address, row.priority, behind=Place(entry.place - 1)
                 )
                 holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
-                index.add(entry)
+                index.add(entry, is_unusual=row.is_unusual)
                 if row.unsettled is not None:
                     holdings.unsettle(row.unsettled)
             elif isinstance(row, Unsettled):

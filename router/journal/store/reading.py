@@ -30,7 +30,7 @@ from router.journal.store.place import position_of, segment_of
 from router.journal.store.queues import Claim, StoredQueue
 from router.model.identity import DeliveryKey
 
-_STRETCHES_KEPT: Final = 16
+STRETCHES_KEPT: Final = 16
 _STRETCH_OCTETS: Final = 512 << 10  # so that it stays in a processor's cache until it is sent
 _ROOM_OCTETS: Final = 2 << 20
 _BLOCKS_KEPT: Final = 64  # that were read by themselves
@@ -88,9 +88,10 @@ class StoredMessage(NamedTuple):
 class SegmentReader:
     """Reads blocks of segments and keeps the last few; each is checked when it is read."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: Disk, directory: Path, *, stretches: int = STRETCHES_KEPT) -> None:
         self._disk = disk
         self._directory = directory
+        self._stretches_kept = stretches
         self._stretches: deque[_Stretch] = deque()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._octets = 0
@@ -158,7 +159,7 @@ class SegmentReader:
     def next_blocks(self, segment: int, offset: int, end: int) -> list[tuple[int, Block]]:
         """Reads some blocks that follow each other, for those who read the whole segment.
 
-        They are kept until others have been read this way ``_STRETCHES_KEPT`` times.
+        They are kept until others have been read this way ``stretches`` times.
 
         Args:
             segment: number of the segment.
@@ -169,7 +170,7 @@ class SegmentReader:
             BlockError: one cannot be read any more.
             OSError: the file of the segment cannot be read.
         """
-        if len(self._stretches) < _STRETCHES_KEPT:
+        if len(self._stretches) < self._stretches_kept:
             self._stretches.appendleft(_Stretch())
         stretch, path = self._stretches[0], self._directory / segment_name(segment)
         self._stretches.rotate(-1)
@@ -182,6 +183,27 @@ class SegmentReader:
             at += block.octets
         stretch.blocks = {(segment, each): block for each, block in found}
         return found
+
+    def block_ahead(self, segment: int, offset: int, end: int) -> Block:
+        """Reads a block, and some that follow it, which are kept as ``next_blocks`` says.
+
+        Args:
+            segment: number of the segment.
+            offset: of the block.
+            end: blocks from there on do not count.
+
+        Raises:
+            BlockError: it cannot be read any more.
+            OSError: its file cannot be read.
+        """
+        place = segment, offset
+        for stretch in self._stretches:
+            if place in stretch.blocks:
+                return stretch.blocks[place]
+        try:
+            return self.next_blocks(segment, offset, end)[0][1]
+        except (BlockError, IndexError):
+            return self.block(segment, offset)  # another one is damaged
 
     def block(self, segment: int, offset: int) -> Block:
         """Reads a block.

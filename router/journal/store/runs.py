@@ -22,7 +22,7 @@ from router.journal.block import HEADER, MAGIC, OWN_WORKER, Block, BlockFlag
 from router.journal.bulk import Octets, shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind, Row
-from router.journal.store.place import Place, segment_of
+from router.journal.store.place import Place, places_of, segment_of
 from router.journal.store.queues import Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.model.identity import DeliveryKey
@@ -33,6 +33,7 @@ RUN: Final = 76
 _STORED: Final = int(RecordKind.STORED)
 _MORE: Final = int(RecordFlag.MORE)
 _PLACE: Final = struct.Struct("<Q")
+PLACE_OCTETS: Final = _PLACE.size
 _ROW_QUADS: Final = ROW.size // 8
 _TIME_QUAD: Final = 1
 _ROW_WORDS: Final = ROW.size // 4
@@ -225,31 +226,46 @@ def write_run(run: StoredRun, room: bytearray, at: int) -> int:
         room, at + HEADER.size, RUN, 0, 0, 0, 0, 0, 0, NO_KEY, run.route, run.queue, count,
         0, 0, NO_TTL, 0, strings, count * _PLACE.size,
     )  # fmt: skip
-    if shortcuts is None:
-        written = rows_at + count * (ROW.size + _PLACE.size) + strings
-        room[rows_at:written] = _composed(run)
-    else:
-        pieces: list[tuple[Octets, Octets, Octets, int]] = [
-            (block.rows, block.heap, positions, offset + HEADER.size)
-            for block, offset, positions, _ in run.pieces
-        ]
-        segment = segment_of(run.places[0])
-        shortcuts.compose_run(room, rows_at, pieces, count, strings, segment)
+    compose(room, rows_at, run.pieces, segment_of(run.places[0]), count, strings)
     padding = -(HEADER.size + ROW.size + count * (ROW.size + _PLACE.size) + strings) % 8
     room[end - padding : end] = bytes(padding)
     return end
 
 
-def _composed(run: StoredRun) -> bytes:
-    """Returns the rows of a run, their strings and their places."""
+def compose(  # noqa: PLR0917  as the shortcut
+    room: bytearray, at: int, pieces: list[Piece], segment: int, count: int, strings: int
+) -> None:
+    """Writes the rows of a run, their strings and their places.
+
+    Args:
+        room: where they go.
+        at: the octet of it at which the first row goes.
+        pieces: of the run.
+        segment: that they stand in.
+        count: of all messages.
+        strings: octets of all their strings.
+    """
+    if shortcuts is None:
+        written = at + count * (ROW.size + _PLACE.size) + strings
+        room[at:written] = _composed(pieces, segment)
+        return
+    found: list[tuple[Octets, Octets, Octets, int]] = [
+        (block.rows, block.heap, positions, offset + HEADER.size)
+        for block, offset, positions, _ in pieces
+    ]
+    shortcuts.compose_run(room, at, found, count, strings, segment)
+
+
+def _composed(pieces: list[Piece], segment: int) -> bytes:
     rows, heap, base = [], [], 0
-    for block, offset, positions, octets in run.pieces:
+    for block, offset, positions, octets in pieces:
         found = cut(block, row_numbers(positions, offset), base)
         assert found is not None
         rows.append(found[0])
         heap.append(found[1])
         base += octets
-    return b"".join([*rows, *heap, struct.pack(f"<{len(run.places)}Q", *run.places)])
+    places = places_of(segment, b"".join([piece.positions for piece in pieces]))
+    return b"".join([*rows, *heap, struct.pack(f"<{len(places)}Q", *places)])
 
 
 def is_run(block: Block) -> bool:

@@ -68,6 +68,7 @@ from router.journal.store.queues import (
     StoredRoute,
 )
 from router.journal.store.reading import SegmentReader, StoredMessage
+from router.journal.store.references import RunReference, Spot
 from router.journal.store.runs import StoredRun, piece_of
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
@@ -81,6 +82,10 @@ messages of one segment are gone take less than these messages did: so a segment
 removed."""
 
 _INDEXES_KEPT: Final = 8
+_MORE_INDEXES_KEPT: Final = 64
+_ENTRIES_KEPT: Final = 400_000  # in these: some 14 MB
+"""A queue with few messages is read far ahead of one with many, so several segments are read at
+once; it costs as much to read one again as to forward its messages."""
 
 
 class MessageStore:
@@ -168,6 +173,8 @@ class MessageStore:
         self._written = 0
         for block, gone in blocks:
             is_more = sum([len(run.positions) for run in gone]) < block.row_count
+            if is_more:
+                self._open.holds(offset, block)
             columns = columns_of(offset, block) if is_more else None
             if columns is not None:
                 self._landed_run(segment, columns)
@@ -209,7 +216,7 @@ class MessageStore:
         behind = Place(entry.place - 1)
         queue = holdings.queue(row.route, row.address, row.priority, behind=behind)
         holdings.stored(queue, entry.place, entry.octets, entry.time_ns)
-        self._open.add(entry)
+        self._open.add(entry, is_unusual=row.is_unusual)
         self._stirred.add(queue.key)
         if row.unsettled is not None:
             holdings.unsettle(row.unsettled)
@@ -274,6 +281,67 @@ class MessageStore:
         Raises:
             OSError: the disk does not give them; it may do so later.
         """
+        found = self._next_run(key, count, now_ns)
+        if found is None:
+            return None
+        segment, places, pieces = found
+        queue = self.holdings.queues[key]
+        run = self._cut(StoredRun(queue.route, key, places, []), segment.number, pieces)
+        if not run.pieces:
+            return None
+        self._take_run(queue, run.places)
+        return run
+
+    def refer(self, key: QueueKey, count: int, now_ns: int) -> RunReference | None:
+        """Takes what ``read_run`` does, and says where it stands; it is not read.
+
+        Raises:
+            OSError: the disk does not give what tells that; it may do so later.
+        """
+        found = self._next_run(key, count, now_ns)
+        if found is None:
+            return None
+        segment, places, pieces = found
+        queue, index = self.holdings.queues[key], self._begun_index(segment)
+        if not self._is_whole(segment, index, pieces[-1][0]):
+            return None
+        self._take_run(queue, places)
+        spots = [Spot(offset, index.heap_of(offset), positions) for offset, positions in pieces]
+        number, end = segment.number, segment.end
+        return RunReference(queue.route, key, queue.address, number, end, spots)
+
+    def _is_whole(self, segment: StoredSegment, index: SegmentIndex, last: int) -> bool:
+        """Checks the blocks of a segment up to one, as far as they were not since it was written.
+
+        Raises:
+            OSError: the disk does not give them; it may do so later.
+        """
+        begin = max(index.checked, SEGMENT_HEADER_OCTETS)
+        while begin <= last:
+            try:
+                found = self._reader.next_blocks(segment.number, begin, segment.end)
+            except (BlockError, FileNotFoundError):
+                return False
+            offset, block = found[-1]
+            begin = index.checked = offset + block.octets
+        return True
+
+    def _take_run(self, queue: StoredQueue, places: list[Place]) -> None:
+        queue.read = places[-1]
+        self._taken.update(dict.fromkeys(places, queue.key))
+
+    def _next_run(
+        self, key: QueueKey, count: int, now_ns: int
+    ) -> tuple[StoredSegment, list[Place], list[tuple[int, bytes]]] | None:
+        """Finds the next messages of a queue that stand in one segment.
+
+        Returns:
+            The segment, their places, and the blocks that they stand in, by offset, with their
+            positions; None: there are none, or something is unusual.
+
+        Raises:
+            OSError: the disk does not give them; it may do so later.
+        """
         queue, holdings = self.holdings.queues.get(key), self.holdings
         if queue is None or queue.returned:
             return None
@@ -286,6 +354,8 @@ class MessageStore:
         else:
             return None
         pieces, oldest_ns = found
+        if not pieces:
+            return None
         positions = b"".join([each for _, each in pieces])
         places = places_of(segment.number, positions)
         route = holdings.routes[queue.route]
@@ -297,12 +367,7 @@ class MessageStore:
             or not self._taken.keys().isdisjoint(places)
         ):
             return None
-        run = self._cut(StoredRun(queue.route, key, places, []), segment.number, pieces)
-        if not run.pieces:
-            return None
-        queue.read = run.places[-1]
-        self._taken.update(dict.fromkeys(run.places, key))
-        return run
+        return segment, places, pieces
 
     def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, bytes]]) -> StoredRun:
         """Finds the messages of a run, up to the first that is unusual or cannot be read.
@@ -671,10 +736,11 @@ class MessageStore:
         except (BlockError, FileNotFoundError):
             index = SegmentIndex(segment.number)
             found = list(self._reader.blocks(segment.number, segment.end))
+            index.checked = segment.end
             self._indexes[segment.number] = index
         else:
             last, block = found[-1]
-            index.next_block = last + block.octets
+            index.next_block = index.checked = last + block.octets
             if index.next_block >= segment.end:
                 index.next_block = None
         for offset, block in found:
@@ -689,9 +755,12 @@ class MessageStore:
 
     def _keep_index(self, index: SegmentIndex) -> None:
         self._indexes[index.segment] = index
+        entries = sum(map(len, self._indexes.values()))
         for number in list(self._indexes)[: max(0, len(self._indexes) - _INDEXES_KEPT)]:
+            if len(self._indexes) <= _MORE_INDEXES_KEPT and entries <= _ENTRIES_KEPT:
+                break
             if self._open is None or number != self._open.segment:
-                del self._indexes[number]
+                entries -= len(self._indexes.pop(number))
 
     # Losses
 

@@ -26,8 +26,10 @@ from router.journal.store.asks import (
     Bound,
     Flow,
     Gone,
+    Halted,
     MessageRead,
     QueueNews,
+    Reads,
     RouteNews,
     Survey,
     UnsettledKeys,
@@ -35,6 +37,7 @@ from router.journal.store.asks import (
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
+from router.journal.store.references import RunReader, RunReference
 from router.journal.store.runs import MessagesRead
 from router.model.capabilities import Capabilities, Protocol
 from router.model.commands import (
@@ -100,6 +103,7 @@ class StoreEngine:
         dead_property: str,
         going: Collection[tuple[Claim, int]] = (),
         express: Express | None = None,
+        reader: RunReader | None = None,
     ) -> None:
         """Begins before the HELLO is sent.
 
@@ -111,6 +115,7 @@ class StoreEngine:
             dead_property: property of an attach that brings dead letters.
             going: what an earlier connection has forwarded, and not heard to be durable.
             express: the worker's express lane; None: it has none.
+            reader: reads runs out of the files of the log; None: they come over the socket.
         """
         self.held: dict[RouteKey, RouteNews] = {}
         self.paces = Paces()
@@ -123,6 +128,7 @@ class StoreEngine:
         self._bounds: dict[RouteKey, Bounds] = {}
         self._others: Collection[RouteKey] = ()
         self._read: set[RouteKey] = set()
+        self._reader = reader
         self.lane = None if express is None else LaneSession(express, self)
         self.inlets = Inlets(
             client,
@@ -131,6 +137,7 @@ class StoreEngine:
             link_ids,
             lambda is_dead: {dead_property: True} if is_dead else {},
             lane=self.lane,
+            reader=reader,
         )
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
@@ -274,6 +281,8 @@ class StoreEngine:
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
             self.paces.keep(self.held)
             self.inlets.bury_overdue()
+            if self._reader is not None:
+                self._reader.rest()
             self._client.ask(Survey())
         return self._take_events(now)
 
@@ -314,6 +323,8 @@ class StoreEngine:
         capabilities = attrs.evolve(CAPABILITIES, express=self.lane is not None)
         self._events.append(ConnectionOpened(container=container, capabilities=capabilities))
         self._survey_at = now + SURVEY_SECONDS
+        if self._reader is not None:
+            self._client.ask(Reads())
         self._say_bounds(self._bounds)
         self._client.ask(Survey())
 
@@ -333,6 +344,10 @@ class StoreEngine:
                 self.inlets.announced(answer)
             case MessagesRead():
                 self.inlets.read_run(answer)
+            case RunReference():
+                self.inlets.referred(answer)
+            case Halted(route=route, address=address):
+                self.inlets.halted(route, address)
             case MessageRead():
                 self.inlets.read(answer)
             case Gone(place=place):

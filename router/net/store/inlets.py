@@ -32,13 +32,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from router.errors import RouterError
 from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
-from router.journal.store.asks import Flow, MessageRead, QueueNews
+from router.journal.store.asks import Back, Flow, Halt, MessageRead, QueueNews
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.place import BEGINNING, Place
-from router.journal.store.queues import RouteKey
+from router.journal.store.queues import Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
+from router.journal.store.references import RunReader, RunReference
 from router.journal.store.runs import MessagesRead
 from router.model.commands import AttachLink, GrantCredit
 from router.model.condition import RESOURCE_DELETED, Condition
@@ -114,6 +116,7 @@ class Inlets:
         properties: Callable[[bool], dict[object, object]],
         *,
         lane: LaneSession | None = None,
+        reader: RunReader | None = None,
     ) -> None:
         """Begins without a link.
 
@@ -124,6 +127,7 @@ class Inlets:
             link_ids: shared with the worker's other engines.
             properties: of an attach; whether it is for dead letters.
             lane: brings what it can; None: the core is told of everything.
+            reader: reads what comes by reference; None: nothing does.
         """
         self.exact: Collection[RouteKey] = ()
         self.is_exact_at: Callable[[str], bool] = lambda address: False
@@ -141,6 +145,8 @@ class Inlets:
         self._link_ids = link_ids
         self._properties = properties
         self._lane = lane
+        self._reader = reader
+        self._halting: set[tuple[RouteKey, bytes]] = set()
         self._again: dict[Name, float] = {}
         self._asked: dict[tuple[RouteKey, bytes], int] = {}
         self._quiet: dict[Name, tuple[set[int], int]] = {}
@@ -222,6 +228,9 @@ class Inlets:
             left = self._asked.pop(name, 0) - 1
             if left > 0:
                 self._asked[name] = left
+            if name in self._halting:
+                self._client.ask(Back(message.claim))
+                return
         if (alive := self._roll.by_name.get(Name(*name, False))) is not None and alive.elders:
             alive.has_read((message,))
         inlet = self._inlet(Name(*name, message.is_overdue))
@@ -236,6 +245,37 @@ class Inlets:
         else:
             inlet.put_back(message)
         self._roll.stir(inlet)
+
+    def referred(self, answer: RunReference) -> None:
+        """Reads messages of one address that stand in the files of the log.
+
+        If that fails the store reads them, and all that it has answered behind them: these, too, go
+        back to it, and until it has said that nothing else comes nothing is asked for.
+        """
+        name = answer.route, answer.address
+        if name not in self._halting and self._reader is not None:
+            try:
+                run = self._reader.run(answer)
+            except (RouterError, OSError):
+                self._client.ask(Halt(*name))
+                self._halting.add(name)
+            else:
+                self.read_run(run)
+                return
+        self._give_back(answer.places, answer.queue)
+
+    def _give_back(self, places: Sequence[Place], queue: QueueKey) -> None:
+        for place in places:
+            self._client.ask(Back(Claim(place, queue, 0)))
+
+    def halted(self, route: RouteKey, address: bytes) -> None:
+        """Records that nothing comes any more of an address that was asked for."""
+        self._halting.discard((route, address))
+        self._asked.pop((route, address), None)
+        for is_dead in (False, True):
+            inlet = self._roll.by_name.get(Name(route, address, is_dead))
+            if inlet is not None:
+                self._roll.stir(inlet)
 
     def read_run(self, answer: MessagesRead) -> None:
         """Handles messages of one address that the store has read together."""
@@ -689,6 +729,8 @@ class Inlets:
     def _ask(self, inlet: Inlet) -> None:
         route, address, is_dead = inlet.name
         if is_dead or not inlet.announced or self.burials.is_enough(route):
+            return
+        if (route, address) in self._halting:
             return
         asked = self._asked.get((route, address), 0)
         more = min(inlet.credit, WINDOW) - asked - len(inlet.waiting)

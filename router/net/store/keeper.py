@@ -18,6 +18,7 @@ from router.core.stored import STORE, STORED
 from router.journal.store.asks import RouteNews
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import Bounds, Claim, Full, RouteKey, route_key
+from router.journal.store.references import RunReader
 from router.model.identity import LinkId
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
@@ -76,6 +77,7 @@ class StoreKeeper:
         link_ids: shared with the worker's engines.
         clock_ns: nanoseconds since 1970.
         express: the worker's express lane; None: it has none.
+        reader: reads the log's files; None: they are not on this machine.
     """
 
     router: str
@@ -85,6 +87,7 @@ class StoreKeeper:
     link_ids: Iterator[LinkId]
     clock_ns: Callable[[], int]
     express: Express | None = None
+    reader: RunReader | None = None
     _engine: StoreEngine | None = attrs.field(default=None, init=False)
     _connection: Connection | None = attrs.field(default=None, init=False)
     _bounds: dict[RouteKey, Bounds] = attrs.field(factory=dict, init=False)
@@ -205,6 +208,7 @@ class StoreKeeper:
             dead_property=DEAD_LETTERS,
             going=self._going,
             express=self.express,
+            reader=self.reader,
         )
         self._follow(engine)
         self._connection = self.plane.add(

@@ -15,6 +15,7 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.store import state
+from router.journal.store import store as message_store
 from router.journal.store.holdings import Holdings
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.state import decode_state, encode_state
@@ -210,7 +211,10 @@ def test_one_message_that_stays_holds_its_own_segment_and_no_other() -> None:
     assert DIRECTORY / segment_name(1) not in disk.paths
 
 
-def test_the_memory_for_what_is_stored_does_not_grow_with_it() -> None:
+def test_the_memory_for_what_is_stored_does_not_grow_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(message_store, "_ENTRIES_KEPT", 500)
     custodian = opened(segment_octets=20_000)
     stored(custodian, 1500)
     holdings = custodian.store.holdings

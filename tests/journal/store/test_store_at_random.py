@@ -168,7 +168,8 @@ class Run:
                 custodian.log.commit(custodian.now_ns)
                 self._committed(custodian)
             case "read":
-                read = custodian.read(self.draw.randrange(8), of=queue(*self.draw.choice(QUEUES)))
+                take = self.draw.choice([custodian.read, custodian.refer])
+                read = take(self.draw.randint(1, 8), of=queue(*self.draw.choice(QUEUES)))
                 assert numbers(read) == sorted(numbers(read))
                 known = self.model.gone | self.model.going | {number for number, _ in self.held}
                 assert not set(numbers(read)) & known

@@ -42,6 +42,22 @@ def test_messages_leave_by_the_lane_in_their_order_and_are_gone() -> None:
     assert lane.received() == [*range(3000)]
 
 
+def test_what_the_worker_cannot_read_itself_comes_over_the_socket_in_its_order() -> None:
+    lane = StoredLane("cython", credit=300)
+    lane.fill(range(3000))
+    lane.connect()
+    lane.dial()
+    for step in range(20):
+        lane.waits_for_disk = step % 2 == 1
+        lane.settle_down()
+        lane.answer(200)
+        lane.grant(300)
+    lane.waits_for_disk = False
+    drained(lane)
+    assert 0 < lane.unread < lane.referred
+    assert lane.received() == [*range(3000)]
+
+
 @pytest.mark.parametrize("octets", [1, 40, 1000, 30_000])
 def test_messages_arrive_as_they_were_stored(octets: int) -> None:
     lanes = [begun(mode, 40, size=max(8, octets)) for mode in MODES]
@@ -148,7 +164,8 @@ def ends(lane: StoredLane) -> dict[str, list[int]]:
 def conversation(mode: str, seed: int) -> StoredLane:
     """Has a target and a store do what they like, until all that was stored has left."""
     chance = random.Random(seed)
-    lane = StoredLane(mode, credit=chance.choice([20, 300, 1000]))
+    reads_files = chance.random() < 0.8
+    lane = StoredLane(mode, credit=chance.choice([20, 300, 1000]), reads_files=reads_files)
     addresses = ["telemetry.a", "telemetry.b", "telemetry.c"][: chance.randint(1, 3)]
     number = 0
     for _ in range(chance.randint(4, 9)):
@@ -162,6 +179,7 @@ def conversation(mode: str, seed: int) -> StoredLane:
     for _ in range(60):
         lane.settle_down() if chance.random() < 0.5 else lane.end_turn()
         lane.is_committing = chance.random() < 0.8
+        lane.waits_for_disk = chance.random() < 0.1
         match chance.randint(0, 11):
             case 0 if losses:
                 losses -= 1
@@ -186,7 +204,7 @@ def conversation(mode: str, seed: int) -> StoredLane:
                 lane.commit()
             case _:
                 lane.answer(chance.randint(1, 400))
-    lane.is_committing = True
+    lane.is_committing, lane.waits_for_disk = True, False
     lane.commit()
     drained(lane)
     return lane
