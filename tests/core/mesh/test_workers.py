@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from router.core.lanes import _fits_ways
+from router.core.node import NodeKey
 from router.model.outcome import ACCEPTED
 from router.routes.route import Distribution, Route
 from tests.core.mesh.test_chains import LINE, SERVED, address_of, closest, got, send
@@ -147,6 +149,23 @@ def test_what_enters_at_another_worker_leaves_the_site_there_alone() -> None:
         receiver.accept()
     sites.settle()
     assert {sender.outcome(number) for number in numbers} == {(ACCEPTED, True)}
+
+
+def test_the_lane_would_send_what_another_worker_sends_here_to_other_sites() -> None:
+    """It sends what any sender of a node sends to any receiver; so it has no such node."""
+    sites = Sites(PAIR, "#", workers=2)
+    sites.receiver("dc1", "a", worker=1)
+    sites.receiver("dc2", "a")
+    sites.sender("dc1", "a", worker=1)
+    node = sites["dc1"].core._registry.nodes[NodeKey("a")]
+    assert any(link.chain is not None for link in node.outgoing)
+    fits = [_fits_ways(node)]
+    other = sites.sender("dc1", "a", worker=2)
+    fits.append(_fits_ways(node))
+    other.detach()
+    sites.run(40.0)  # the link between the workers lingers
+    fits.append(_fits_ways(node))
+    assert fits == [True, False, True]
 
 
 @pytest.mark.parametrize("worker", [1, 2])
