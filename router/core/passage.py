@@ -387,15 +387,17 @@ class Passages:
         for each in branches.to_peer(passage.attach.link, command):
             self._turn.order_connection(passage.peer, each)
         if branches.is_over:
-            self._end_branches(branches, passage, command)
+            self._end_branches(branches, passage)
 
-    def _end_branches(self, branches: Branches, ended: _Passage, command: Command) -> None:
-        """Ends the other branches of a link that one home has ended or refused."""
-        closed = isinstance(command, DetachLink) and command.closed
+    def _end_branches(self, branches: Branches, ended: _Passage) -> None:
+        """Ends the other branches of a link that one home has ended or refused.
+
+        They are suspended, whatever that home has said: it may have been that the link was stolen.
+        """
         for branch in branches.homes.values():
             passage = self._near.get(branch)
             if passage is not None and passage is not ended:
-                self._end(passage, closed=closed)
+                self._end(passage)
 
     def _begin(self, passage: _Passage) -> None:
         for before in self._detached_by(passage.peer):

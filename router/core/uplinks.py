@@ -172,23 +172,28 @@ class Uplinks:
         known = self._of_node.get(node)
         if known is None:
             return
-        kept = []
+        named: dict[LinkName, list[Uplink]] = {}
+        for uplink in known:
+            named.setdefault(uplink.name, []).append(uplink)
+        chosen: dict[Uplink, None] = {}
         for endpoint, role in self._uplink_ends(node):
             fresh = self._make(node, endpoint, role)
-            same = [old for old in known if _is_same(old, fresh) and old not in kept]
-            for old in same[:1]:
-                if old.is_finishing:
-                    old.is_finishing, old.finishes_at = False, None
-                    self._use_again(node, old.link)
-            kept += same[:1] or [fresh]
+            alike = (old for old in named.get(fresh.name, ()) if old not in chosen)
+            old = next((old for old in alike if _is_same(old, fresh)), None)
+            if old is not None and old.is_finishing:
+                old.is_finishing, old.finishes_at = False, None
+                self._use_again(node, old.link)
+            chosen[old or fresh] = None
         for uplink in known:
-            if uplink in kept:
+            if uplink in chosen:
                 continue
             if self._is_finishing(uplink) or self._is_settling(uplink):
-                kept.append(uplink)
+                chosen[uplink] = None
             else:
                 self._drop(uplink)
-        kept = [each for each in kept if each in known or not _is_taken(each, kept)]
+        made = set(chosen).difference(known)
+        ending = [each for each in chosen if each.is_finishing]
+        kept = [each for each in chosen if each not in made or not _is_taken(each, ending)]
         self._of_node[node] = kept
         node.has_uplinks = bool(kept)
         for uplink in kept:
@@ -933,14 +938,10 @@ def _entrance(node: Node, chain: Chain) -> Chain:
     return Chain(f"{chain.ingress}/", chain.egress) if is_lent else chain
 
 
-def _is_taken(fresh: Uplink, others: Iterable[Uplink]) -> bool:
+def _is_taken(fresh: Uplink, ending: Iterable[Uplink]) -> bool:
     """Returns whether the name of an uplink is still another one's, which is to end."""
     named = (fresh.container, fresh.role, fresh.name)
-    return any(
-        each.is_finishing and (each.container, each.role, each.name) == named
-        for each in others
-        if each is not fresh
-    )
+    return any((each.container, each.role, each.name) == named for each in ending)
 
 
 def _is_same(old: Uplink, fresh: Uplink) -> bool:

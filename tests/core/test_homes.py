@@ -13,15 +13,17 @@ from router.core.terms import decode_terms
 from router.journal.keys import LinkKey
 from router.journal.record import GuaranteeCode, LinkDescription
 from router.journal.unsettled import LinkMemory, LinkStage, Unsettled
+from router.links.attaches import ATTACH
 from router.model.identity import DeliveryKey, DeliveryTag
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.table import RoutingTable
 from router.service.placement import share_out
+from tests.core.test_late_attaches import late as silent
 from tests.support.addressed import properties_to
 from tests.support.fleet import Fleet
-from tests.support.play import ReceiverEnd, SenderEnd
+from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
 ADDRESSES = [f"orders.{number}" for number in range(6000)]
 EXACT = Route(address="orders.#", guarantee=Guarantee.EXACTLY_ONCE)
@@ -117,18 +119,23 @@ def test_a_bridge_has_its_home_where_its_containers_are_dialed(workers: int) -> 
 # --- links ----------------------------------------------------------------------------------------
 
 
-def sender(fleet: Fleet, worker: int, address: str | None, unsettled: Map | None = None) -> Any:
-    end: SenderEnd = (
-        fleet[worker]
-        .connect("shop")
-        .attach_sender(
-            address,
-            name=f"out {address}",
-            second=True,
-            unsettled={} if unsettled is None else unsettled,
-            seconds=300,
-            policy=ExpiryPolicy.CONNECTION_CLOSE,
-        )
+def sender(
+    fleet: Fleet,
+    worker: int,
+    address: str | None,
+    unsettled: Map | None = None,
+    *,
+    number: int | None = None,
+    peer: Peer | None = None,
+) -> Any:
+    end: SenderEnd = (peer or fleet[worker].connect("shop")).attach_sender(
+        address,
+        name=f"out {address}",
+        second=True,
+        unsettled={} if unsettled is None else unsettled,
+        seconds=300,
+        policy=ExpiryPolicy.CONNECTION_CLOSE,
+        properties=None if number is None else {ATTACH: [1, number]},
     )
     fleet.settle()
     return end
@@ -331,6 +338,40 @@ def test_a_sender_without_an_address_may_detach_and_speak_of_its_deliveries_late
         assert not play.core._parts.passages._branches
         guests = play.core._registry.guests.values()
         assert all(guest.container == "store" for guest in guests)
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 1, 3), (None,) * 4], ids=["numbered", "not numbered"])
+def test_a_late_attach_without_an_address_changes_nothing_at_any_home(
+    numbers: tuple[int | None, ...],
+) -> None:
+    """It may steal the link from its successor, and its map lacks what that has sent."""
+    fleet = Fleet(3, EXACT, are_spread=True)
+    addresses = [at_home(worker) for worker in (1, 2, 3)]
+    sinks = [receiver(fleet, 1, address) for address in addresses]
+    first, second, late, last = numbers
+    source = sender(fleet, 1, None, number=first)
+    for address in addresses:
+        source.send(message_to(address), tag=b"1 %s" % address.encode(), address=address)
+    fleet.settle()
+    source.peer.lose()
+    fleet.settle()
+    old: Map = dict.fromkeys(source.unsettled.values())
+    back = sender(fleet, 3, None, old, number=second)
+    for tag, address in zip(old, addresses, strict=True):
+        back.send(message_to(address), tag=tag, address=address, resume=True)
+        back.send(message_to(address), tag=b"2 %s" % address.encode(), address=address)
+    fleet.settle()
+    shown: Map = {next(iter(old)): None}
+    overtaken = sender(fleet, 2, None, shown, number=late, peer=silent(fleet[2], "shop"))
+    fleet.settle()
+    overtaken.peer.lose()
+    fleet.settle()
+    if back.is_live() and not back.is_detached():
+        back.peer.lose()
+        fleet.settle()
+    again = sender(fleet, 2, None, dict.fromkeys(back.unsettled.values()), number=last)
+    assert again.attach.unsettled.keys() == set(back.unsettled.values())
+    assert [len(sink.payloads) for sink in sinks] == [2, 2, 2]
 
 
 def test_when_one_home_is_lost_the_peer_of_a_link_without_an_address_is_sent_away() -> None:

@@ -11,9 +11,12 @@ from unittest.mock import patch
 import pytest
 
 from router.at_rest import at_rest
-from router.core.mesh import sites
+from router.core import uplinks
+from router.core.mesh import sites, ways
 from router.core.mesh.control import Control
 from router.core.mesh.reports import PathReporter
+from router.core.node import NodeKey
+from router.core.uplink import Uplink
 from router.routes.mesh.events import MessageReceived, NeighborConnected, Reconfigured
 from router.routes.mesh.nouns import (
     Body,
@@ -28,6 +31,7 @@ from router.routes.mesh.nouns import (
     Version,
 )
 from router.routes.mesh.policy import Policy
+from router.routes.route import Distribution, Route
 from tests.routes.mesh.simulator import forge
 from tests.support.sites import Sites
 
@@ -173,3 +177,25 @@ def test_no_slice_of_a_router_among_a_thousand_is_above_two_milliseconds(workers
         print(f"change: {len(slices)} slices, the longest {max(slices) * 1e3:.2f} ms")
         assert max(slices) <= 0.002
     assert len(crowd.known(workers)[1]) == 999
+
+
+def test_what_a_change_costs_a_multicast_does_not_rise_with_the_square_of_its_sites(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site_names = [RouterId(f"site-{number}") for number in range(1_000)]
+    monkeypatch.setattr(ways, "_egresses", lambda *_: ((name, "dc2") for name in site_names))
+    route = Route(address="a", distribution=Distribution.MULTICAST)
+    dc1 = Sites([("dc1", "dc2", 10)], route)["dc1"]
+    dc1.connect("x").attach_sender("a")
+    compared = []
+
+    def is_same(old: Uplink, fresh: Uplink) -> bool:
+        compared.append(old)
+        return old.name == fresh.name
+
+    monkeypatch.setattr(uplinks, "_is_same", is_same)
+    node = dc1.core._registry.nodes[NodeKey("a")]
+    before = dc1.core._uplinks.of(node)
+    dc1.core._uplinks.refit(node)
+    assert dc1.core._uplinks.of(node) == before
+    assert len(compared) == len(before) == len(site_names)
