@@ -142,10 +142,9 @@ class Storer:
         """Chooses anew for a node that something has happened to."""
         if node.key.direction is Direction.STORED:
             self._follow(node)
-            if node.is_exact:
-                self._let_others_go_first(node)
+            self._let_others_go_first(node)
             return
-        if node.is_exact and self._waits_at:
+        if self._waits_at:
             self._review_wait(node)
         if node.taker is None and node.route.store is None and not self._has_inlet(node):
             return

@@ -60,6 +60,10 @@ from router.journal.segment_file import SegmentFile, end_file, write_all
 from router.journal.storage import Opened
 
 SEGMENT_OCTETS: Final = 64 << 20
+SEGMENT_SHARE: Final = 48
+"""A segment is no larger than this part of the disk: a journal takes up to six of them, and a
+message store beside it leaves it an eighth."""
+
 ROTATE_SECONDS: Final = 300.0
 """The pipeline sees a segment when it is sealed, so a quiet router seals early."""
 

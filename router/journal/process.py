@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -24,15 +24,29 @@ from router.journal.disk import Disk
 from router.journal.flusher import Flusher
 from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
-from router.journal.log import LOCK_NAME, RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
+from router.journal.log import (
+    LOCK_NAME,
+    RETRY_SECONDS,
+    ROTATE_SECONDS,
+    SEGMENT_OCTETS,
+    SEGMENT_SHARE,
+    Log,
+)
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
 from router.journal.storage import BlockLog, Opened
 from router.journal.store.log import SPARE_OCTETS, StoreLog
 from router.journal.store.server import StoreServer
-from router.journal.store.store import STORE_SEGMENT_OCTETS
+from router.journal.store.store import (
+    STORE_RESERVE_SEGMENTS,
+    STORE_SEGMENT_OCTETS,
+    STORE_SEGMENT_SHARE,
+)
 from router.model.log_values import show_columns, show_values
+
+_LEAST_OCTETS: Final = 1 << 20
+"""Of a segment, on whatever disk."""
 
 _log = structlog.get_logger("router.journal")
 
@@ -163,19 +177,36 @@ def _describe(error: OSError | ForeignFileError, directory: Path | None) -> str:
 
 def _log_of(options: argparse.Namespace, now_ns: int) -> Log:
     make: Callable[..., Log] = Log
-    default = SEGMENT_OCTETS
     if options.messages:  # it answers while it flushes; a journal has nothing else to do
-        make = partial(StoreLog, flusher=Flusher(), spare_octets=SPARE_OCTETS)
-        default = STORE_SEGMENT_OCTETS
+        reserve_octets = STORE_RESERVE_SEGMENTS * _segment_octets(options)
+        make = partial(
+            StoreLog,
+            flusher=Flusher(),
+            spare_octets=SPARE_OCTETS,
+            reserve_octets=reserve_octets,
+        )
     return make(
         options.directory,
         options.router,
         disk=Disk(),
         incarnation=now_ns,
-        segment_octets=options.segment_octets or default,
+        segment_octets=_segment_octets(options),
         rotate_seconds=options.rotate_seconds,
         retry_seconds=options.retry_seconds,
     )
+
+
+def _segment_octets(options: argparse.Namespace) -> int:
+    """Returns the size of a segment: as asked for, but smaller on a small disk."""
+    if options.messages:
+        most, share = options.segment_octets or STORE_SEGMENT_OCTETS, STORE_SEGMENT_SHARE
+    else:
+        most, share = options.segment_octets or SEGMENT_OCTETS, SEGMENT_SHARE
+    place = options.directory
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    room = Disk().room(place)
+    return most if room is None or not room[1] else min(most, max(_LEAST_OCTETS, room[1] // share))
 
 
 def _server_of(options: argparse.Namespace, listener: socket.socket, log: Log) -> JournalServer:
@@ -187,7 +218,7 @@ def _server_of(options: argparse.Namespace, listener: socket.socket, log: Log) -
         reclaimer = Reclaimer(
             options.directory,
             archive=options.archive,
-            segment_octets=options.segment_octets or SEGMENT_OCTETS,
+            segment_octets=_segment_octets(options),
         )
     return JournalServer(
         listener, log, lifeline=lifeline, reclaimer=reclaimer, grace_seconds=grace_seconds

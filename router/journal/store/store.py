@@ -76,7 +76,11 @@ from router.journal.store.state import state_blocks
 STORE_SEGMENT_OCTETS: Final = 8 << 20
 """Small, so that a segment is read in some milliseconds, and room is soon free again."""
 
-STORE_RESERVE_OCTETS: Final = 2 * STORE_SEGMENT_OCTETS
+STORE_SEGMENT_SHARE: Final = 64
+"""A segment is no larger than this part of the disk, of which an eighth is left free."""
+
+STORE_RESERVE_SEGMENTS: Final = 2
+STORE_RESERVE_OCTETS: Final = STORE_RESERVE_SEGMENTS * STORE_SEGMENT_OCTETS
 """Zeros kept ahead. When the disk is full at least half of it is left, and the records that all the
 messages of one segment are gone take less than these messages did: so a segment can be emptied and
 removed."""

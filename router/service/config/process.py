@@ -119,7 +119,7 @@ class Journal(Placed):
     segment_octets: int = option(
         Octets(minimum=1 << 20, maximum=1 << 32),
         default=64 << 20,
-        help="size of one segment file; it is allocated at once",
+        help="size of one segment file, at most; on a small disk it is a 48th of that",
     )
     old_segments: OldSegments = option(
         OneOf(OldSegments),
