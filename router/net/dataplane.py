@@ -114,6 +114,7 @@ class DataPlane:
     allowance: Allowance = attrs.field(factory=Allowance, init=False)
     slicer: Slicer = attrs.field(init=False)
     _carrier: Carrier | None = attrs.field(init=False)
+    _is_carried: bool = attrs.field(default=False, init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -382,10 +383,12 @@ class DataPlane:
         carrier = self._carrier
         assert carrier is not None
         is_alone = not (self.slicer.is_busy or self.switchboard.dirty)
-        may_rest = is_alone and not carrier.has_called
+        may_rest = is_alone and self._is_carried
         idle_seconds = self.poller.idle_seconds() if may_rest else 0.0
         now = self.clock()
         was_ready = carrier.turn(now, self._yield_at, is_alone, now + idle_seconds)
+        if was_ready:
+            self._is_carried = not carrier.has_called
         if carrier.rested:
             self.allowance.rested(carrier.rested)
             carrier.rested = 0.0
