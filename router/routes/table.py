@@ -32,6 +32,9 @@ REMEMBERED_CHARACTERS: Final = 256
 class Match:
     """The route that an address takes.
 
+    It does not refer to its table, which remembers it: that ends when it is replaced, without the
+    cyclic collector.
+
     Attributes:
         address: the address that was looked up.
         route: the winner.
@@ -39,12 +42,12 @@ class Match:
 
     address: str
     route: Route
-    _table: "RoutingTable" = attrs.field(eq=False, repr=False)
+    _pattern: Pattern = attrs.field(eq=False, repr=False)
 
     @property
     def captured(self) -> tuple[str, ...]:
         """What each wildcard of the route's pattern stands for, in order."""
-        captured = capture(self._table.pattern_of(self.route), self.address)
+        captured = capture(self._pattern, self.address)
         assert captured is not None, "the tree and the captures disagree"
         return captured
 
@@ -52,12 +55,7 @@ class Match:
         """Returns the name of the address in the container of one of the route's endpoints."""
         if endpoint.address is None:
             return outside(self.address)
-        return rename(self._table.pattern_of(self.route), self.captured, endpoint.address)
-
-    @property
-    def rule(self) -> str:
-        """Why this route won, in one line; computed anew at each call."""
-        return self._table.explain(self.address).rule
+        return rename(self._pattern, self.captured, endpoint.address)
 
 
 @attrs.frozen
@@ -144,7 +142,7 @@ class RoutingTable:
             return None
         if self.routes[index].is_unavailable:
             return None
-        return Match(address, self.routes[index], self)
+        return Match(address, self.routes[index], self._patterns[index])
 
     def is_unavailable(self, address: str) -> bool:
         """Returns whether a route says that an address does not exist."""
@@ -162,7 +160,7 @@ class RoutingTable:
             Beaten(self.routes[other], describe_advantage(pattern, self._patterns[other]))
             for other in others
         )
-        match = Match(address, self.routes[winner], self)
+        match = Match(address, self.routes[winner], pattern)
         return Explanation(address, match, _rule(pattern, beaten), beaten)
 
     @cached_property

@@ -5,6 +5,7 @@ deferred. Reloads and rehearsals take turns.
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
@@ -15,6 +16,7 @@ from router.errors import RouterError, reason_of
 from router.model.place import BindAddress
 from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
+from router.service import garbage
 from router.service.assembly import named_listeners
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
@@ -70,7 +72,8 @@ class Reloader:
         async with self._turns:
             self.notifier.reloading()
             try:
-                return await self._reload()
+                with garbage.exchange(octets_of(self.life.config.file)):
+                    return await self._reload()
             except ConfigError as error:
                 return self._refuse([str(problem) for problem in error.problems])
             except (RouterError, OSError) as error:
@@ -112,13 +115,14 @@ class Reloader:
         if life.keeps_journal():
             config = attrs.evolve(config, keeps_unsettled=True)
         await try_listeners(listeners, config)
+        compared = await trio.to_thread.run_sync(_compared, life.config, file)
         await life.crew.prepare(config)
         await life.start_journal(config)
         wanted = binds(config)
         opened = await listeners.open(wanted)
         kept = await life.crew.apply()
         listeners.serve(wanted, opened)
-        differences = _differences(life.config, file, kept)
+        differences = _differences(compared, kept)
         life.config = config
         self._tell(config, differences)
         return ReloadReport(differences=differences)
@@ -142,20 +146,24 @@ class Reloader:
         self._log.info("config.reloaded", config=config.file, count=len(differences))
 
 
-def _differences(
-    before: RouterConfig, file: RouterConfig, kept: Mapping[str, int]
-) -> tuple[Difference, ...]:
+def _compared(before: RouterConfig, file: RouterConfig) -> tuple[Difference, ...]:
     """Returns how a file differs from the configuration before it.
 
     Args:
         before: was in force: with the journal and the workers that run, of which a reload starts
             and ends none. A worker that is replaced must not take over what they have.
         file: what the file says.
-        kept: unsettled deliveries whose route was removed, by its pattern.
     """
+    return tuple(compare(before, file))
+
+
+def _differences(
+    compared: tuple[Difference, ...], kept: Mapping[str, int]
+) -> tuple[Difference, ...]:
+    """Adds unsettled deliveries whose route was removed, by its pattern."""
     return tuple(
         attrs.evolve(each, kept=kept.get(each.name or "", 0)) if each.section == _ROUTES else each
-        for each in compare(before, file)
+        for each in compared
     )
 
 
@@ -174,6 +182,14 @@ async def try_listeners(listeners: Listeners, config: RouterConfig) -> None:
         where = named_listeners(config)[error.listener].where
         place = where.keys.get("bind", Position(config.file, 1, 1))
         raise ConfigError([Problem(place, reason_of(error))]) from error
+
+
+def octets_of(file: str) -> int:
+    """Returns how long a file is; 0 if that cannot be found out."""
+    try:
+        return Path(file).stat().st_size
+    except OSError:
+        return 0
 
 
 def binds(config: RouterConfig) -> dict[str, BindAddress]:

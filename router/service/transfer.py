@@ -39,6 +39,11 @@ class Draft:
     own: int
     pieces: tuple[str, ...]
 
+    @property
+    def octets(self) -> int:
+        """How long it is."""
+        return len(self.frame) + sum(map(len, self.pieces))
+
 
 def pack(config: RouterConfig) -> Draft:
     """Returns a configuration in the form in which it is sent, without promises and notes."""

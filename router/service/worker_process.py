@@ -114,7 +114,8 @@ class WorkerProcess:
 
     async def _prepare(self, draft: Draft) -> None:
         self._prepared = None
-        self._prepared = self._worker.prepare(await unpack(draft))
+        with garbage.exchange(draft.octets):
+            self._prepared = self._worker.prepare(await unpack(draft))
 
     async def _apply(self) -> dict[str, int]:
         prepared, self._prepared = self._prepared, None

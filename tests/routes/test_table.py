@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 
 from router.routes.match import PatternError
@@ -42,14 +45,29 @@ def test_match_names_the_address_at_the_other_end() -> None:
 
 
 def test_rule_says_why_the_winner_won() -> None:
-    match = table("orders.#", "orders.eu", "orders.*", "#").lookup("orders.eu")
-    assert match is not None
-    assert match.rule == (
+    explanation = table("orders.#", "orders.eu", "orders.*", "#").explain("orders.eu")
+    assert explanation.rule == (
         "'orders.eu' wins over 'orders.*': literal 'eu' before '*' at token 2 (and over 2 more)"
     )
-    alone = table("orders.#").lookup("orders")
-    assert alone is not None
+    alone = table("orders.#").explain("orders")
     assert alone.rule == "'orders.#' is the only route that matches"
+
+
+def test_a_table_that_has_been_used_is_freed_without_the_collector() -> None:
+    used = table("orders.#", "a.b")
+    for address in ("orders.1", "a.b", "nowhere"):
+        used.lookup(address)
+        used.explain(address)
+    kept = used.lookup("orders.1")
+    assert kept is not None
+    gone = weakref.ref(used)
+    gc.disable()
+    try:
+        del used
+        assert gone() is None
+    finally:
+        gc.enable()
+    assert kept.captured == ("1",)
 
 
 def test_explanation_lists_what_was_beaten_in_order() -> None:

@@ -1,5 +1,6 @@
 """How memory is collected in a worker."""
 
+import contextlib
 import gc
 import mmap
 import subprocess
@@ -72,6 +73,45 @@ async def test_everything_is_walked_when_the_process_has_grown_by_a_step(
         assert (garbage_left() is None) is is_swept
     finally:
         gc.enable()
+
+
+async def test_a_large_configuration_is_not_walked_when_it_replaces_another(
+    autojump_clock: MockClock,
+) -> None:
+    sizes = iter([100, 100, 200, 300, 300, 300])
+    walks: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            walks.append(info["generation"])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(garbage.sweep, lambda: next(sizes, 300) << 20)
+        await trio.sleep(garbage.LOOK_SECONDS * 1.5)
+        frozen = gc.get_freeze_count()
+        gc.callbacks.append(note)
+        try:
+            with garbage.exchange(garbage.LARGE_OCTETS):
+                assert walks == [2]
+                made = [[number] for number in range(20_000)]
+                await trio.sleep(garbage.LOOK_SECONDS * 2)
+            await trio.sleep(garbage.LOOK_SECONDS * 2)
+            assert walks.count(2) == 1
+            assert gc.get_freeze_count() - frozen >= len(made)
+            nursery.cancel_scope.cancel()
+        finally:
+            gc.callbacks.remove(note)
+            gc.unfreeze()
+
+
+@pytest.mark.parametrize("octets", [garbage.LARGE_OCTETS - 1, garbage.LARGE_OCTETS])
+def test_a_small_configuration_and_one_that_fails_are_not_frozen(octets: int) -> None:
+    frozen = gc.get_freeze_count()
+    with contextlib.suppress(ValueError), garbage.exchange(octets):
+        if octets >= garbage.LARGE_OCTETS:
+            raise ValueError
+    assert gc.get_freeze_count() == frozen
+    assert gc.isenabled()
 
 
 def test_nothing_is_collected_while_a_configuration_is_read(tmp_path: Path) -> None:
