@@ -12,6 +12,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
+from zlib import crc32 as zlib_crc32
+
 cdef enum:
     ROW = 80          # octets
     KEY = 16          # octets; where it begins, too
@@ -53,6 +55,68 @@ cdef inline uint64_t get64(const uint8_t *at) noexcept:
     return value
 
 
+cdef extern from *:
+    """
+    /* CRC-32 as zlib's, by carry-less multiplication: V. Gopal and others, "Fast CRC Computation for
+       Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, whose constants these are. */
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #include <immintrin.h>
+    #define FOLD(x, k, y) \\
+        _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x11), y), \\
+                      _mm_clmulepi64_si128(x, k, 0x00))
+    static int has_fold(void) {
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    }
+    /* Of at least 64 octets, a multiple of 16; ``state`` is the complement of a CRC. */
+    __attribute__((target("pclmul,sse4.1")))
+    static uint32_t fold_crc(const uint8_t *at, Py_ssize_t octets, uint32_t state) {
+        const __m128i by_64 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+        const __m128i by_16 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+        const __m128i to_64 = _mm_set_epi64x(0, 0x0163cd6124);
+        const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+        const __m128i low = _mm_setr_epi32(~0, 0, ~0, 0);
+        const __m128i *from = (const __m128i *)at;
+        __m128i x1 = _mm_loadu_si128(from), x2 = _mm_loadu_si128(from + 1);
+        __m128i x3 = _mm_loadu_si128(from + 2), x4 = _mm_loadu_si128(from + 3);
+        x1 = _mm_xor_si128(x1, _mm_cvtsi32_si128((int)state));
+        for (from += 4, octets -= 64; octets >= 64; from += 4, octets -= 64) {
+            x1 = FOLD(x1, by_64, _mm_loadu_si128(from));
+            x2 = FOLD(x2, by_64, _mm_loadu_si128(from + 1));
+            x3 = FOLD(x3, by_64, _mm_loadu_si128(from + 2));
+            x4 = FOLD(x4, by_64, _mm_loadu_si128(from + 3));
+        }
+        x1 = FOLD(x1, by_16, x2);
+        x1 = FOLD(x1, by_16, x3);
+        x1 = FOLD(x1, by_16, x4);
+        for (; octets >= 16; ++from, octets -= 16)
+            x1 = FOLD(x1, by_16, _mm_loadu_si128(from));
+        x2 = _mm_clmulepi64_si128(x1, by_16, 0x10);  /* to 64 bits */
+        x1 = _mm_xor_si128(_mm_srli_si128(x1, 8), x2);
+        x2 = _mm_srli_si128(x1, 4);
+        x1 = _mm_clmulepi64_si128(_mm_and_si128(x1, low), to_64, 0x00);
+        x1 = _mm_xor_si128(x1, x2);
+        x2 = _mm_clmulepi64_si128(_mm_and_si128(x1, low), poly, 0x10);  /* Barrett, to 32 bits */
+        x2 = _mm_clmulepi64_si128(_mm_and_si128(x2, low), poly, 0x00);
+        return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x1, x2), 1);
+    }
+    #else
+    static int has_fold(void) { return 0; }
+    static uint32_t fold_crc(const uint8_t *at, Py_ssize_t octets, uint32_t state) {
+        (void)at; (void)octets;
+        return state;
+    }
+    #endif
+    """
+    bint has_fold() noexcept nogil
+    uint32_t fold_crc(const uint8_t *, Py_ssize_t, uint32_t) noexcept nogil
+
+
+cdef bint _folds = has_fold()
+cdef enum:
+    LEAST_FOLDED = 256    # octets; of fewer zlib's is as fast
+
+
 cdef class View:
     """The octets of an object, for as long as this one lives."""
 
@@ -67,6 +131,23 @@ cdef class View:
 
     def __dealloc__(self):
         PyBuffer_Release(&self.of)
+
+
+def crc32(octets, uint32_t value=0):
+    """Returns the CRC-32 of octets behind others, whose CRC-32 is ``value``; as zlib's."""
+    cdef View view
+    cdef Py_ssize_t folded
+    if not _folds:
+        return zlib_crc32(octets, value)
+    view = View(octets)
+    folded = view.length & ~15
+    if view.length < LEAST_FOLDED:
+        return zlib_crc32(octets, value)
+    with nogil:
+        value = ~fold_crc(view.octets, folded, ~value)
+    if folded == view.length:
+        return value
+    return zlib_crc32(memoryview(octets).cast("B")[folded:], value)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -242,7 +323,7 @@ cdef object columns_of(
     cdef uint32_t *slots = NULL
     cdef dict known = {}
     cdef list queues = []
-    cdef bytearray positions, sizes, times, numbers, unusual
+    cdef bytearray positions, sizes, times, unusual
     for each in range(count):
         row = rows + each * ROW
         if row[0] == STORED:
@@ -261,7 +342,8 @@ cdef object columns_of(
     cdef uint8_t *to_sizes = <uint8_t *>PyByteArray_AS_STRING(sizes)
     cdef uint8_t *to_times = <uint8_t *>PyByteArray_AS_STRING(times)
     cdef uint32_t position, number
-    cdef uint64_t time_ns
+    cdef uint64_t time_ns, queue_octets = 0
+    cdef Py_ssize_t since = 0
     found = 0
     for each in range(count):
         row = rows + each * ROW
@@ -285,21 +367,39 @@ cdef object columns_of(
             or get16(last_row + ADDRESS_AT) != address_octets
             or memcmp(address, last_address, address_octets)
         ):
+            if last_row != NULL:
+                end_stretch(<list>queue, since, found, queue_octets)
+            since, queue_octets = found, 0
             key = (get64(row + OUTGOING_AT), (<const char *>address)[:address_octets], row[1])
             queue = known.get(key)
             if queue is None:
                 queue = known[key] = [*key, bytearray(), 0, bytearray()]
                 queues.append(queue)
         last_row, last_address = row, address
-        number = <uint32_t>found
-        numbers = <bytearray>(<list>queue)[3]
-        numbers += (<const char *>&number)[:4]
-        (<list>queue)[4] += octets
+        queue_octets += octets
         if row[FLAGS_AT] & MORE or <uint32_t>(get32(row + TTL_AT) + 1):
+            number = <uint32_t>found
             unusual = <bytearray>(<list>queue)[5]
             unusual += (<const char *>&number)[:4]
         found += 1
+    if last_row != NULL:
+        end_stretch(<list>queue, since, found, queue_octets)
     return positions, sizes, times, queues
+
+
+cdef int end_stretch(
+    list queue, Py_ssize_t first, Py_ssize_t last, uint64_t octets
+) except -1:
+    """Adds messages to a queue that follow each other: their numbers, and their octets."""
+    cdef bytearray numbers = queue[3]
+    cdef Py_ssize_t at = PyByteArray_GET_SIZE(numbers), each
+    cdef uint32_t number
+    PyByteArray_Resize(numbers, at + 4 * (last - first))
+    for each in range(first, last):
+        number = <uint32_t>each
+        memcpy(<uint8_t *>PyByteArray_AS_STRING(numbers) + at + 4 * (each - first), &number, 4)
+    queue[4] += octets
+    return 0
 
 
 def place_list(positions, uint32_t segment):
@@ -309,6 +409,18 @@ def place_list(positions, uint32_t segment):
     cdef uint64_t base = <uint64_t>segment << 32
     cdef Py_ssize_t each
     return [base | position[each] for each in range(view.length // 4)]
+
+
+def place_octets(positions, uint32_t segment):
+    """Returns the places of messages of a segment, u64 each, whose positions are u32 each."""
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, count = view.length // 4
+    cdef bytes places = PyBytes_FromStringAndSize(NULL, PLACE * count)
+    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(places)
+    for each in range(count):
+        put32(to + PLACE * each, (<const uint32_t *>view.octets)[each])
+        put32(to + PLACE * each + 4, segment)
+    return places
 
 
 def chosen_positions(numbers, Py_ssize_t at, Py_ssize_t last, positions, blocks, times):

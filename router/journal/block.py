@@ -36,9 +36,11 @@ from typing import Final, NamedTuple
 import attrs
 
 from router.errors import RouterError
+from router.journal.bulk import shortcuts
 from router.journal.record import ROW, Record, Row, record_from_row
 
 MAGIC: Final = b"JBLK"
+crc32: Final = zlib.crc32 if shortcuts is None else shortcuts.crc32
 HEADER: Final = struct.Struct("<4sIIIQQHHI")
 _CHECKED: Final = struct.Struct("<IIQQHHI")  # the header without magic and CRC
 _CRC: Final = struct.Struct("<I")
@@ -176,7 +178,7 @@ def seal_block(
     checked = _CHECKED.pack(
         octets, heap_octets, first_sequence, incarnation, worker, flags, rows_octets // ROW.size
     )
-    crc = zlib.crc32(padding, zlib.crc32(heap, zlib.crc32(rows, zlib.crc32(checked))))
+    crc = crc32(padding, crc32(heap, crc32(rows, crc32(checked))))
     return b"".join((MAGIC, crc.to_bytes(4, "little"), checked, rows, heap, padding))
 
 
@@ -209,7 +211,7 @@ def open_block(
     if available < length:
         raise BlockError("the block is cut short", is_short=True)
     checked = octets[offset + _UNCHECKED_OCTETS : offset + length]
-    if not is_checked and zlib.crc32(checked) != crc ^ salt:
+    if not is_checked and crc32(checked) != crc ^ salt:
         raise BlockError("the CRC of the block is wrong")
     return Block(
         octets=length,

@@ -20,6 +20,9 @@ class Shortcuts(Interface):
 
     Lives: Callable[..., Any]
 
+    def crc32(self, octets: "Octets", value: int = 0, /) -> int:
+        """Returns the CRC-32 of octets behind others, whose CRC-32 is ``value``; as zlib's."""
+
     def string_rows(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
         rows: bytearray,
@@ -95,6 +98,9 @@ class Shortcuts(Interface):
 
     def place_list(self, positions: "Octets | array[int]", segment: int, /) -> list[int]:
         """Returns the places of messages of a segment, whose positions are u32 each."""
+
+    def place_octets(self, positions: Octets, segment: int, /) -> bytes:
+        """Returns the same, u64 each."""
 
     def chosen_positions(  # noqa: PLR0917  as above
         self,

@@ -9,6 +9,7 @@ Places grow in the order of writing, so a queue is read in the order of its plac
 the name of its message: damage elsewhere never moves it to another message.
 """
 
+import struct
 from array import array
 from typing import Final, NewType, cast
 
@@ -36,6 +37,14 @@ def places_of(segment: int, positions: "bytes | array[int]") -> list[Place]:
     if shortcuts is not None:
         return cast(list[Place], shortcuts.place_list(positions, segment))
     return [place_of(segment, each) for each in memoryview(positions).cast("B").cast("I")]
+
+
+def place_octets(segment: int, positions: bytes) -> bytes:
+    """Names messages likewise, u64 each."""
+    if shortcuts is not None:
+        return shortcuts.place_octets(positions, segment)
+    places = places_of(segment, positions)
+    return struct.pack(f"<{len(places)}Q", *places)
 
 
 def segment_of(place: Place) -> int:

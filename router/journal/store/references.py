@@ -36,7 +36,7 @@ from router.journal.bulk import shortcuts
 from router.journal.disk import Disk
 from router.journal.record import NO_TTL, ROW, RecordError, RecordFlag, RecordKind
 from router.journal.segment import segment_name
-from router.journal.store.place import Place, places_of
+from router.journal.store.place import Place, place_octets, places_of
 from router.journal.store.queues import QueueKey, RouteKey
 from router.journal.store.reading import SegmentReader, is_free
 from router.journal.store.runs import PLACE_OCTETS, MessagesRead, Piece, compose, piece_of
@@ -98,7 +98,12 @@ class RunReference(NamedTuple):
     @property
     def places(self) -> list[Place]:
         """Where they stand, as they are named."""
-        return places_of(self.segment, b"".join([each.positions for each in self.pieces]))
+        return places_of(self.segment, self.positions)
+
+    @property
+    def positions(self) -> bytes:
+        """Of all of them, u32 each."""
+        return b"".join([each.positions for each in self.pieces])
 
     def encoded(self) -> bytes:
         """Returns the body drawn above."""
@@ -228,7 +233,7 @@ class RunReader:
         for position, octets in found:
             self._fill(path, position, view[at : at + octets])
             at += octets
-        view[places_at:end] = struct.pack(f"<{count}Q", *reference.places)
+        view[places_at:end] = place_octets(reference.segment, reference.positions)
         return MessagesRead(
             reference.route,
             reference.queue,

@@ -119,6 +119,8 @@ class MessageStore:
         self._disk = disk
         self._incarnation = incarnation
         self._reader = SegmentReader(disk, directory)
+        self._scanner = SegmentReader(disk, directory, stretches=1)
+        self._is_referring = False
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._open: SegmentIndex | None = None
         self._appended: list[tuple[Block, list[GoneRun]]] = []
@@ -285,6 +287,7 @@ class MessageStore:
         Raises:
             OSError: the disk does not give them; it may do so later.
         """
+        self._is_referring = False
         found = self._next_run(key, count, now_ns)
         if found is None:
             return None
@@ -302,6 +305,7 @@ class MessageStore:
         Raises:
             OSError: the disk does not give what tells that; it may do so later.
         """
+        self._is_referring = True
         found = self._next_run(key, count, now_ns)
         if found is None:
             return None
@@ -323,7 +327,7 @@ class MessageStore:
         begin = max(index.checked, SEGMENT_HEADER_OCTETS)
         while begin <= last:
             try:
-                found = self._reader.next_blocks(segment.number, begin, segment.end)
+                found = self._scanner.next_blocks(segment.number, begin, segment.end)
             except (BlockError, FileNotFoundError):
                 return False
             offset, block = found[-1]
@@ -735,8 +739,9 @@ class MessageStore:
     def _read_on(self, segment: StoredSegment, index: SegmentIndex) -> SegmentIndex:
         """Reads the next blocks of a segment; returns its index, another one if there is damage."""
         assert index.next_block is not None
+        reader = self._scanner if self._is_referring else self._reader
         try:
-            found = self._reader.next_blocks(segment.number, index.next_block, segment.end)
+            found = reader.next_blocks(segment.number, index.next_block, segment.end)
         except (BlockError, FileNotFoundError):
             index = SegmentIndex(segment.number)
             found = list(self._reader.blocks(segment.number, segment.end))

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+from array import array
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from router.journal.block import BlockError, open_block
 from router.journal.bulk import shortcuts
 from router.journal.record import NO_TTL, RecordError
 from router.journal.segment import segment_name
-from router.journal.store import references, runs
+from router.journal.store import place, references, runs
 from router.journal.store.asks import AnswerReader, AnswerWriter
-from router.journal.store.place import position_of
+from router.journal.store.place import place_octets, places_of, position_of
 from router.journal.store.queues import Bounds
 from router.journal.store.reading import StoredMessage
 from router.journal.store.references import CachedDisk, RunReader, RunReference, Spot
@@ -115,6 +116,17 @@ def test_rows_are_pointed_to_their_strings_alike_with_and_without_shortcuts(
         assert found is None or one == other
 
 
+@pytest.mark.skipif(shortcuts is None, reason="the shortcuts were not built")
+def test_places_are_written_alike_with_and_without_shortcuts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    positions = array("I", [16, 96, 1 << 20, 0xFFFFFFF0]).tobytes()
+    found = place_octets(7, positions)
+    monkeypatch.setattr(place, "shortcuts", None)
+    assert place_octets(7, positions) == found
+    assert [*memoryview(found).cast("Q")] == places_of(7, positions)
+
+
 @pytest.mark.parametrize(
     "unusual",
     [{"ttl_milliseconds": 5000}, {"octets": (1 << 20) + 1}],
@@ -160,11 +172,11 @@ def test_references_go_on_in_the_next_segment() -> None:
     assert len(made.store.holdings.segments) > 3
 
 
-def damage(made: Custodian, place: int) -> None:
+def damage(made: Custodian, at: int) -> None:
     """Changes an octet of a message's row on the disk."""
-    path = DIRECTORY / segment_name(place >> 32)
+    path = DIRECTORY / segment_name(at >> 32)
     octets = bytearray(made.log._disk.read(path))
-    octets[position_of(place) + 70] ^= 0xFF  # type: ignore[arg-type]
+    octets[position_of(at) + 70] ^= 0xFF  # type: ignore[arg-type]
     made.log._disk.put(path, bytes(octets))  # type: ignore[attr-defined]
 
 
