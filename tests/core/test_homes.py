@@ -13,7 +13,9 @@ from router.core.terms import decode_terms
 from router.journal.keys import LinkKey
 from router.journal.record import GuaranteeCode, LinkDescription
 from router.journal.unsettled import LinkMemory, LinkStage, Unsettled
+from router.journal.writer import RecordWriter
 from router.links.attaches import ATTACH
+from router.model.condition import STOLEN
 from router.model.identity import DeliveryKey, DeliveryTag
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ExpiryPolicy
@@ -23,6 +25,7 @@ from router.service.placement import share_out
 from tests.core.test_late_attaches import late as silent
 from tests.support.addressed import properties_to
 from tests.support.fleet import Fleet
+from tests.support.journaled import EPOCH_NS, Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
 ADDRESSES = [f"orders.{number}" for number in range(6000)]
@@ -494,3 +497,53 @@ def test_the_worker_that_wrote_what_is_only_recorded_takes_it_over() -> None:
     for own, workers, whose in ((1, 2, {1}), (2, 2, {2}), (1, 1, {1, 2}), (3, 4, set())):
         share = Homes(own, workers, are_spread=True).inherits(recorded, links, table)
         assert {each.worker for each in share} == whose
+
+
+# --- links that several homes write about ---------------------------------------------------------
+
+
+def numbered_sender(play: Journaled, number: int, unsettled: Map) -> SenderEnd:
+    end = play.connect("shop").attach_sender(
+        None,
+        name="out",
+        second=True,
+        unsettled=unsettled,
+        seconds=300,
+        policy=ExpiryPolicy.CONNECTION_CLOSE,
+        properties={ATTACH: [1, number]},
+    )
+    play.flush()
+    return end
+
+
+def test_what_another_home_says_of_its_end_does_not_make_a_link_forget_its_number() -> None:
+    """Nothing was unsettled there, so that the link was gone as soon as the connection was."""
+    play = Journaled(attrs.evolve(EXACT, address="orders.#"))
+    source = numbered_sender(play, 2, {})
+    source.send(message_to("orders.1"), address="orders.1")
+    ((key, _),) = play.remembered()
+    other = RecordWriter(worker=1, incarnation=1)
+    other.link_expired(EPOCH_NS, incoming=key)
+    play.blocks += other.take_blocks()
+    following = play.crash()
+    late = numbered_sender(following, 1, {})
+    assert late.refused is not None
+    assert late.refused.name == STOLEN
+    back = numbered_sender(following, 3, dict.fromkeys(source.unsettled.values()))
+    assert back.attach is not None
+    assert back.attach.unsettled is not None
+    assert back.attach.unsettled.keys() == set(source.unsettled.values())
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_first_worker_alone_says_when_a_link_of_all_homes_begins_and_ends(leads: bool) -> None:
+    play = Journaled(attrs.evolve(EXACT, address="orders.#"))
+    play.core._ledger.share_links(leads=leads)
+    source = numbered_sender(play, 1, {})
+    play.hand_in()
+    assert len(play.memory().links) == leads
+    source.send(message_to("orders.1"), address="orders.1")
+    source.detach()
+    play.hand_in()
+    (link,) = play.memory().links.values()
+    assert link.stage is (LinkStage.EXPIRED if leads else LinkStage.ATTACHED)
