@@ -178,6 +178,9 @@ class Shortcuts(Interface):
             a row is unusual, or other strings stand between theirs; the rows may have been changed.
         """
 
+    def set_marks(self, marks: bytearray, positions: "array[int]", is_set: bool, /) -> int:
+        """Sets or clears the marks of messages, and returns how many were not so before."""
+
     def is_any_marked(self, marks: bytearray, positions: Octets, /) -> bool:
         """Returns whether one of some messages is marked as gone; their positions are u32."""
 

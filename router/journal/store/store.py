@@ -24,11 +24,14 @@ a message whose FORWARDED was durable is never shown again; a crash only shows a
 FORWARDED records, the messages that these may have named are clouded.
 
 Memory: for each segment its counts and one bit for 80 octets of what is not wholly gone; for each
-queue with messages its counts; columns for the few segments that are read or written just now.
+queue with messages its counts; columns for the few segments that are read or written just now, and
+for each message that a reader has a bit and a position (``taken``).
 """
 
 import contextlib
 import heapq
+import sys
+from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
@@ -72,6 +75,7 @@ from router.journal.store.references import RunReference, Spot
 from router.journal.store.runs import StoredRun, piece_of
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
+from router.journal.store.taken import Taken
 
 STORE_SEGMENT_OCTETS: Final = 8 << 20
 """Small, so that a segment is read in some milliseconds, and room is soon free again."""
@@ -127,7 +131,7 @@ class MessageStore:
         self._written = 0
         self._headed = 0
         self._leftovers: list[int] = []
-        self._taken: dict[Place, QueueKey] = {}
+        self._taken = Taken()
         self._stirred: set[QueueKey] = set()
         self._is_counting = False
         self._may_remove = True
@@ -197,8 +201,7 @@ class MessageStore:
     def _left(self, gone: list[GoneRun]) -> None:
         """Counts messages that are gone, durably; what a block says of them stands in any order."""
         for run in gone:
-            for place in run.places:
-                self._taken.pop(place, None)
+            self._taken.remove_run(run.segment, run.positions)
             self._stirred.add(run.queue)
         self._may_remove |= self.holdings.forwarded_run(gone)
 
@@ -236,7 +239,7 @@ class MessageStore:
             gone = claims_in(block)
             self._appended.append((block, gone))
             for run in gone:
-                self._taken.update(dict.fromkeys(run.places, run.queue))
+                self._taken.add_run(run.segment, run.queue, run.positions)
 
     # The reader's side
 
@@ -291,12 +294,13 @@ class MessageStore:
         found = self._next_run(key, count, now_ns)
         if found is None:
             return None
-        segment, places, pieces = found
+        segment, positions, pieces = found
         queue = self.holdings.queues[key]
+        places = places_of(segment.number, positions)
         run = self._cut(StoredRun(queue.route, key, places, []), segment.number, pieces)
         if not run.pieces:
             return None
-        self._take_run(queue, run.places)
+        self._take_run(queue, segment.number, positions[: len(run.places) * 4])
         return run
 
     def refer(self, key: QueueKey, count: int, now_ns: int) -> RunReference | None:
@@ -309,11 +313,11 @@ class MessageStore:
         found = self._next_run(key, count, now_ns)
         if found is None:
             return None
-        segment, places, pieces = found
+        segment, positions, pieces = found
         queue, index = self.holdings.queues[key], self._begun_index(segment)
         if not self._is_whole(segment, index, pieces[-1][0]):
             return None
-        self._take_run(queue, places)
+        self._take_run(queue, segment.number, positions)
         spots = [Spot(offset, index.heap_of(offset), positions) for offset, positions in pieces]
         number, end = segment.number, segment.end
         return RunReference(queue.route, key, queue.address, number, end, spots)
@@ -334,18 +338,19 @@ class MessageStore:
             begin = index.checked = offset + block.octets
         return True
 
-    def _take_run(self, queue: StoredQueue, places: list[Place]) -> None:
-        queue.read = places[-1]
-        self._taken.update(dict.fromkeys(places, queue.key))
+    def _take_run(self, queue: StoredQueue, segment: int, positions: bytes) -> None:
+        chosen = array("I", positions)
+        queue.read = place_of(segment, chosen[-1])
+        self._taken.add_run(segment, queue.key, chosen)
 
     def _next_run(
         self, key: QueueKey, count: int, now_ns: int
-    ) -> tuple[StoredSegment, list[Place], list[tuple[int, bytes]]] | None:
+    ) -> tuple[StoredSegment, bytes, list[tuple[int, bytes]]] | None:
         """Finds the next messages of a queue that stand in one segment.
 
         Returns:
-            The segment, their places, and the blocks that they stand in, by offset, with their
-            positions; None: there are none, or something is unusual.
+            The segment, their positions, u32 each, and the blocks that they stand in, by offset,
+            each with its part of these; None: there are none, or something is unusual.
 
         Raises:
             OSError: the disk does not give them; it may do so later.
@@ -365,17 +370,17 @@ class MessageStore:
         if not pieces:
             return None
         positions = b"".join([each for _, each in pieces])
-        places = places_of(segment.number, positions)
+        first = place_of(segment.number, int.from_bytes(positions[:4], sys.byteorder))
         route = holdings.routes[queue.route]
         age_ns, passed = route.bounds.age_ns, max(route.condemned, queue.condemned)
         if (
-            places[0] <= max(passed, holdings.clouded)
+            first <= max(passed, holdings.clouded)
             or (age_ns is not None and oldest_ns + age_ns <= now_ns)
             or segment.is_any_gone(positions)
-            or not self._taken.keys().isdisjoint(places)
+            or self._taken.has_any(segment.number, positions)
         ):
             return None
-        return segment, places, pieces
+        return segment, positions, pieces
 
     def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, bytes]]) -> StoredRun:
         """Finds the messages of a run, up to the first that is unusual or cannot be read.
@@ -494,10 +499,11 @@ class MessageStore:
     def give_back(self, claim: Claim) -> None:
         """Returns a message that was taken: it is read again, before what stands behind it."""
         if claim.place in self._taken:
-            self._give_back(claim.place)
+            self._give_back(claim.place, claim.queue)
 
-    def _give_back(self, place: Place) -> None:
-        queue = self.holdings.queues.get(self._taken.pop(place))
+    def _give_back(self, place: Place, key: QueueKey) -> None:
+        self._taken.remove(place)
+        queue = self.holdings.queues.get(key)
         if queue is not None:
             self._return(place, queue)
             route = self.holdings.routes[queue.route]
@@ -518,11 +524,11 @@ class MessageStore:
 
         What it has said to be gone stays gone, durable or not.
         """
-        queues, going = self.holdings.queues, self._going()
-        for place, key in list(self._taken.items()):
-            queue = queues.get(key)
-            if queue is not None and queue.route == route and place not in going:
-                self._give_back(place)
+        queues, going = self.holdings.queues.values(), self._going()
+        keys = {queue.key for queue in queues if queue.route == route}
+        for place, key in self._taken.of(keys):
+            if place not in going:
+                self._give_back(place, key)
 
     def _going(self) -> set[Place]:
         """Returns the messages that are gone with the next commit."""
@@ -692,7 +698,7 @@ class MessageStore:
         except (BlockError, RecordError, FileNotFoundError) as error:
             self._lose(claim, str(error))
             return None
-        self._taken[claim.place] = queue.key
+        self._taken.add(claim.place, queue.key)
         return message._replace(
             is_overdue=self._is_overdue(message, queue, now_ns),
             is_clouded=entry.place < self.holdings.clouded,
