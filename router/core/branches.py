@@ -211,6 +211,18 @@ class Branches:
             return DetachLink(self.near, closed, condition)
         return RefuseLink(self.near, condition or _ENDED)
 
+    def more_credit(self) -> GrantCredit | None:
+        """Returns credit for a peer that has used half of what each home has left, or more.
+
+        A home grants credit anew when half of its own is used, which is long after that if the
+        deliveries are for all of them.
+        """
+        least = min(self._credit.values())
+        if self.is_over or self._draining or not least or 2 * self._granted > least:
+            return None
+        self._granted = least
+        return GrantCredit(self.near, least)
+
     def _grant(self, branch: LinkId, command: GrantCredit) -> Iterator[Command]:
         """Yields the credit for the peer, if it changes or is asked back."""
         self._credit[branch] = command.credit

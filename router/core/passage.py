@@ -234,6 +234,8 @@ class Passages:
         branches = self._branches.get(link)  # type: ignore[arg-type]  # no link, no passage
         if branches is not None:
             self._from_peer_of(branches.from_peer(event))
+            if (credit := branches.more_credit()) is not None:
+                self._turn.order_connection(connection, credit)
             return True
         near = self._near.get(link)  # type: ignore[arg-type]  # as before
         if near is not None:

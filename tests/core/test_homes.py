@@ -284,6 +284,18 @@ def test_credit_without_an_address_is_what_the_home_with_the_least_has_left() ->
     assert source.credit <= 250
 
 
+def test_a_sender_to_many_homes_gets_credit_before_any_of_them_grants_it_anew() -> None:
+    fleet = Fleet(4, EXACT, are_spread=True)
+    source = sender(fleet, 2, None)
+    addresses = [at_home(worker, 4) for worker in (1, 2, 3, 4)]
+    for number in range(1000):
+        assert source.credit > 0, number
+        address = addresses[number % 4]
+        source.send(message_to(address), address=address)
+        if not number % 10:
+            fleet.settle()
+
+
 def test_messages_of_routes_without_the_promise_and_of_none_are_for_the_first_worker() -> None:
     fleet = Fleet(2, EXACT, "plain.#", are_spread=True)
     sink = fleet[1].connect("store").attach_receiver("plain.a", credit=5)
