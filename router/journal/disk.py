@@ -14,9 +14,11 @@ class Disk:
 
     Attributes:
         reserves: zeros that were written ahead keep room for what is written there.
+        has_files: what it keeps are files of this machine.
     """
 
     reserves = True
+    has_files = True
 
     def make_directory(self, path: Path) -> None:
         """Makes ``path`` and what is missing above it, readable by the owner alone."""

@@ -97,10 +97,15 @@ class _Reader(RunReader):
         super().__init__(lane.host.disk, DIRECTORY)
         self._lane = lane
 
+    @property
+    def is_able(self) -> bool:
+        return not self._lane.is_unable
+
     def run(self, reference: RunReference) -> MessagesRead:
         self._lane.referred += 1
         if self._lane.waits_for_disk:
             self._lane.unread += 1
+            self._lane.is_unable |= self._lane.becomes_unable
             raise BlockingIOError(errno.EAGAIN, "later")
         return super().run(reference)
 
@@ -114,6 +119,8 @@ class StoredLane:
         credit: that the target grants on each link when it is attached.
         reads_files: the worker reads the log's files itself ...
         waits_for_disk: ... but not now: it would have to wait.
+        is_unable: the file system cannot tell.
+        becomes_unable: that is found out when it is asked first.
         referred: how many runs the store has referred to ...
         unread: ... and the worker could not read.
     """
@@ -133,7 +140,7 @@ class StoredLane:
         self.now = 100.0
         self.credit = credit
         self.reads_files = reads_files
-        self.waits_for_disk = False
+        self.waits_for_disk = self.is_unable = self.becomes_unable = False
         self.referred = self.unread = 0
         self._brought = 0
         self.is_committing = True

@@ -71,6 +71,7 @@ class PostgresDisk(Disk):
     """The message store of one router, under one lease."""
 
     reserves = False
+    has_files = False
 
     def __init__(self, url: str, router: str, epoch: int) -> None:
         """Connects when it is first asked.

@@ -13,7 +13,7 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     SURVEY    0         0           0                asks for a ROUTE of every route with messages
     RECALL    place     route       0                the message at that place, or that it is gone
     UNSETTLED link      0           0                which deliveries of a link are not settled
-    READS     0         0           0                this worker reads the files of the log itself
+    READS     0         0           1: yes, 0: no    this worker reads the files of the log itself
     HALT      route     0           0                address: nothing more of it until the next FLOW
 
     answer
@@ -140,7 +140,9 @@ class AskUnsettled:
 
 @attrs.frozen
 class Reads:
-    """The worker reads the files of the log itself."""
+    """The worker reads the files of the log itself, or does not any more."""
+
+    is_able: bool = True
 
 
 @attrs.frozen
@@ -286,8 +288,8 @@ class AskWriter(RecordWriter):
                 self._placed(AskKind.RECALL, route, place)
             case AskUnsettled(link):
                 self.append(AskKind.UNSETTLED, 0, incoming=link)
-            case Reads():
-                self.append(AskKind.READS, 0)
+            case Reads(is_able):
+                self.append(AskKind.READS, 0, message_octets=int(is_able))
             case Halt(route, address):
                 self._named(AskKind.HALT, route, 0, 0, address)
             case looking.Look() | looking.Drop():
@@ -446,7 +448,7 @@ def asks_of(block: Block) -> Iterator[Ask]:
             case AskKind.UNSETTLED:
                 yield AskUnsettled(LinkKey(row[8]))
             case AskKind.READS:
-                yield Reads()
+                yield Reads(bool(row[10]))
             case AskKind.HALT:
                 yield Halt(RouteKey(row[8]), heap_strings(row, block.heap)[2])
             case _:

@@ -139,8 +139,8 @@ class Desk:
                 case AskUnsettled(link):
                     keys = tuple(self._store.holdings.unsettled.get(link, ()))
                     reader.answers.append(UnsettledKeys(link, keys))
-                case Reads():
-                    reader.reads_files = True
+                case Reads(is_able):
+                    reader.reads_files = is_able and self._store.has_files
                 case Halt(route, address):
                     reader.credit.pop((route, address), None)
                     reader.waiting.pop((route, address), None)

@@ -24,6 +24,7 @@ by the store before it refers to them. If messages of several addresses alternat
 read as a whole, checked, and kept for the runs of the other addresses.
 """
 
+import errno
 import os
 import struct
 import sys
@@ -52,9 +53,11 @@ _LEAST_STRETCH: Final = 8
 _MORE: Final = int(RecordFlag.MORE)
 _STORED: Final = int(RecordKind.STORED)
 _ROOMS_KEPT: Final = 64
+_PATHS_KEPT: Final = 64
 _STRETCHES_KEPT: Final = 48  # some three segments, so that many addresses can be read at once
 _IS_LITTLE: Final = sys.byteorder == "little"
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_UNABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 class Spot(NamedTuple):
@@ -147,11 +150,12 @@ class RunReference(NamedTuple):
 class CachedDisk(Disk):
     """A disk of whose files only that is read which needs no wait: what the system has in memory.
 
-    Where the system cannot tell, as on some file systems, it is read as always.
+    Attributes:
+        is_able: the system can tell; it cannot on some file systems, of which nothing is read.
     """
 
     def __init__(self) -> None:
-        self._flags = _NOWAIT
+        self.is_able = bool(_NOWAIT)
 
     def read_part(self, path: Path, offset: int, octets: int) -> bytes:
         """Reads as ``Disk`` does; BlockingIOError: that would take a while."""
@@ -160,16 +164,12 @@ class CachedDisk(Disk):
 
     def read_into(self, path: Path, offset: int, room: memoryview) -> int:
         """Reads as ``Disk`` does; BlockingIOError: that would take a while."""
-        if not self._flags:
-            return super().read_into(path, offset, room)
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.preadv(file, [room], offset, self._flags)
-        except BlockingIOError:
+            return os.preadv(file, [room], offset, _NOWAIT)
+        except OSError as error:
+            self.is_able &= error.errno not in _UNABLE
             raise
-        except OSError:
-            self._flags = 0
-            return super().read_into(path, offset, room)
         finally:
             os.close(file)
 
@@ -188,12 +188,18 @@ class RunReader:
         self._directory = directory
         self._reader = SegmentReader(disk, directory, stretches=_STRETCHES_KEPT)
         self._rooms: deque[bytearray] = deque()
+        self._paths: dict[int, Path] = {}
         self._is_used = False
 
     @classmethod
     def of(cls, directory: Path) -> "RunReader | None":
         """Returns what reads a directory of this machine; None: runs cannot be read so here."""
-        return cls(CachedDisk(), directory) if _IS_LITTLE else None
+        return cls(CachedDisk(), directory) if _IS_LITTLE and _NOWAIT else None
+
+    @property
+    def is_able(self) -> bool:
+        """Whether the file system can tell what would have to be waited for."""
+        return not isinstance(self._disk, CachedDisk) or self._disk.is_able
 
     def run(self, reference: RunReference) -> MessagesRead:
         """Reads the messages of a reference.
@@ -209,7 +215,7 @@ class RunReader:
         count = reference.messages
         heap_at, at, strings = count * ROW.size, 0, 0
         room = self._room(heap_at)
-        path = self._directory / segment_name(reference.segment)
+        path = self._path(reference.segment)
         found: list[tuple[int, int]] = []
         with memoryview(room) as view:
             for position, heap, messages in stretches:
@@ -241,6 +247,14 @@ class RunReader:
             view[:heap_at],
             view[heap_at:places_at],
         )
+
+    def _path(self, segment: int) -> Path:
+        known = self._paths.get(segment)
+        if known is None:
+            if len(self._paths) > _PATHS_KEPT:
+                self._paths.clear()
+            known = self._paths[segment] = self._directory / segment_name(segment)
+        return known
 
     def _fill(self, path: Path, offset: int, room: memoryview) -> None:
         if self._disk.read_into(path, offset, room) != len(room):

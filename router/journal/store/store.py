@@ -243,6 +243,11 @@ class MessageStore:
 
     # The reader's side
 
+    @property
+    def has_files(self) -> bool:
+        """Whether the log is in files, which others may read."""
+        return self._disk.has_files
+
     def bound(self, route: RouteKey, bounds: Bounds) -> None:
         """Sets how much a route may store from now on."""
         self.holdings.route(route).bounds = bounds

@@ -323,7 +323,7 @@ class StoreEngine:
         capabilities = attrs.evolve(CAPABILITIES, express=self.lane is not None)
         self._events.append(ConnectionOpened(container=container, capabilities=capabilities))
         self._survey_at = now + SURVEY_SECONDS
-        if self._reader is not None:
+        if self._reader is not None and self._reader.is_able:
             self._client.ask(Reads())
         self._say_bounds(self._bounds)
         self._client.ask(Survey())

@@ -27,7 +27,7 @@ class Name(NamedTuple):
     @property
     def twin(self) -> "Name":
         """Names the inlet of the dead letters, or that whose dead letters these are."""
-        return self._replace(is_dead=not self.is_dead)
+        return Name(self.route, self.address, not self.is_dead)
 
 
 class AllUnsettled(Mapping[DeliveryTag, DeliveryState | None]):

@@ -34,7 +34,7 @@ from typing import Final
 
 from router.errors import RouterError
 from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
-from router.journal.store.asks import Back, Flow, Halt, MessageRead, QueueNews
+from router.journal.store.asks import Back, Flow, Halt, MessageRead, QueueNews, Reads
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.place import BEGINNING, Place
@@ -257,6 +257,8 @@ class Inlets:
             try:
                 run = self._reader.run(answer)
             except (RouterError, OSError):
+                if not self._reader.is_able:
+                    self._client.ask(Reads(is_able=False))
                 self._client.ask(Halt(*name))
                 self._halting.add(name)
             else:
@@ -663,8 +665,10 @@ class Inlets:
         makes it begin again, and so does what is stored later.
         """
         name = inlet.name
-        dead = self._roll.by_name.get(name._replace(is_dead=True))
-        if name.is_dead or dead is None or not inlet.announced or inlet.is_expected:
+        if name.is_dead or not inlet.announced or inlet.is_expected:
+            return False
+        dead = self._roll.by_name.get(name.twin)
+        if dead is None:
             return False
         count = len(dead.waiting) + len(dead.sent)
         is_asked = self._asked.get((name.route, name.address), 0) > 0

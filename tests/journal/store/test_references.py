@@ -18,6 +18,7 @@ from router.journal.store.place import place_octets, places_of, position_of
 from router.journal.store.queues import Bounds
 from router.journal.store.reading import StoredMessage
 from router.journal.store.references import CachedDisk, RunReader, RunReference, Spot
+from router.journal.store.store import MessageStore
 from tests.support.journal import DIRECTORY, FakeDisk
 from tests.support.stored import ROUTE, Custodian, numbers, queue
 
@@ -257,6 +258,7 @@ def test_memory_is_used_again_and_let_go_of() -> None:
 # --- the disk -------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
 def test_what_is_in_the_systems_memory_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(range(200)))
     room = memoryview(bytearray(50))
@@ -278,20 +280,27 @@ def test_what_would_have_to_be_waited_for_is_not_read(
         CachedDisk().read_into(tmp_path / "file", 0, memoryview(bytearray(3)))
 
 
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
-def test_where_the_system_cannot_tell_all_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "is_able"), [(errno.EOPNOTSUPP, False), (errno.EINVAL, False), (errno.EIO, True)]
+)
+def test_where_the_system_cannot_tell_nothing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_able: bool
 ) -> None:
-    usual = os.preadv
-
-    def preadv(file: int, rooms: list[memoryview], offset: int, flags: int = 0) -> int:
-        if flags:
-            raise OSError(errno.EOPNOTSUPP, "not here")
-        return usual(file, rooms, offset)
+    def preadv(*_: object) -> int:
+        raise OSError(code, "not here")
 
     (tmp_path / "file").write_bytes(b"abc")
+    disk = CachedDisk()
+    disk.is_able = True
     monkeypatch.setattr(os, "preadv", preadv)
-    room, disk = memoryview(bytearray(3)), CachedDisk()
-    for _ in range(2):
-        assert disk.read_into(tmp_path / "file", 0, room) == 3
-    assert bytes(room) == b"abc"
+    with pytest.raises(OSError, match="not here"):
+        disk.read_into(tmp_path / "file", 0, memoryview(bytearray(3)))
+    assert RunReader(disk, tmp_path).is_able == is_able
+
+
+def test_a_log_that_is_in_no_files_is_not_referred_to() -> None:
+    class Elsewhere(FakeDisk):
+        has_files = False
+
+    assert MessageStore(DIRECTORY, disk=FakeDisk(), incarnation=1).has_files
+    assert not MessageStore(DIRECTORY, disk=Elsewhere(), incarnation=1).has_files

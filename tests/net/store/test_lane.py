@@ -58,6 +58,23 @@ def test_what_the_worker_cannot_read_itself_comes_over_the_socket_in_its_order()
     assert lane.received() == [*range(3000)]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_worker_that_cannot_tell_whether_it_would_wait_gets_runs_over_the_socket(
+    *, is_known: bool
+) -> None:
+    lane = StoredLane("cython", credit=300)
+    lane.fill(range(3000))
+    lane.waits_for_disk = lane.becomes_unable = True
+    lane.is_unable = is_known
+    lane.connect()
+    lane.dial()
+    lane.settle_down()
+    drained(lane)
+    assert lane.referred == (0 if is_known else 1)
+    assert lane.received() == [*range(3000)]
+    assert lane.brought > 1000
+
+
 @pytest.mark.parametrize("octets", [1, 40, 1000, 30_000])
 def test_messages_arrive_as_they_were_stored(octets: int) -> None:
     lanes = [begun(mode, 40, size=max(8, octets)) for mode in MODES]
