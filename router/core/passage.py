@@ -110,7 +110,6 @@ from router.model.terminus import (
 from router.model.url_address import path_of
 from router.model.ways import NODE
 from router.routes.route import Guarantee, Route
-from router.routes.table import RoutingTable
 
 SURPLUS_OCTETS: Final = 1 << 18
 """Queued payload in octets, sent ahead of the home's credit, at which a peer is not read."""
@@ -216,8 +215,6 @@ class Passages:
         self._parting: dict[_Passage, LinkDetached] = {}
         self._detached: dict[LinkId, _Passage] = {}
         self._passing: set[LinkName] = set()
-        self._table: RoutingTable | None = None
-        self._has_exact = False
 
     def peers(self) -> set[ConnectionId]:
         """Returns the connections of peers whose links lead through to their home."""
@@ -341,19 +338,11 @@ class Passages:
         if not isinstance(terminus, Target | Source) or terminus.dynamic:
             return None
         if terminus.address is None:  # each message has its own
-            return (None, None) if is_sender and self._promises_exactly_once() else None
+            return (None, None) if is_sender and self._registry.table.has_exact else None
         place = self._attacher.enter(connection, terminus.address, operation)
         if not isinstance(place, Place) or place.route.guarantee is not Guarantee.EXACTLY_ONCE:
             return None
         return place.key.address, place.route
-
-    def _promises_exactly_once(self) -> bool:
-        table = self._registry.table
-        if table is not self._table:
-            self._table = table
-            exact = Guarantee.EXACTLY_ONCE
-            self._has_exact = any(route.guarantee is exact for route in table.routes)
-        return self._has_exact
 
     def _branch(self, peer: Connection, event: LinkAttached, homes: Sequence[str]) -> None:
         """Leads a link to the anonymous terminus through to every home (``branches``)."""

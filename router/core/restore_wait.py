@@ -20,7 +20,6 @@ from typing import Final
 
 from router.core.homes import Homes
 from router.core.reach import is_sibling
-from router.core.registry import Registry
 from router.core.state import State
 from router.core.stored import is_store
 from router.links.link import Connection
@@ -83,12 +82,7 @@ class RestoreWait:
             return True
         if terminus.address is None:  # each message has its own
             is_sender = event.role is Role.RECEIVER and not is_sibling(connection)
-            return is_sender and _promises_exactly_once(self._registry)
+            return is_sender and self._registry.table.has_exact
         address = inside(connection.vhost, terminus.address)
         match = self._registry.table.lookup(address)
         return match is not None and match.route.guarantee is Guarantee.EXACTLY_ONCE
-
-
-def _promises_exactly_once(registry: Registry) -> bool:
-    exact = Guarantee.EXACTLY_ONCE
-    return any(route.guarantee is exact for route in registry.table.routes)

@@ -18,7 +18,7 @@ from router.routes.match import (
     parse_pattern,
 )
 from router.routes.rewrite import rename
-from router.routes.route import Endpoint, Route
+from router.routes.route import Endpoint, Guarantee, Route
 from router.routes.vhost import outside, vhost_of
 
 REMEMBERED_LOOKUPS: Final = 4096
@@ -89,6 +89,7 @@ class RoutingTable:
         routes: in the order in which they were given.
         by_name: the same by their names; with the table, because traffic would wait for it later.
         vhosts: virtual hosts that have routes of their own.
+        has_exact: some route promises exactly-once.
     """
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
@@ -120,6 +121,8 @@ class RoutingTable:
         self._remembered: dict[str, Match | None] = {}
         self._has_unavailable = any(route.is_unavailable for route in routes)
         self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
+        yield
+        self.has_exact = any(route.guarantee is Guarantee.EXACTLY_ONCE for route in routes)
         yield
         self.by_name: Mapping[str, Route] = {route.name: route for route in routes}
 

@@ -24,7 +24,7 @@ import structlog
 import trio
 
 from router.core.core import Core
-from router.core.homes import FIRST, Homes, is_exact
+from router.core.homes import FIRST, Homes
 from router.core.reach import sibling_name
 from router.core.stored import STORE
 from router.journal.store.references import RunReader
@@ -280,10 +280,8 @@ class Worker:
 
     def _review_handing(self) -> None:
         """Has new connections be ready to be handed on, if some route has its home elsewhere."""
-        routes = self.assembly.config.table.routes
-        self._reception.hands_on = (
-            bool(self._handings) and any(map(is_exact, routes)) and not is_off()
-        )
+        has_exact = self.assembly.config.table.has_exact
+        self._reception.hands_on = bool(self._handings) and has_exact and not is_off()
 
     def _offer(self, connection: Connection, home: str) -> bool:
         """Offers a connection to the worker of a name; false: it stays."""
