@@ -21,7 +21,7 @@ PACE = 10_000
 DRAINED_OCTETS = 1024
 """Of the messages that are forwarded from the store, and past it."""
 
-_BACKLOG = 6
+_BACKLOG = 12
 """So many times as long is stored as is forwarded after that: it must not end before."""
 
 _COMES_SECONDS = 0.3
