@@ -179,11 +179,13 @@ class Account:
     """What came of one sender's messages.
 
     Attributes:
+        outcomes: what the sender has heard, how often.
         order: numbers in RabbitMQ's order.
     """
 
     protocol: str
     sent: int
+    outcomes: dict[str, int]
     order: list[int] = attrs.field(factory=list)
 
     @property
@@ -206,7 +208,8 @@ class Account:
     def __str__(self) -> str:
         return (
             f"{self.protocol}: sent {self.sent:,}, received {len(self.order):,}, lost"
-            f" {len(self.lost)}, twice {self.duplicated}, out of order {self.overtaken}"
+            f" {len(self.lost)}, twice {self.duplicated}, out of order {self.overtaken};"
+            f" {self.outcomes}"
         )
 
 
@@ -239,7 +242,10 @@ async def _run(folder: Path, rounds: int, *absences: tuple[float, float]) -> Non
                         print(f"{number + 1}: {kind.__name__}, away {seconds:.0f} s", flush=True)
                 for sender in senders:
                     sender.is_over = True
-            accounts = [Account(each.address, each.allowed) for each in senders]
+            accounts = [
+                Account(each.address, each.allowed, dict(each.machine.report.outcomes))
+                for each in senders
+            ]
             for account in accounts:
                 await _gather(node, account)
                 print(account)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ from tests.service.test_stored_routes import FAR, PATIENCE_SECONDS, Places, unti
 from tests.support import peers
 from tests.support.chaos import Books, number_of, receiving
 from tests.support.journal import START_NS
+from tests.support.ports import free_port
 from tests.support.postgres import Server, postgres_server
-from tests.support.running import RunningRouter
+from tests.support.running import RunningRouter, running_router
 from tests.support.stored import Custodian, numbers
 from tests.support.workers import lines
 
@@ -104,6 +105,46 @@ async def test_what_a_lost_machine_has_accepted_is_forwarded_by_the_next_one(
     assert firsts == sorted(firsts), "in the order in which they were stored"
     if guarantee == "exactly-once":
         assert not books.duplicated
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+async def test_a_standby_forwards_what_the_leader_has_stored_when_it_is_killed(
+    server: Server, tmp_path: Path, guarantee: str
+) -> None:
+    places, books, order = Places(tmp_path), Books(), list[int]()
+    url = database(server, places, guarantee)
+
+    def take(delivery: ReceivedDelivery) -> DeliveryState:
+        order.append(number_of(delivery))
+        return books.take(delivery)
+
+    def file(state: str) -> str:
+        text = filled(places, url, state, guarantee)
+        return text.replace(f'store: "{url}"', f'store: "{url}", standby: true')
+
+    with trio.fail_after(PATIENCE_SECONDS), ExitStack() as machines:
+        leader = machines.enter_context(_machine(file("first"), tmp_path / "first"))
+        await until(lambda: bool(lines(leader, "standby.ended")))
+        await places.send("telemetry.a", 0, 2000, books)
+        text = file("second").replace(f":{places.near}", f":{free_port()}")
+        standby = machines.enter_context(_machine(text, tmp_path / "second"))
+        async with places.running("far", FAR), trio.open_nursery() as nursery:
+            nursery.start_soon(receiving("receiver", "telemetry.a", places.far, take).run)
+            await until(lambda: len(order) >= 500)
+            lose(leader)
+            await until(lambda: not books.lost)
+            assert lines(standby, "standby.ended")
+            nursery.cancel_scope.cancel()
+    assert sorted(set(order)) == [*range(2000)]
+    assert [*dict.fromkeys(order)] == [*range(2000)], "in the order in which they were stored"
+    if guarantee == "exactly-once":
+        assert not books.duplicated
+
+
+def _machine(text: str, folder: Path) -> AbstractContextManager[RunningRouter]:
+    folder.mkdir()
+    return running_router(text, folder, until="standby.began")
 
 
 @asynccontextmanager

@@ -360,6 +360,32 @@ def test_what_a_lost_target_never_read_goes_before_what_was_stored_meanwhile(
     state.teardown()
 
 
+@pytest.mark.parametrize("machine", [Passing, PassingToResumers])
+def test_a_sender_whose_whole_credit_is_at_a_silent_target_gets_more_for_the_store(
+    machine: type[Passing],
+) -> None:
+    state = machine()
+    state.begin()
+    state.store_comes()
+    state.target_comes()
+    state.store_works()
+    sender, other = state.senders["x", "telemetry.a"], state.senders["x", "telemetry.b"]
+    state.target_grants(credit=sender.credit)
+    state.target_stalls(is_deaf=True)
+    for _ in range(0, sender.credit, 4):
+        state.send(who="x", of="telemetry.a", most=4)
+    assert not sender.credit
+    for _ in range(4):
+        state.time_passes(seconds=3.0)
+    assert sender.credit > 0
+    before = len(sender.unsettled)
+    state.send(who="x", of="telemetry.a", most=4)
+    state.store_works()
+    assert len(sender.unsettled) == before, "these are stored"
+    assert other.credit > 0
+    state.teardown()
+
+
 _SETTINGS = settings(max_examples=20, stateful_step_count=40, deadline=None)
 TestPassing = Passing.TestCase
 TestPassing.settings = _SETTINGS
