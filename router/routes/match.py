@@ -334,10 +334,17 @@ class PatternTree:
         return tree
 
     def _build(self, written: list[Pattern]) -> Iterator[None]:
-        for first, second in equal_patterns(written):
-            raise PatternError(written[second].text, f"equals '{written[first]}'")
-        yield
-        order = sorted(range(len(written)), key=lambda index: specificity(written[index]))
+        seen: dict[tuple[Token, ...], int] = {}
+        ranks: list[tuple[int, ...]] = []
+        for index, pattern in enumerate(written):
+            first = seen.setdefault(canonical(pattern), index)
+            if first != index:
+                raise PatternError(pattern.text, f"equals '{written[first]}'")
+            ranks.append(specificity(pattern))
+            if index % SLICE_PATTERNS == 0:
+                yield
+        del seen
+        order = sorted(range(len(written)), key=ranks.__getitem__)
         yield
         self._order = order
         self._literals: dict[str, int] = {}

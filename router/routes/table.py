@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from router.routes.match import (
+    SLICE_PATTERNS,
     Pattern,
     PatternTree,
     canonical,
@@ -113,18 +114,26 @@ class RoutingTable:
         return table
 
     def _build(self, routes: tuple[Route, ...]) -> Generator[None, None, None]:
+        by_name: dict[str, Route] = {}
+        vhosts = {""}
         self.routes: tuple[Route, ...] = routes
-        self._patterns = [parse_pattern(route.address) for route in routes]
-        yield
-        self._tree = yield from PatternTree.in_slices(self._patterns)
-        self._index = {id(route): index for index, route in enumerate(self.routes)}
+        self.by_name: Mapping[str, Route] = by_name
         self._remembered: dict[str, Match | None] = {}
-        self._has_unavailable = any(route.is_unavailable for route in routes)
-        self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
-        yield
-        self.has_exact = any(route.guarantee is Guarantee.EXACTLY_ONCE for route in routes)
-        yield
-        self.by_name: Mapping[str, Route] = {route.name: route for route in routes}
+        self._patterns: list[Pattern] = []
+        self._index: dict[int, int] = {}
+        self._has_unavailable = False
+        self.has_exact = False
+        for first in range(0, len(routes), SLICE_PATTERNS):
+            for index, route in enumerate(routes[first : first + SLICE_PATTERNS], first):
+                self._patterns.append(parse_pattern(route.address))
+                self._index[id(route)] = index
+                self._has_unavailable |= route.is_unavailable
+                self.has_exact |= route.guarantee is Guarantee.EXACTLY_ONCE
+                by_name[route.name] = route
+                vhosts.add(route.vhost)
+            yield
+        self.vhosts = frozenset(vhosts - {""})
+        self._tree = yield from PatternTree.in_slices(self._patterns)
 
     def lookup(self, address: str) -> Match | None:
         """Returns the route that an address takes; None: there is none, or it is unavailable."""

@@ -3,7 +3,8 @@ import weakref
 
 import pytest
 
-from router.routes.match import PatternError
+from router.model.steps import Steps
+from router.routes.match import SLICE_PATTERNS, PatternError
 from router.routes.route import Distribution, Endpoint, Position, Route
 from router.routes.table import REMEMBERED_LOOKUPS, RoutingTable, difference
 
@@ -105,3 +106,14 @@ def test_moving_a_route_within_the_file_changes_nothing() -> None:
     old = RoutingTable([Route(address="a"), Route(address="b")])
     new = RoutingTable([Route(address="b"), Route(address="a")])
     assert difference(old, new).is_empty
+
+
+def test_a_table_is_built_in_slices_that_do_not_grow_with_it() -> None:
+    routes = [Route(address=f"a.{number}") for number in range(5000)]
+    steps = Steps(RoutingTable.in_slices(routes))
+    assert sum(1 for _ in steps) >= 3 * len(routes) / SLICE_PATTERNS
+    made = steps.result
+    assert made.by_name["a.4999"] is routes[4999]
+    match = made.lookup("a.7")
+    assert match is not None
+    assert match.route is routes[7]
