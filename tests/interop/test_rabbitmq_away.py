@@ -164,12 +164,18 @@ def _declare(node: RabbitNode) -> None:
 
 
 def _take(node: RabbitNode, queue: str) -> list[int]:
-    """Takes all that is in a queue, in its order."""
-    channel, found = _channel_of(node), list[int]()
-    for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=1.0):
+    """Takes all that is in a queue, in its order.
+
+    What RabbitMQ has sent and nobody has seen, as the machine was too busy for a second, stays.
+    """
+    channel, found, last = _channel_of(node), list[int](), 0
+    for method, _, body in channel.consume(queue, inactivity_timeout=1.0):
         if method is None:
             break
         found.append(int(body))
+        last = method.delivery_tag
+    if last:
+        channel.basic_ack(last, multiple=True)
     channel.connection.close()
     return found
 
