@@ -280,7 +280,7 @@ class Tracer:
         facts = _facts(delivery)
         if delivery.delivery_count:
             facts.append(f"delivery-count {delivery.delivery_count}")
-        self._write(_Said("decision", None, _why(outgoing, followed)), None, followed)
+        self._write(_Said("decision", None, self._why(outgoing, followed)), None, followed)
         self._write(_Said("transfer", False, ", ".join(facts)), outgoing, followed)
 
     def _find(self, pairing: Pairing | None, sent: OutgoingDelivery) -> _Followed | None:
@@ -292,6 +292,20 @@ class Tracer:
             if followed.payload is sent.payload and sent.payload:
                 return followed
         return None
+
+    def _why(self, outgoing: OutgoingLink, followed: _Followed) -> str:
+        """Returns why a delivery is sent to this receiver."""
+        node = node_of(outgoing)
+        if node is None:
+            return "sent on"
+        rule = "a dynamic node"
+        if node.match is not None:
+            explained = self._registry.table.explain(node.match.address)
+            rule = f"route {node.route.name}: {explained.rule}"
+        count = len(node.outgoing)
+        chosen = "the only receiver" if count == 1 else f"{node.route.distribution} over {count}"
+        repeated = ", again" if followed.sent > 1 and not node.is_multicast else ""
+        return f"{rule}; {chosen}, {outgoing.credit} credit left{repeated}"
 
     def _why_not(self, followed: _Followed) -> str:
         if all(each is not followed for each in self._open.values()):
@@ -412,16 +426,3 @@ def _disposition(is_incoming: bool, state: DeliveryState | None, settled: bool) 
     if isinstance(state, Rejected) and state.error is not None:
         said += f" ({state.error})"
     return _Said("disposition", is_incoming, f"{said}, {'settled' if settled else 'unsettled'}")
-
-
-def _why(outgoing: OutgoingLink, followed: _Followed) -> str:
-    """Returns why a delivery is sent to this receiver."""
-    node = node_of(outgoing)
-    if node is None:
-        return "sent on"
-    match = node.match
-    rule = "a dynamic node" if match is None else f"route {node.route.name}: {match.rule}"
-    count = len(node.outgoing)
-    chosen = "the only receiver" if count == 1 else f"{node.route.distribution} over {count}"
-    repeated = ", again" if followed.sent > 1 and not node.is_multicast else ""
-    return f"{rule}; {chosen}, {outgoing.credit} credit left{repeated}"
