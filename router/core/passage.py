@@ -46,73 +46,62 @@ Numbers of deliveries need no translation: the core numbers the deliveries that 
 it uses the numbers of the receiving engine.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import attrs
 
-from router.core.alarms import Alarm
-from router.core.attach import CHALLENGE, Attacher, Place
+from router.core.attach import Attacher, Place
 from router.core.branches import Branched, Branches
-from router.core.guests import GUEST, UNSENT, Introduction
+from router.core.guests import UNSENT
 from router.core.homes import FIRST, Homes
-from router.core.mesh.names import EGRESS, INGRESS, VOUCHED, is_site
+from router.core.mesh.names import is_site
 from router.core.mesh.sites import Sites
+from router.core.passing import (
+    SURPLUS_OCTETS,
+    Passage,
+    answer_of,
+    introduction,
+    next_hop,
+    translate,
+)
 from router.core.policy import Operation
 from router.core.reach import is_sibling, sibling_name
 from router.core.state import State
-from router.links.attaches import ATTACH
 from router.links.link import Connection
 from router.model.commands import (
-    AbortDelivery,
-    AdvertiseWays,
-    AttachLink,
     CloseConnection,
     Command,
-    ContinueDelivery,
     DetachLink,
     GrantCredit,
     RefuseLink,
-    ReportAttachConfirmed,
-    ReturnCredit,
-    SendDeliveries,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, NOT_FOUND, Condition
-from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     AttachConfirmed,
     CreditGranted,
     CreditReturned,
     DeliveriesReceived,
     DeliveriesUpdated,
-    DeliveryAborted,
-    DeliveryContinued,
     Event,
     LinkAttached,
     LinkDetached,
     PartsTaken,
     SessionEnded,
-    WaysAdvertised,
 )
 from router.model.identity import ConnectionId, LinkId, LinkName
 from router.model.outcome import RELEASED
 from router.model.terminus import (
-    PRIORITY,
     ExpiryPolicy,
-    ReceiverSettleMode,
     Role,
     Source,
     Target,
 )
 from router.model.url_address import path_of
-from router.model.ways import NODE
 from router.routes.route import Guarantee, Route
-
-SURPLUS_OCTETS: Final = 1 << 18
-"""Queued payload in octets, sent ahead of the home's credit, at which a peer is not read."""
 
 HOME_WAIT_SECONDS: Final = 20.0
 """Time that an attach waits for an absent home; a restart of the home takes less."""
@@ -120,59 +109,6 @@ HOME_WAIT_SECONDS: Final = 20.0
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
 _CUT: Final = Condition(DETACH_FORCED, "the path of the chain is cut")
 _UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not connected")
-
-_CARRIED: Final = (ATTACH, NODE, PRIORITY, INGRESS, EGRESS, VOUCHED)
-"""Properties of an attach that are meant for the other end of a passage."""
-
-
-@attrs.define(eq=False, kw_only=True)
-class _Passage:
-    """A link of a peer, and ours to its home.
-
-    Attributes:
-        peer: whose link it is.
-        attach: how the peer asked for it.
-        leads_to: name of the home.
-        home: connection of the far link; None: the home is away.
-        far: the far link; None: it is not attached yet.
-        is_answered: the peer's attach has been answered.
-        waiting: events of the peer before that.
-        alarm: ends the wait for a home that is away.
-        takes_parts: the peer accepts deliveries part by part.
-        is_amid: a delivery has been forwarded in part.
-        begun: the first part of a delivery for a peer that accepts no parts.
-        parts: the parts of that delivery received so far.
-        credit: of the far link, for a peer that sends.
-        ahead: settled deliveries that the home accepts beyond that; None: they need credit, too.
-        is_full: the home accepts no more beyond the credit, and the peer knows it.
-        surplus: deliveries of the peer beyond both, queued until there is credit.
-        surplus_octets: their payload.
-        has_brought: a delivery has come since the home was last asked to drain.
-        is_revoked: a peer that receives has taken back its credit.
-        branches: the link leads to several homes, and this passage, whose ``attach.link`` is of its
-            own, to one of them; None: it has one.
-    """
-
-    peer: Connection
-    attach: LinkAttached
-    leads_to: str
-    home: Connection | None = None
-    far: LinkId | None = None
-    is_answered: bool = False
-    waiting: list[Event] = attrs.field(factory=list)
-    alarm: Alarm | None = None
-    takes_parts: bool = False
-    is_amid: bool = False
-    begun: ReceivedDelivery | None = None
-    parts: list[bytes] = attrs.field(factory=list)
-    credit: int = 0
-    ahead: int | None = None
-    is_full: bool = False
-    surplus_octets: int = 0
-    surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
-    has_brought: bool = False
-    is_revoked: bool = False
-    branches: Branches | None = None
 
 
 class Passages:
@@ -209,11 +145,11 @@ class Passages:
         self._homes = homes
         self._joined: dict[str, Connection] = {}
         self.parted: set[str] = set()
-        self._near: dict[LinkId, _Passage] = {}
+        self._near: dict[LinkId, Passage] = {}
         self._branches: dict[LinkId, Branches] = {}
-        self._far: dict[LinkId, _Passage] = {}
-        self._parting: dict[_Passage, LinkDetached] = {}
-        self._detached: dict[LinkId, _Passage] = {}
+        self._far: dict[LinkId, Passage] = {}
+        self._parting: dict[Passage, LinkDetached] = {}
+        self._detached: dict[LinkId, Passage] = {}
         self._passing: set[LinkName] = set()
 
     def peers(self) -> set[ConnectionId]:
@@ -248,7 +184,7 @@ class Passages:
                 self._attacher.refuse(connection, event, homes)
                 return True
             if len(homes) == 1:
-                self._begin(_Passage(peer=connection, attach=event, leads_to=homes[0]))
+                self._begin(Passage(peer=connection, attach=event, leads_to=homes[0]))
             elif homes:
                 self._branch(connection, event, homes)
             return bool(homes)
@@ -279,7 +215,7 @@ class Passages:
         for passage in [each for each in self._parting if each.home is connection]:
             self._forget(passage)
 
-    def _home_lost(self, passage: _Passage) -> None:
+    def _home_lost(self, passage: Passage) -> None:
         """Has a peer attach again, where its link leads now: by itself nothing is attached."""
         near = passage.attach.link
         lost: Command = CloseConnection(_AWAY)
@@ -351,7 +287,7 @@ class Passages:
         self._branches[event.link] = branches
         for home, link in ids.items():
             attach = attrs.evolve(event, link=link)
-            self._begin(_Passage(peer=peer, attach=attach, leads_to=home, branches=branches))
+            self._begin(Passage(peer=peer, attach=attach, leads_to=home, branches=branches))
 
     def _find_home(self, peer: Connection, address: str | None) -> str:
         """Returns the home of a message on a link to the anonymous terminus."""
@@ -369,7 +305,7 @@ class Passages:
             if passage is not None:
                 self._from_peer(passage, event)
 
-    def _tell(self, passage: _Passage, command: Command) -> None:
+    def _tell(self, passage: Passage, command: Command) -> None:
         """Orders a command for the peer's link."""
         branches = passage.branches
         if branches is None:
@@ -380,7 +316,7 @@ class Passages:
         if branches.is_over:
             self._end_branches(branches, passage)
 
-    def _end_branches(self, branches: Branches, ended: _Passage) -> None:
+    def _end_branches(self, branches: Branches, ended: Passage) -> None:
         """Ends the other branches of a link that one home has ended or refused.
 
         They are suspended, whatever that home has said: it may have been that the link was stolen.
@@ -390,7 +326,7 @@ class Passages:
             if passage is not None and passage is not ended:
                 self._end(passage)
 
-    def _begin(self, passage: _Passage) -> None:
+    def _begin(self, passage: Passage) -> None:
         for before in self._detached_by(passage.peer):
             if (before.attach.name, before.attach.role) == (
                 passage.attach.name,
@@ -401,77 +337,29 @@ class Passages:
         if is_site(passage.peer):
             self._passing.add(passage.attach.name)
         home = self._joined.get(passage.leads_to)
-        if home is not None and not any(_follows(passage, each) for each in self._parting):
+        if home is not None and not any(map(passage.follows, self._parting)):
             self._lead(passage, home)
             return
         at = self._turn.now + HOME_WAIT_SECONDS
         passage.alarm = self._alarms.set(at, partial(self._give_up, passage))
 
-    def _lead(self, passage: _Passage, home: Connection) -> None:
+    def _lead(self, passage: Passage, home: Connection) -> None:
         self._alarms.cancel(passage.alarm)
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
-        make = self._carry_on if is_site(home) else self._introduce
-        self._turn.order_connection(home, make(passage, passage.far))
+        if is_site(home):
+            attach = next_hop(passage, passage.far)
+        else:
+            permissions = self._registry.permissions_by_id.get(passage.peer.id)
+            hostname = None if permissions is None else permissions.vhost
+            attach = introduction(passage, passage.far, hostname)
+        self._turn.order_connection(home, attach)
 
-    @staticmethod
-    def _carry_on(passage: _Passage, far: LinkId) -> AttachLink:
-        """Returns the attach by which a chain of another site's goes on to the next hop."""
-        asked = passage.attach
-        return AttachLink(
-            link=far,
-            name=asked.name,
-            role=Role.SENDER,
-            source=asked.source,
-            target=asked.target,
-            sender_settle_mode=asked.sender_settle_mode,
-            receiver_settle_mode=asked.receiver_settle_mode,
-            unsettled=asked.unsettled,
-            incomplete_unsettled=asked.incomplete_unsettled,
-            properties=_carried(asked),
-        )
-
-    def _introduce(self, passage: _Passage, far: LinkId) -> AttachLink:
-        """Returns the attach of a peer's link at its home, with who the peer is."""
-        peer, asked = passage.peer, passage.attach
-        permissions = self._registry.permissions_by_id.get(peer.id)
-        is_volatile = _is_volatile(passage)
-        guest = Introduction(
-            container=peer.container,
-            user=peer.user,
-            vhost=peer.vhost,
-            hostname=None if permissions is None else permissions.vhost,
-            name=asked.name,
-            is_router=peer.capabilities.is_router,
-            is_volatile=is_volatile,
-            streams=peer.capabilities.streams,
-            keeps_maps=not asked.may_be_late,
-            frame_octets=_share_of_frame(passage),
-            is_neighbor=peer.capabilities.is_neighbor,
-            sends_ahead=peer.capabilities.sends_ahead,
-        )
-        second = ReceiverSettleMode.SECOND if is_volatile else asked.receiver_settle_mode
-        return AttachLink(
-            link=far,
-            name=LinkName(f"{peer.container}:{asked.name}:{far}"),
-            role=Role.SENDER if asked.role is Role.RECEIVER else Role.RECEIVER,
-            source=asked.source,
-            target=asked.target,
-            sender_settle_mode=asked.sender_settle_mode,
-            receiver_settle_mode=second
-            if asked.role is Role.RECEIVER
-            else asked.receiver_settle_mode,
-            unsettled=asked.unsettled,
-            incomplete_unsettled=asked.incomplete_unsettled,
-            max_message_octets=asked.max_message_octets,
-            properties={**_carried(asked), GUEST: guest.property()},
-        )
-
-    def _give_up(self, passage: _Passage) -> None:
+    def _give_up(self, passage: Passage) -> None:
         self._tell(passage, RefuseLink(passage.attach.link, _UNREACHED))
         self._forget(passage)
 
-    def _part(self, passage: _Passage, *, closed: bool, condition: Condition | None) -> None:
+    def _part(self, passage: Passage, *, closed: bool, condition: Condition | None) -> None:
         """Sends the home the end of a link."""
         home = passage.home
         if home is not None and passage.far is not None:
@@ -479,7 +367,7 @@ class Passages:
             if is_sibling(home):
                 self.parted.add(home.configured or "")
 
-    def _forget(self, passage: _Passage) -> None:
+    def _forget(self, passage: Passage) -> None:
         self._alarms.cancel(passage.alarm)
         self._near.pop(passage.attach.link, None)
         self._parting.pop(passage, None)
@@ -493,7 +381,7 @@ class Passages:
 
     # Peers that have detached their links
 
-    def _detached_by(self, peer: Connection) -> list[_Passage]:
+    def _detached_by(self, peer: Connection) -> list[Passage]:
         return [each for each in self._detached.values() if each.peer is peer]
 
     def _session_ended(self, peer: Connection, session: int) -> None:
@@ -501,14 +389,14 @@ class Passages:
             if passage.attach.session == session:
                 self._leave(passage, LinkDetached(passage.attach.link, closed=False))
 
-    def _end(self, passage: _Passage, *, closed: bool = False) -> None:
+    def _end(self, passage: Passage, *, closed: bool = False) -> None:
         self._end_as(passage, LinkDetached(passage.attach.link, closed))
 
-    def _end_as(self, passage: _Passage, end: LinkDetached) -> None:
+    def _end_as(self, passage: Passage, end: LinkDetached) -> None:
         self._part(passage, closed=end.closed, condition=end.condition)
         self._forget(passage)
 
-    def _left(self, passage: _Passage, event: LinkDetached) -> None:
+    def _left(self, passage: Passage, event: LinkDetached) -> None:
         """Records that the peer has detached its link."""
         asked = passage.attach
         terminus = asked.target if asked.role is Role.RECEIVER else asked.source
@@ -526,7 +414,7 @@ class Passages:
             at = self._turn.now + terminus.expiry_seconds
             passage.alarm = self._alarms.set(at, partial(self._end, passage, closed=True))
 
-    def _give_back(self, passage: _Passage, event: DeliveriesReceived) -> None:
+    def _give_back(self, passage: Passage, event: DeliveriesReceived) -> None:
         """Gives deliveries back that are on their way to a receiver that has left its link."""
         if any(delivery.resume for delivery in event.deliveries):
             end = LinkDetached(passage.attach.link, closed=False)
@@ -534,7 +422,7 @@ class Passages:
             return
         self._tell_unsent(passage, event.deliveries)
 
-    def _tell_unsent(self, passage: _Passage, deliveries: Sequence[ReceivedDelivery]) -> None:
+    def _tell_unsent(self, passage: Passage, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Returns deliveries to the home; one in parts is released, as no other can be."""
         assert passage.home is not None
         assert passage.far is not None
@@ -548,7 +436,7 @@ class Passages:
 
     # Forwarding
 
-    def _from_peer(self, passage: _Passage, event: Event) -> None:
+    def _from_peer(self, passage: Passage, event: Event) -> None:
         if isinstance(event, LinkDetached):
             self._left(passage, event)
         elif isinstance(event, PartsTaken):
@@ -568,36 +456,19 @@ class Passages:
                 passage.credit = 0
             elif isinstance(event, CreditGranted):
                 passage.is_revoked = not event.credit
-            _watch_parts(passage, event)
+            passage.watch(event)
             self._pass(event, passage.home, passage.far)
 
-    def _take_surplus(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
+    def _take_surplus(self, passage: Passage, event: DeliveriesReceived) -> DeliveriesReceived:
         """Queues deliveries received beyond the credit; returns the rest, perhaps none."""
         deliveries = event.deliveries
         if passage.surplus or (len(deliveries) > passage.credit and deliveries[-1].settled):
-            passage.surplus.extend(deliveries)
-            passage.surplus_octets += sum([len(delivery.payload) for delivery in deliveries])
-            deliveries = self._take_out(passage)
+            passage.hold(deliveries)
+            deliveries = passage.take_out()
             self._stop_peer(passage)
         else:
             passage.credit = max(0, passage.credit - len(deliveries))
         return DeliveriesReceived(event.link, deliveries)
-
-    @staticmethod
-    def _take_out(passage: _Passage) -> list[ReceivedDelivery]:
-        """Removes and returns queued deliveries that may be sent, within credit or ahead of it."""
-        run: list[ReceivedDelivery] = []
-        surplus = passage.surplus
-        while surplus:
-            if passage.credit > 0:
-                passage.credit -= 1
-            elif passage.ahead and surplus[0].settled and not _is_congested(passage):
-                passage.ahead -= 1
-            else:
-                break
-            run.append(surplus.popleft())
-        passage.surplus_octets -= sum([len(delivery.payload) for delivery in run])
-        return run
 
     def eased(self, home: Connection) -> None:
         """Forwards what was queued while the connection to a sibling was congested."""
@@ -607,18 +478,18 @@ class Passages:
                 event = CreditGranted(passage.far, passage.credit, ahead=passage.ahead)
                 self._from_home(passage, event)
 
-    def _stop_peer(self, passage: _Passage) -> None:
+    def _stop_peer(self, passage: Passage) -> None:
         """Stops reading a peer whose deliveries are queued here."""
         is_full = passage.surplus_octets > SURPLUS_OCTETS
         if passage.ahead is not None and is_full and not passage.is_full:
             passage.is_full = True
             self._tell(passage, GrantCredit(passage.attach.link, passage.credit, ahead=0))
 
-    def _leave(self, passage: _Passage, event: LinkDetached) -> None:
+    def _leave(self, passage: Passage, event: LinkDetached) -> None:
         """Detaches the far link, once nothing is on its way to the home or from it."""
         home, far = passage.home, passage.far
         waiting = [each for each in passage.waiting if isinstance(each, DeliveriesReceived)]
-        if home is None or far is None or not (passage.surplus or waiting or _may_bring(passage)):
+        if home is None or far is None or not (passage.surplus or waiting or passage.may_bring):
             self._end_as(passage, event)
             return
         self._alarms.cancel(passage.alarm)
@@ -628,7 +499,7 @@ class Passages:
         if passage.attach.role is Role.SENDER:
             self._turn.order_connection(home, GrantCredit(far, 0, drain=True))
 
-    def _give_back_all(self, passage: _Passage, event: Event) -> None:
+    def _give_back_all(self, passage: Passage, event: Event) -> None:
         """Gives back what is on its way, until the home has read that there is no credit.
 
         A delivery ends a drain without credit, too. So only an answer with none before it counts.
@@ -645,13 +516,13 @@ class Passages:
         elif isinstance(event, CreditReturned):
             self._end_as(passage, self._parting[passage])
 
-    def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
+    def _go_on(self, passage: Passage, event: CreditGranted) -> CreditGranted:
         """Uses credit for queued deliveries; returns the rest of it, for the peer."""
         passage.credit, passage.ahead = event.credit, event.ahead
         if not passage.surplus:
             passage.is_full = event.ahead == 0
             return event
-        run = self._take_out(passage)
+        run = passage.take_out()
         assert passage.home is not None
         assert passage.far is not None
         if run:
@@ -660,7 +531,7 @@ class Passages:
         ahead = 0 if event.ahead is not None and passage.is_full else event.ahead
         return attrs.evolve(event, credit=passage.credit, ahead=ahead)
 
-    def _from_home_to_nobody(self, passage: _Passage, event: Event) -> None:
+    def _from_home_to_nobody(self, passage: Passage, event: Event) -> None:
         """Forwards what a lost peer has left behind, and gives back what can no longer reach it."""
         if isinstance(event, LinkDetached):
             self._forget(passage)
@@ -669,10 +540,10 @@ class Passages:
         else:
             self._forward_all(passage, event)
         if passage not in self._parting and passage.home is not None:
-            for after in [each for each in self._near.values() if _follows(each, passage)]:
+            for after in [each for each in self._near.values() if each.follows(passage)]:
                 self._lead(after, passage.home)
 
-    def _forward_all(self, passage: _Passage, event: Event) -> None:
+    def _forward_all(self, passage: Passage, event: Event) -> None:
         if isinstance(event, LinkAttached) and event.target is not None:
             passage.is_answered = True
             waiting, passage.waiting = passage.waiting, []
@@ -683,7 +554,7 @@ class Passages:
         if passage.is_answered and not passage.surplus:
             self._leave(passage, self._parting[passage])
 
-    def _from_home(self, passage: _Passage, event: Event) -> None:
+    def _from_home(self, passage: Passage, event: Event) -> None:
         near = passage.attach.link
         if passage in self._parting:
             self._from_home_to_nobody(passage, event)
@@ -705,12 +576,11 @@ class Passages:
                 event = self._without_unsent(passage, event)
                 if not event.deliveries:
                     return
-            streams = passage.takes_parts or passage.peer.capabilities.streams
-            for each in (event,) if streams else _gathered(passage, event):
+            for each in passage.gathered(event):
                 self._pass_on(each, passage)
-        _watch_parts(passage, event)
+        passage.watch(event)
 
-    def _without_unsent(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
+    def _without_unsent(self, passage: Passage, event: DeliveriesReceived) -> DeliveriesReceived:
         """Gives back what crossed with the end of a receiver's credit; returns the rest.
 
         The receiver may never grant credit again, and others may have some.
@@ -720,28 +590,12 @@ class Passages:
         rest = [each for each in event.deliveries if each.more or each.resume or each.settled]
         return DeliveriesReceived(event.link, rest)
 
-    def _answer(self, passage: _Passage, event: LinkAttached) -> None:
+    def _answer(self, passage: Passage, event: LinkAttached) -> None:
         asked = passage.attach
         ours = event.source if asked.role is Role.SENDER else event.target
         if ours is None:
             return  # refused; the detach has the reason
-        answer = AttachLink(
-            link=asked.link,
-            name=asked.name,
-            role=asked.role,
-            source=event.source,
-            target=event.target,
-            sender_settle_mode=event.sender_settle_mode,
-            receiver_settle_mode=event.receiver_settle_mode,
-            unsettled=event.unsettled,
-            incomplete_unsettled=event.incomplete_unsettled,
-            max_message_octets=event.max_message_octets,
-            challenge=cast("int | None", event.properties.get(CHALLENGE)),
-            is_exact=True,
-            confirms_outcomes=_is_volatile(passage),
-            properties=_carried(event),
-        )
-        self._tell(passage, answer)
+        self._tell(passage, answer_of(passage, event))
         passage.is_answered = True
         waiting, passage.waiting = passage.waiting, []
         for each in waiting:
@@ -749,138 +603,17 @@ class Passages:
         if passage.branches is not None and passage.branches.is_answered:
             self._from_peer_of(passage.branches.take_held())
 
-    def _pass_on(self, event: Event, passage: _Passage) -> None:
+    def _pass_on(self, event: Event, passage: Passage) -> None:
         """Repeats an event of the far link on the peer's."""
-        command = _translate(event, passage.attach.link)
+        command = translate(event, passage.attach.link)
         if command is not None:
             self._tell(passage, command)
 
     def _pass(self, event: Event, to: Connection, link: LinkId) -> None:
-        command = _translate(event, link)
+        command = translate(event, link)
         if command is not None:
             self._turn.order_connection(to, command)
 
 
 def _one(home: str | None) -> tuple[str, ...]:
     return () if home is None else (home,)
-
-
-def _share_of_frame(passage: _Passage) -> int:
-    """Returns the largest frame of a peer: the maps of all homes have to fit one together."""
-    octets = passage.peer.capabilities.frame_octets
-    return octets if passage.branches is None else octets // len(passage.branches.homes)
-
-
-def _is_congested(passage: _Passage) -> bool:
-    """Returns whether the home's connection is congested: nothing is sent ahead of credit then."""
-    return passage.home is not None and passage.home.is_congested
-
-
-def _link_of(passage: _Passage) -> tuple[object, ...]:
-    peer, asked = passage.peer, passage.attach
-    return (peer.container, peer.user, peer.vhost, asked.name, asked.role)
-
-
-def _is_volatile(passage: _Passage) -> bool:
-    return passage.attach.unsettled is not None and not passage.peer.capabilities.resumes_links
-
-
-def _follows(passage: _Passage, before: _Passage) -> bool:
-    """Returns whether a receiver attaches its link again, of which deliveries are given back."""
-    same = passage.far is None and _link_of(passage) == _link_of(before)
-    return same and passage.attach.role is Role.SENDER
-
-
-def _may_bring(passage: _Passage) -> bool:
-    """Returns whether deliveries may be on their way that the peer can no longer receive.
-
-    They are given back, or they would be in doubt at home, though nobody has had them. The links
-    of an engine that keeps its state end at once: the engine's memory may be on its way to another
-    worker (``memories``).
-    """
-    return (
-        passage.attach.role is Role.SENDER
-        and passage.is_answered
-        and not (passage.is_amid or _is_volatile(passage))
-    )
-
-
-def _watch_parts(passage: _Passage, event: Event) -> None:
-    """Records whether a delivery has been forwarded in part."""
-    match event:
-        case DeliveriesReceived(deliveries=deliveries):
-            passage.is_amid = deliveries[-1].more
-        case DeliveryContinued(more=more):
-            passage.is_amid = more
-        case DeliveryAborted():
-            passage.is_amid = False
-        case _:
-            pass
-
-
-def _carried(event: LinkAttached) -> dict[object, object]:
-    """Returns the properties of an attach that are meant for the other end of a passage."""
-    return {key: event.properties[key] for key in _CARRIED if key in event.properties}
-
-
-def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
-    """Gathers parts for a peer that accepts none: a delivery in frames is sent when it is whole."""
-    match event:
-        case DeliveriesReceived(link=link, deliveries=deliveries):
-            whole = [delivery for delivery in deliveries if not delivery.more]
-            if whole:
-                yield DeliveriesReceived(link, whole)
-            for delivery in deliveries[-1:]:
-                if delivery.more:
-                    passage.begun, passage.parts = delivery, [delivery.payload]
-        case DeliveryContinued(link=link, payload=payload, more=more):
-            passage.parts.append(payload)
-            if not more and passage.begun is not None:
-                payload, passage.parts = b"".join(passage.parts), []
-                delivery = attrs.evolve(passage.begun, payload=payload, more=False)
-                passage.begun = None
-                yield DeliveriesReceived(link, [delivery])
-        case DeliveryAborted():
-            passage.begun, passage.parts = None, []
-        case _:
-            yield event
-
-
-def _translate(event: Event, link: LinkId) -> Command | None:
-    """Returns the command that repeats an event of one link on another."""
-    match event:
-        case CreditGranted():
-            return GrantCredit(link, event.credit, event.drain, event.ahead)
-        case CreditReturned():
-            return ReturnCredit(link)
-        case AttachConfirmed():
-            return ReportAttachConfirmed(link)
-        case WaysAdvertised():
-            return AdvertiseWays(link, event.ways, event.is_traced)
-        case DeliveriesReceived():
-            return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
-        case DeliveryContinued():
-            return ContinueDelivery(link, event.number, event.payload, event.more)
-        case DeliveryAborted():
-            return AbortDelivery(link, event.number)
-        case DeliveriesUpdated():
-            return UpdateDeliveries(link, event.numbers, event.state, event.settled)
-        case _:
-            return None
-
-
-def _send_on(delivery: ReceivedDelivery) -> OutgoingDelivery:
-    return OutgoingDelivery(
-        number=delivery.number,
-        tag=delivery.tag,
-        payload=delivery.payload,
-        protocol=delivery.protocol,
-        message_format=delivery.message_format,
-        settled=delivery.settled,
-        more=delivery.more,
-        state=delivery.state,
-        resume=delivery.resume,
-        address=delivery.address,
-        key=delivery.key,
-        hops=delivery.hops or None,
-    )
