@@ -403,7 +403,8 @@ class Attacher:
     ) -> None:
         limits = self._registry.permissions(connection).limits
         challenge, properties = self._ask(connection, link)
-        is_exact = link.queue is not None and feed_of_link(link).node.is_exact
+        node = None if link.queue is None else feed_of_link(link).node
+        is_exact = node is not None and node.is_exact
         answer = AttachLink(
             link=event.link,
             name=event.name,
@@ -416,6 +417,7 @@ class Attacher:
             properties=properties | self._introduction(connection, key),
             challenge=challenge,
             is_exact=is_exact,
+            ttl_seconds=None if node is None else node.route.ttl_seconds,
         )
         self._turn.order(link, self._with_map(connection, link, event, answer))
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
@@ -608,6 +610,7 @@ class Attacher:
             properties=properties | self._introduction(connection, node.key),
             challenge=challenge,
             is_exact=node.is_exact,
+            ttl_seconds=node.route.ttl_seconds,
         )
         self._turn.order(link, self._with_map(connection, link, event, answer))
 

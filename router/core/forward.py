@@ -261,6 +261,7 @@ class Forwarder:
         waiting = feed.waiting
         batch: list[Pairing] = []
         hops = waiting[0].delivery.hops if node.has_ways else ()
+        all_end = node.route.ttl_seconds is not None
         everyone = able
         if hops and not node.is_multicast:
             able = [link for link in able if not is_back(link, hops)]
@@ -276,7 +277,8 @@ class Forwarder:
             ):
                 break
             del waiting[0]
-            if delivery.ttl_milliseconds is not None and self._is_expired(node, pairing):
+            may_end = all_end or delivery.ttl_milliseconds is not None
+            if may_end and self._is_expired(node, pairing):
                 self._settler.expire(pairing)
             else:
                 batch.append(pairing)

@@ -595,7 +595,9 @@ class Passages:
         ours = event.source if asked.role is Role.SENDER else event.target
         if ours is None:
             return  # refused; the detach has the reason
-        self._tell(passage, answer_of(passage, event))
+        _, route = self._find_exact(passage.peer, asked) or (None, None)
+        ttl_seconds = None if route is None else route.ttl_seconds
+        self._tell(passage, answer_of(passage, event, ttl_seconds))
         passage.is_answered = True
         waiting, passage.waiting = passage.waiting, []
         for each in waiting:

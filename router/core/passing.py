@@ -261,8 +261,16 @@ def next_hop(passage: Passage, far: LinkId) -> AttachLink:
     )
 
 
-def answer_of(passage: Passage, event: LinkAttached) -> AttachLink:
-    """Returns the answer to the peer's attach; ``event`` is that of its home."""
+def answer_of(
+    passage: Passage, event: LinkAttached, ttl_seconds: float | None = None
+) -> AttachLink:
+    """Returns the answer to the peer's attach.
+
+    Args:
+        passage: the link.
+        event: the answer of its home.
+        ttl_seconds: the longest life of a message on its route; None: any.
+    """
     asked = passage.attach
     return AttachLink(
         link=asked.link,
@@ -277,6 +285,7 @@ def answer_of(passage: Passage, event: LinkAttached) -> AttachLink:
         max_message_octets=event.max_message_octets,
         challenge=cast("int | None", event.properties.get(CHALLENGE)),
         is_exact=True,
+        ttl_seconds=ttl_seconds,
         confirms_outcomes=passage.is_volatile,
         properties=_carried(event),
     )

@@ -36,6 +36,8 @@ class AttachLink:
             where we send, the number is our initial-delivery-count. None: no proof is needed.
         is_exact: the route promises exactly-once, so an engine confirms nothing before the core
             does.
+        ttl_seconds: the longest life of a message on the route, for engines where messages wait for
+            credit; None: a message's own ttl only.
         confirms_outcomes: what the engine reports can be lost on the way to the link's home, so it
             keeps outcomes until they are settled.
     """
@@ -55,6 +57,7 @@ class AttachLink:
     properties: Mapping[object, object] = attrs.field(factory=dict)
     challenge: int | None = None
     is_exact: bool = False
+    ttl_seconds: float | None = None
     confirms_outcomes: bool = False
 
 

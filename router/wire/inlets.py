@@ -23,6 +23,7 @@ An inlet's *owner* sends by it (``publishing``); the connection's machine passes
 about the inlet to the owner (``serving``).
 """
 
+import math
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -52,6 +53,7 @@ class Inlet:
         reserve: the saved credit while the core holds the link's window; None: it does not.
         ahead: settled messages that may be handed on beyond the credit (``GrantCredit``).
         max_message_octets: the largest message that the core accepts; 0: any.
+        ttl_seconds: the longest life of a message on its route; None: the message's own ttl only.
         refusal: why the core refuses it; None: it is accepted, or not answered yet.
         is_attached: the core has accepted it.
     """
@@ -63,6 +65,7 @@ class Inlet:
     reserve: int | None = None
     ahead: int | None = None
     max_message_octets: int = 0
+    ttl_seconds: float | None = None
     refusal: Condition | None = None
     is_attached: bool = False
 
@@ -84,6 +87,11 @@ class Inlet:
     def known(self, numbers: Sequence[DeliveryNumber]) -> Sequence[DeliveryNumber]:
         """Returns those of its deliveries whose outcome is not known yet."""
         return numbers
+
+    def ends_at(self, now: float, ttl_milliseconds: int | None) -> float:
+        """Returns when a message that waits from now on expires, by its own ttl and the route's."""
+        own = math.inf if ttl_milliseconds is None else ttl_milliseconds / 1000
+        return now + (own if self.ttl_seconds is None else min(own, self.ttl_seconds))
 
     def give_back(self) -> None:
         """Returns the credit to the core, used or not (§2.6.7, drain)."""

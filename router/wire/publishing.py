@@ -70,6 +70,7 @@ class Sender(Generic[InletT]):
         """Handles the core's acceptance of an inlet."""
         inlet.is_attached = True
         inlet.max_message_octets = answer.max_message_octets
+        inlet.ttl_seconds = answer.ttl_seconds
 
     def granted(self, inlet: InletT, credit: int, drain: bool) -> None:
         """Handles credit, or its end; credit left over by a drain is returned at once."""

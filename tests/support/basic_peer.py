@@ -249,7 +249,12 @@ class ClientPeer(Peer):
         self.events.remove(event)
         return event
 
-    def accept(self, event: LinkAttached | None = None, max_message_octets: int = 0) -> LinkId:
+    def accept(
+        self,
+        event: LinkAttached | None = None,
+        max_message_octets: int = 0,
+        ttl_seconds: float | None = None,
+    ) -> LinkId:
         """Answers an attach as the core would; returns the link."""
         event = event or self.attached()
         source = event.source
@@ -263,6 +268,7 @@ class ClientPeer(Peer):
                 source=source,
                 target=event.target,
                 max_message_octets=max_message_octets,
+                ttl_seconds=ttl_seconds,
             )
         )
         return event.link

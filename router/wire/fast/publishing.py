@@ -110,7 +110,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._give(inlet, delivery)
             return
         self.held.append((post, delivery))
-        self._watch(delivery)
+        self._watch(inlet, delivery)
         inlet.waiting += 1
         self._engine.hold_octets(len(post.content))
         if inlet.refusal is not None:
@@ -202,10 +202,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     # --- time -------------------------------------------------------------------------------------
 
-    def _watch(self, delivery: ReceivedDelivery) -> None:
-        """Sets the timer for a held message with a ttl."""
-        if delivery.ttl_milliseconds is not None:
-            ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
+    def _watch(self, inlet: Inlet, delivery: ReceivedDelivery) -> None:
+        """Sets the timer for a held message with a ttl, its own or that of its route."""
+        ends_at = inlet.ends_at(self._engine.now, delivery.ttl_milliseconds)
+        if ends_at < self._ends.get(delivery.number, math.inf):
             self._ends[delivery.number] = ends_at
             self._engine.wake_at(ends_at)
 
@@ -243,7 +243,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         ended: list[DeliveryNumber] = []
         for post, delivery in self.held:
             is_over = self._ends.get(delivery.number, math.inf) <= now
-            if is_over and post.inlet.is_attached and (delivery.ttl_milliseconds or at_once):
+            if is_over and post.inlet.is_attached and (delivery.ttl_milliseconds != 0 or at_once):
                 post.inlet.waiting -= 1
                 self._engine.hold_octets(-len(post.content))
                 del self._ends[delivery.number]
@@ -292,6 +292,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     def attached(self, inlet: Inlet, answer: AttachLink) -> None:
         """Handles the core's acceptance of an inlet."""
         super().attached(inlet, answer)
+        if inlet.ttl_seconds is not None and inlet.waiting:
+            for post, delivery in self.held:
+                if post.inlet is inlet:
+                    self._watch(inlet, delivery)
         if self._ends:
             self._engine.pump_later(self.channel, self.on_time)
 
@@ -345,7 +349,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self.commits.append(Commit(undecided, confirm_tag=confirm_tag))
         self.held.extend(numbered)
         for post, delivery in numbered:
-            self._watch(delivery)
+            self._watch(post.inlet, delivery)
             post.inlet.waiting += 1
         self.pump()
         self.finish_commits()

@@ -88,7 +88,8 @@ class Post:
 
     Attributes:
         queue: the queue that accepts it, without the core; None: none.
-        ends_at: when its ttl ends, by its engine's clock.
+        begins_at: when its life began, by its engine's clock.
+        ends_at: when its ttl ends, its own or, once it waits, that of its route.
     """
 
     number: int
@@ -99,11 +100,17 @@ class Post:
     failures: int = 0
     queue: Queue | None = None
     ends_at: float = math.inf
+    begins_at: float = 0.0
 
     def start_ttl(self, now: float) -> None:
-        """Starts its ttl, if it has one."""
+        """Starts its life, and its ttl if it has one."""
+        self.begins_at = now
         if self.ttl is not None:
             self.ends_at = now + self.ttl / 1000
+
+    def follow(self, inlet: inlets.Inlet) -> None:
+        """Ends its life no later than the route lets it."""
+        self.ends_at = min(self.ends_at, inlet.ends_at(self.begins_at, None))
 
 
 @attrs.define(eq=False)
@@ -157,7 +164,7 @@ def tag_of(number: int) -> DeliveryTag:
 def received(post: Post, now: float, *, settled: bool = False) -> ReceivedDelivery:
     """Creates the delivery of a transfer; its ttl is reduced by the time it was held."""
     ttl, content = post.ttl, post.content
-    if ttl is not None and post.ends_at < now + ttl / 1000:
+    if post.ends_at < now + (math.inf if ttl is None else ttl / 1000):
         ttl = max(0, round(1000 * (post.ends_at - now)))
         content = messages.with_ttl(content, ttl)
     return ReceivedDelivery(

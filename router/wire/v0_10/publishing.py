@@ -238,6 +238,7 @@ class Publishing(Keeper[Inlet]):
         content = messages.make_content(encode_text(exchange), header, body)
         queue = self.session.server.own_queue(exchange, key)
         post = Post(number, address, content, terms, None, queue=queue)
+        post.start_ttl(self.session.engine.now)
         if isinstance(command, o.FilePublish) and self.transaction is not None:
             self.transaction.append(post)
             self.session.engine.hold_octets(len(content))
@@ -369,7 +370,10 @@ class Publishing(Keeper[Inlet]):
         self.session.server.wake_at(min((at for at in ends if at > now), default=math.inf))
 
     def _watch(self, post: Post) -> None:
-        """Sets the timer for a held transfer with a ttl."""
+        """Sets the timer for a held transfer with a ttl, its own or that of its route."""
+        inlet = self.inlets.get(post.address)
+        if inlet is not None:
+            post.follow(inlet)
         if post.ends_at < self._ends_at:
             self._ends_at = post.ends_at
             self.session.server.wake_at(post.ends_at)
@@ -385,7 +389,7 @@ class Publishing(Keeper[Inlet]):
         inlet, line = self.inlets.get(address), self.held.get(address, deque())
         if inlet is None or not inlet.is_attached:
             return False
-        ended = [post for post in line if post.ends_at <= now and (post.ttl or at_once)]
+        ended = [post for post in line if post.ends_at <= now and (post.ttl != 0 or at_once)]
         if not ended:
             return False
         gone = {post.number for post in ended}
@@ -414,6 +418,7 @@ class Publishing(Keeper[Inlet]):
         """Moves all times by the difference to another worker's clock."""
         for line in (*self.held.values(), *(inlet.open.values() for inlet in self.inlets.values())):
             for post in line:
+                post.begins_at += seconds
                 post.ends_at += seconds
         self._ends_at += seconds
 
@@ -466,6 +471,9 @@ class Publishing(Keeper[Inlet]):
             del inlet.open[post.number]
         if lost:
             self._put_back(inlet, lost, has_failed=True)
+        if inlet.ttl_seconds is not None:
+            for post in self.held.get(inlet.address, ()):
+                self._watch(post)
         for post in self._unanswered.pop(inlet.address, ()):
             self._answer_accepted(post)
         self._pump_in_time(inlet.address)

@@ -321,6 +321,7 @@ class Queue:
         self.subscriptions: deque[QueueSubscription] = deque()
         self.backlog: deque[Waiting] = deque()
         self.has_own_address = True
+        self._route_ttl: float | None = None
         self.takes_own = False
         self.own = Outlet(LinkId(0), self, "", is_own=True)
         self.kept_octets = 0
@@ -402,6 +403,7 @@ class Queue:
             return
         goes_to_one = source.distribution_mode == "move"
         self.takes_own = self.is_exclusive and goes_to_one and not answer.is_exact
+        self._route_ttl = answer.ttl_seconds
         outlet.is_shared = not self.is_exclusive and goes_to_one
 
     @property
@@ -557,8 +559,9 @@ class Queue:
         self.kept_octets += octets
         self._kept_count += 1
         number = DeliveryNumber(self._kept_count)
-        if ttl is not None:
-            self._kept_until[number] = self._now + ttl / 1000
+        seconds = [each for each in (self._route_ttl, ttl and ttl / 1000) if each is not None]
+        if seconds:
+            self._kept_until[number] = self._now + min(seconds)
         delivery = OutgoingDelivery(
             number, DeliveryTag(b""), content, Protocol.AMQP_0_10, settled=True
         )

@@ -112,7 +112,7 @@ class Offer(Sender[Inlet]):
 
     def _received(self, delivery: OutgoingDelivery, ends_at: float) -> ReceivedDelivery:
         payload, left = delivery.payload, None
-        if contents.ttl_in(payload) is not None:
+        if delivery.ttl_milliseconds is not None or contents.ttl_in(payload) is not None:
             left = max(0, int(1000 * (ends_at - self._engine.now)))
             payload = self._engine.outgoing.with_ttl(payload, left)
         return ReceivedDelivery(

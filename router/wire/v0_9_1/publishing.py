@@ -177,8 +177,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             rest = deliveries[count:]
             self.held.extend([(inlet, delivery, is_mandatory) for delivery in rest])
             inlet.waiting += len(rest)
-            if rest[0].ttl_milliseconds is not None:  # those are handled one by one
-                self._watch(rest[0])
+            if rest[0].ttl_milliseconds is not None or inlet.ttl_seconds is not None:
+                for delivery in rest:
+                    self._watch(inlet, delivery)
             self._engine.hold_octets(sum([len(delivery.payload) for delivery in rest]))
             if inlet.refusal is not None:
                 self.pump()
@@ -190,6 +191,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     def _keep(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> None:
         """Passes deliveries to the queue of this connection that keeps them."""
+        if inlet.ttl_seconds is not None:
+            most = round(1000 * inlet.ttl_seconds)
+            for delivery in deliveries:
+                own = delivery.ttl_milliseconds
+                delivery.ttl_milliseconds = most if own is None else min(own, most)
         taken, refused = self._engine.keepers[inlet.address].keep(deliveries)
         self._decide(taken, ACCEPTED)
         self._decide(refused, DROPPED)
@@ -237,10 +243,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     # --- time -------------------------------------------------------------------------------------
 
-    def _watch(self, delivery: ReceivedDelivery) -> None:
-        """Sets the timer for a held delivery with a ttl."""
-        if delivery.ttl_milliseconds is not None:
-            ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
+    def _watch(self, inlet: Inlet, delivery: ReceivedDelivery) -> None:
+        """Sets the timer for a held delivery with a ttl, its own or that of its route."""
+        ends_at = inlet.ends_at(self._engine.now, delivery.ttl_milliseconds)
+        if ends_at < self._ends.get(delivery.number, math.inf):
             self._ends[delivery.number] = ends_at
             self._engine.wake_at(ends_at)
 
@@ -266,7 +272,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
         if ended:
             self._drop(
-                lambda inlet, one: bool(one.ttl_milliseconds) and is_over(inlet, one), DROPPED
+                lambda inlet, one: one.ttl_milliseconds != 0 and is_over(inlet, one), DROPPED
             )
         self.pump()
         if ended:
@@ -368,6 +374,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         """Handles the core's acceptance of an inlet."""
         super().attached(inlet, answer)
         inlet.is_exact = answer.is_exact
+        if inlet.ttl_seconds is not None and inlet.waiting:
+            for its_inlet, delivery, _ in self.held:
+                if its_inlet is inlet:
+                    self._watch(inlet, delivery)
         if self._ends:
             self._engine.pump_later(self)
         elif inlet.address in self._engine.keepers:
@@ -448,7 +458,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self.held.appendleft((inlet, delivery, True))
             inlet.waiting += 1
             self._engine.hold_octets(len(content))
-            self._watch(delivery)
+            self._watch(inlet, delivery)
         self._engine.pump_later(self)
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
@@ -538,7 +548,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             delivery = received(number, post.content, False, protocol)
             self.held.append((post.inlet, delivery, post.is_mandatory))
             post.inlet.waiting += 1
-            self._watch(delivery)
+            self._watch(post.inlet, delivery)
         if posts:
             self.pump()
         self.finish_commits()

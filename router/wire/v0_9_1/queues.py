@@ -673,7 +673,12 @@ class Queue(OutletOwner):
 def _kept(delivery: ReceivedDelivery) -> OutgoingDelivery:
     """Creates the queue's own delivery of a publish to it."""
     return OutgoingDelivery(
-        delivery.number, delivery.tag, delivery.payload, delivery.protocol, settled=True
+        delivery.number,
+        delivery.tag,
+        delivery.payload,
+        delivery.protocol,
+        settled=True,
+        ttl_milliseconds=delivery.ttl_milliseconds,
     )
 
 

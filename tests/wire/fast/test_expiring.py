@@ -114,3 +114,28 @@ def test_nothing_ends_before_the_core_has_said_whether_a_route_takes_it() -> Non
     )
     client.do(answer)
     assert replies(client) == [(7, NOT_TAKEN)]
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-amqp-ttl": 60_000}])
+@pytest.mark.parametrize("tag", [7, 0])
+def test_no_message_waits_for_longer_than_its_route_says(tag: int, headers: dict[str, Any]) -> None:
+    client = Client().open().channel().handle(1, "orders")
+    client.post(b"first", tag=tag, headers=headers)
+    (asked,) = [each for each in client.take_events() if isinstance(each, LinkAttached)]
+    answer = AttachLink(
+        link=asked.link,
+        name=asked.name,
+        role=Role.RECEIVER,
+        source=Source(),
+        target=Target(address="orders"),
+        ttl_seconds=1,
+    )
+    client.do(answer)
+    client.wait(0.6)
+    client.post(b"second", tag=tag, headers=headers)
+    client.wait(0.5)
+    assert replies(client) == ([(7, NOT_TAKEN)] if tag else [])
+    client.do(GrantCredit(asked.link, 10))
+    (delivery,) = given(client)
+    assert delivery.payload.endswith(b"second")
+    assert delivery.ttl_milliseconds == pytest.approx(500, abs=10)

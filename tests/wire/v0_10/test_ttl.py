@@ -194,3 +194,42 @@ def test_clocks_of_two_workers_are_reckoned_with() -> None:
     client.now -= 50.0
     wait(client, 0.6)
     assert received_by(worker) == [(b"short", 400)]
+
+
+BRIEF = Route(address="orders", ttl_seconds=1)
+"""A route with an upper limit of its own."""
+
+
+@pytest.mark.parametrize("ttl", [None, 60_000])
+def test_no_transfer_waits_for_longer_than_its_route_says(ttl: int | None) -> None:
+    worker = Worker(BRIEF)
+    client = worker.connect()
+    post(client, b"first", ttl=ttl)
+    wait(client, 0.6)
+    post(client, b"second", ttl=ttl)
+    wait(client, 0.5)
+    assert client.said(r.MessageRelease) == [r.MessageRelease(((0, 0),), set_redelivered=True)]
+    [(body, left)] = received_by(worker)
+    assert body == b"second"
+    assert left == pytest.approx(500, abs=10)
+
+
+def test_what_nobody_waits_for_ends_as_its_route_says() -> None:
+    worker = Worker(BRIEF)
+    client = worker.connect()
+    post(client, b"first", mode=NONE)
+    wait(client, 1.1)
+    assert received_by(worker) == []
+
+
+def test_what_is_given_back_does_not_live_longer_than_its_route_says() -> None:
+    worker = Worker(BRIEF)
+    client, reader = worker.connect(), worker.connect()
+    post(client, b"short", mode=None)
+    reader.subscribe("orders")
+    assert reader.got() == [(b"short", False)]
+    wait(client, 2)
+    reader.command(r.MessageStop("orders"), r.MessageRelease(((0, 0),)))
+    reader.lose()
+    wait(client, 0)
+    assert received_by(worker) == []

@@ -141,3 +141,56 @@ def test_what_waits_for_a_busy_consumer_ends_there() -> None:
     assert client.methods() == [m.BasicNack(2, requeue=False)]
     busy.send(1, m.BasicAck(1))
     assert got(busy) == []
+
+
+BRIEF = Route(address="q", ttl_seconds=2)
+"""A route with an upper limit of its own."""
+
+
+@pytest.mark.parametrize("own", [None, 60_000])
+def test_no_message_waits_for_longer_than_its_route_says(own: int | None) -> None:
+    worker = Worker(BRIEF)
+    client = publisher(worker)
+    client.publish(1, b"a", properties=Properties() if own is None else living(own))
+    client.wait(1)
+    client.publish(1, b"b", properties=Properties() if own is None else living(own))
+    client.publish(1, b"shorter", properties=living(500))
+    client.wait(0.6)
+    assert client.methods() == [m.BasicNack(3, requeue=False)]
+    client.wait(0.5)
+    assert client.methods() == [m.BasicNack(1, requeue=False)]
+    [(body, left)] = got(consumer(worker))
+    assert body == b"b"
+    assert left is not None
+    assert 800 <= left <= 1000
+
+
+def test_what_waits_unconfirmed_ends_as_its_route_says() -> None:
+    worker = Worker(BRIEF)
+    client = publisher(worker, confirms=False)
+    client.publish(1, b"a")
+    client.wait(2.1)
+    client.publish(1, b"b")
+    assert [body for body, _ in got(consumer(worker))] == [b"b"]
+
+
+def test_what_waits_for_credit_of_a_receiver_ends_as_its_route_says() -> None:
+    worker = Worker(BRIEF)
+    busy = consumer(worker, prefetch=1)
+    busy.methods()
+    client = publisher(worker)
+    for body in (b"a", b"b"):
+        client.publish(1, body)
+    assert [body for body, _ in got(busy)] == [b"a"]
+    client.wait(2.1)
+    assert m.BasicNack(2, requeue=False) in client.methods()
+
+
+def test_a_run_of_publishes_ends_as_its_route_says() -> None:
+    worker = Worker(BRIEF)
+    client = publisher(worker)
+    for _ in range(30):
+        client.publish(1, b"a")
+    client.wait(2.1)
+    nacks = [one for one in client.methods() if isinstance(one, m.BasicNack)]
+    assert max(nack.delivery_tag for nack in nacks) == 30

@@ -100,6 +100,18 @@ def test_a_publish_that_waits_for_longer_than_its_expiration_comes_back() -> Non
     assert deliveries(peer) == []
 
 
+def test_a_publish_that_waits_for_longer_than_its_route_says_comes_back() -> None:
+    peer = DraftClientPeer().open(1)
+    peer.publish(1, b"a", mandatory=True)
+    peer.accept(ttl_seconds=1)
+    peer.publish(1, b"packet", mandatory=True)
+    peer.wait(0.9)
+    assert peer.methods() == []
+    peer.wait(0.2)
+    returned = [one for one in peer.methods() if isinstance(one, Content)]
+    assert [one.body for one in returned] == [b"a", b"packet"]
+
+
 def test_what_goes_on_in_time_has_the_rest_of_its_expiration() -> None:
     peer, link = publisher(in_transactions=False)
     peer.do(GrantCredit(link, 0))
