@@ -243,8 +243,9 @@ class Arrivals:
         entry = None if ledger is None else ledger.numbered.get(event.number)
         if entry is not None and entry.waits:
             payload = event.payload[incoming.skip_octets :]  # what comes before is recorded
+            more = event.more or len(event.payload) < incoming.skip_octets
             self._ledgers.records.part(
-                self._ledgers.now_ns(), entry.key, entry.source, payload, more=event.more
+                self._ledgers.now_ns(), entry.key, entry.source, payload, more=more
             )
         if ledger is not None and entry is not None and not event.more:
             if entry.key not in ledger.entries:

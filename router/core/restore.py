@@ -286,6 +286,10 @@ class Restorer:
         self._ledger.write_off(unsettled.key, unsettled.incoming, unsettled.sendings)
 
     def _bring_back(self, incoming: IncomingLink, unsettled: Unsettled, now_ns: int) -> None:
+        is_sure = not (unsettled.clouded or unsettled.outcome or unsettled.was_sent)
+        if unsettled.is_cut_off and is_sure:  # its sender sends it again, all of it
+            self._write_off(unsettled)
+            return
         feed = self._feed(incoming, unsettled)
         entry = Entry(unsettled.key, unsettled.incoming, unsettled.tag)
         sendings = [
@@ -392,7 +396,10 @@ class Restorer:
             key=unsettled.key,
         )
         parts = None
-        if not unsettled.is_whole and unsettled.parts is not None:
+        if unsettled.is_cut_off:
+            parts = Parts.lost()
+            parts.is_complete = True  # its sender has nothing to add
+        elif not unsettled.is_whole and unsettled.parts is not None:
             goes_on = incoming.settles_second and not unsettled.source_settled
             parts = Parts(self._settings.keep_octets) if goes_on else Parts.lost()
             for piece in unsettled.parts if goes_on else ():

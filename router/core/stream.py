@@ -91,6 +91,9 @@ class Streams:
             skipped = min(incoming.skip_octets, len(payload))
             incoming.skip_octets -= skipped
             payload = payload[skipped:]
+            if incoming.skip_octets and not more:  # it ends before what is here
+                self._fail(pairing, parts, more)
+                return
         parts.add(payload, more)
         incoming.tally.octets += len(payload)
         self._settler.account(incoming, len(payload))
@@ -169,16 +172,14 @@ class Streams:
             pairing: adrift until now.
             delivery: its next part.
             skip_octets: how many octets of the transfer are here already; negative: that many are
-                missing.
+                missing. A transfer with fewer octets than are here is not the whole message.
         """
         incoming, parts = pairing.incoming, pairing.parts
         assert parts is not None
         incoming.partial = pairing if delivery.more else None
-        if skip_octets < 0:
-            self._settler.report_outcome(pairing, MODIFIED_FAILED)
-            if not delivery.more:
-                parts.is_complete = True
-                self._settler.report_outcome(pairing, MODIFIED_FAILED)
+        ends_early = not delivery.more and len(delivery.payload) < skip_octets
+        if skip_octets < 0 or ends_early:
+            self._fail(pairing, parts, delivery.more)
             return
         incoming.skip_octets = skip_octets
         self._ledger.gone_on(pairing, delivery.payload[skip_octets:], more=delivery.more)
@@ -187,6 +188,18 @@ class Streams:
             feed.node.put_back(feed, [pairing])
             self._turn.touch(feed.node)
         self._add(pairing, parts, delivery.payload, delivery.more)
+
+    def _fail(self, pairing: Pairing, parts: Parts, more: bool) -> None:
+        """Ends an interrupted delivery with which its sender goes on, but not where it stands."""
+        pairing.incoming.skip_octets = 0
+        for sink in list(parts.sinks):
+            if sink.outgoing is not None:
+                self._settler.interrupt(sink.outgoing, sink)
+        self._settler.withdraw(pairing)
+        self._settler.report_outcome(pairing, MODIFIED_FAILED)
+        if not more:
+            parts.is_complete = True
+            self._settler.report_outcome(pairing, MODIFIED_FAILED)
 
     def drop(self, pairing: Pairing) -> None:
         """Ends an unfinished delivery everywhere; no outcome is sent."""

@@ -94,7 +94,7 @@ class Unsettled:
         guarantee: a ``GuaranteeCode``.
         protocol: encoding of the payload, one of ``PROTOCOL_CODES``.
         address: its own, if its link had the anonymous terminus.
-        message_octets: size of the message as far as it was known.
+        message_octets: size of the message as far as it was known; 0 if it came in parts.
         message_format: §2.8.11.
         delivery_count: as it was received.
         ttl_milliseconds: as it was received, None if absent.
@@ -141,9 +141,21 @@ class Unsettled:
         return self.was_returned or bool(self.sendings)
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether it came as one, in several records, of which the journal lacks some.
+
+        A worker that is killed leaves the first ones. Then nobody was sent it, as a transfer goes
+        out after all records of its message.
+        """
+        if self.parts is None or not self.message_octets:
+            return False
+        is_long = len(self.parts) > 1
+        return not self.is_whole or (is_long and sum(map(len, self.parts)) < self.message_octets)
+
+    @property
     def payload(self) -> bytes | None:
         """The message, if the journal holds all of it."""
-        if self.parts is None or not self.is_whole:
+        if self.parts is None or not self.is_whole or self.is_cut_off:
             return None
         return b"".join(self.parts)
 

@@ -5,9 +5,12 @@ import pytest
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
+from router.journal.block import open_block
+from router.journal.record import RecordKind
 from router.links.position import octets_before
+from router.model.capabilities import Protocol
 from router.model.identity import DeliveryTag
-from router.model.outcome import ACCEPTED, DeliveryState, Received
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, DeliveryState, Received
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Unroutable
 from tests.support.journaled import EXACT, Journaled
@@ -252,3 +255,94 @@ def test_what_a_sender_that_redelivers_left_unfinished_is_brought_again() -> Non
     play.flush()
     assert again.payloads == [BODY]
     assert not [each for each in play.remembered().values() if not each.is_whole]
+
+
+LARGE = b"\x00\x53\x75\xb0\x00\x30\x00\x00" + bytes(range(256)) * 12288
+LARGE_RECORDS = 4
+
+
+def cut_off(kept: int, protocol: Protocol = Protocol.AMQP_1_0) -> Journaled:
+    """A worker was killed when so many records of a large delivery that came as one were there."""
+    play = Journaled(EXACT)
+    receiver(play.connect("east"))
+    sender(play.connect("west")).send(LARGE, tag=TAG, protocol=protocol)
+    play.hand_in()
+    [first] = [
+        block.first_sequence + row
+        for block in (open_block(memoryview(sealed.octets)) for sealed in play.blocks)
+        for row, record in enumerate(block.records())
+        if record.kind is RecordKind.RECEIVED
+    ]
+    return play.crash(keeps=first + kept - 1)
+
+
+@pytest.mark.parametrize("kept", range(1, LARGE_RECORDS))
+@pytest.mark.parametrize("crashes", [1, 2])
+@pytest.mark.parametrize("protocol", [Protocol.AMQP_1_0, Protocol.AMQP_0_10])
+def test_what_came_as_one_and_is_not_all_on_record_is_not_known_and_comes_again(
+    kept: int, crashes: int, protocol: Protocol
+) -> None:
+    """Nobody was sent it, so its sender may begin anew: it need not send parts, nor positions."""
+    play = cut_off(kept, protocol)
+    for _ in range(1, crashes):
+        play = play.crash()
+    assert not play.remembered()
+    receiving = receiver(play.connect("east"), unsettled={})
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {}
+    (number,) = back.send(LARGE, tag=TAG, protocol=protocol)
+    play.flush()
+    assert [each.payload == LARGE for each in receiving.received] == [True]
+    receiving.update(receiving.last.number, settled=False)
+    play.flush()
+    assert back.outcome(number) == (ACCEPTED, False)
+    back.settle(number, state=ACCEPTED)
+    play.flush()
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0
+
+
+def test_what_came_as_one_is_brought_back_if_all_of_it_is_on_record() -> None:
+    play = cut_off(LARGE_RECORDS)
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: Received(1, 0)}
+    receiving = receiver(play.connect("east"), unsettled={})
+    play.flush()
+    assert [each.payload == LARGE for each in receiving.received] == [True]
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+@pytest.mark.parametrize("sender_first", [True, False])
+@pytest.mark.parametrize("rest", [(b"",), (BODY[:15],), (BODY[:4], BODY[4:15]), (b"", b"", b"")])
+def test_a_sender_that_resumes_with_less_than_is_here_has_not_sent_all(
+    rest: tuple[bytes, ...], sender_first: bool, crashes: bool
+) -> None:
+    play, sending, receiving = begun(2)
+    if crashes:
+        play = play.crash()
+    else:
+        receiving.peer.lose()
+        sending.peer.lose()
+        play.flush()
+    told = {receiving.last.tag: Received(0, 20)}
+    again = None if sender_first else receiver(play.connect("east"), unsettled=told)
+    play.flush()
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    cut = back.delivery(rest[0], tag=TAG, resume=True, more=len(rest) > 1)
+    back.peer.happens(back.run([cut]))
+    for number, part in enumerate(rest[1:], 2):
+        back.go_on(part, more=number < len(rest))
+    again = again or receiver(play.connect("east"), unsettled=told)
+    play.flush()
+    assert again.payloads == []
+    assert [each.number for each in again.received] == again.aborted
+    outcome = back.outcome(cut.number)
+    assert outcome is not None
+    assert outcome[0] == MODIFIED_FAILED
+    assert [each.is_whole for each in play.remembered().values()] in ([], [False])
+    back.settle(cut.number, state=MODIFIED_FAILED)
+    play.flush()
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0

@@ -554,3 +554,30 @@ def test_a_memory_that_is_written_and_read_back_is_the_same(
     assert read.deliveries == memory.deliveries
     assert read.links == memory.links
     assert read.late_records == 0
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, None])
+@pytest.mark.parametrize("copies", [False, True])
+def test_of_what_came_as_one_and_lacks_records_no_part_is_taken_for_the_whole(
+    missing: int | None, copies: bool
+) -> None:
+    payload = bytes(range(256)) * 12288
+    writer = new_writer()
+    octets = len(payload)
+    writer.received(START_NS, K, SOURCE, b"tag", payload=payload, message_octets=octets)
+    blocks = [open_block(memoryview(each.octets)) for each in writer.take_blocks()]
+    assert len(blocks) == 3
+    memory = Memory()
+    for number, block in enumerate(blocks):
+        if number != missing:
+            memory.apply(block)
+    if copies:
+        copy = new_writer(incarnation=2)
+        write_memory(memory, lambda _: copy)
+        memory = remember(copy)
+    if missing == 0:
+        assert not memory.deliveries
+        return
+    delivery = only(memory)
+    assert delivery.is_cut_off == (missing is not None)
+    assert delivery.payload == (payload if missing is None else None)
