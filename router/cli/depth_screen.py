@@ -20,6 +20,9 @@ def routes(found: Any, width: int) -> RenderableType:
     if found["trouble"] is not None:
         words = f"the message store cannot write: {found['trouble']}; senders wait"
         return Group(escaped(words, "bold red"), _table(some, width))
+    if found["unreadable"] is not None:
+        words = f"the message store cannot read {found['unreadable']}"
+        return Group(escaped(words, "bold red"), _table(some, width))
     if not some:
         return Text("no route stores anything")
     return _table(some, width)

@@ -266,7 +266,7 @@ def _read_state(state: Path, config: Path | None, name: str | None, limit: int) 
         click.echo(f"lost: {loss}", err=True)
     views = tuple(map(stored_route_view, kept.routes))
     if name is None:
-        found = as_json(StoreView(is_connected=None, routes=views))
+        found = as_json(StoreView(is_connected=None, routes=views, unreadable=kept.unreadable))
         for each in found["routes"]:
             each["dead"] = None  # only who forwards them knows what was rejected
         return found

@@ -158,11 +158,13 @@ class StoreRecord:
         is_connected: it takes messages and gives them.
         routes: what it holds.
         trouble: why it cannot write, and so takes none; None: it can.
+        unreadable: segments that it cannot read now, and why; None: it can.
     """
 
     is_connected: bool
     routes: tuple[StoredRecord, ...] = ()
     trouble: str | None = None
+    unreadable: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -481,7 +483,12 @@ class LocalControl:
             return None
         now_ns = time.time_ns()
         routes = tuple(_stored_record(each, now_ns) for each in keeper.depths)
-        return StoreRecord(is_connected=keeper.is_connected, routes=routes, trouble=keeper.trouble)
+        return StoreRecord(
+            is_connected=keeper.is_connected,
+            routes=routes,
+            trouble=keeper.trouble,
+            unreadable=keeper.unreadable,
+        )
 
     def _logins(self) -> LoginRecord:
         failed, sources = self.worker.failed_logins(SOURCES_MOST)

@@ -29,6 +29,7 @@ from router.service.stores import (
     has_store,
     is_answering,
     store_trouble,
+    store_unreadable,
     stored_routes,
 )
 
@@ -621,6 +622,19 @@ def _store_stuck(snapshot: RouterSnapshot) -> Iterator[Problem]:
         )
 
 
+def _store_unreadable(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    unreadable = store_unreadable(snapshot)
+    if unreadable is not None:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="store",
+            name=snapshot.id,
+            text=f"cannot read {unreadable}, and so does what stands behind them",
+            advice="look at the disk, or put the file back: it is tried again by itself;"
+            " moved away it is given up",
+        )
+
+
 def _stores(snapshot: RouterSnapshot) -> Iterator[Problem]:
     """Stored routes that are full, or will be, or whose messages may become too old."""
     for each in stored_routes(snapshot):
@@ -682,6 +696,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _containers,
     _store_away,
     _store_stuck,
+    _store_unreadable,
     _stores,
     _uplinks,
     _stalled,

@@ -38,10 +38,12 @@ class KeptStore:
     Attributes:
         routes: one for each route with messages; those of the given routes first.
         losses: what was durable and cannot be read, for people.
+        unreadable: what the disk does not give now, for people; None: it gives everything.
     """
 
     routes: tuple[StoredSummary, ...]
     losses: tuple[str, ...]
+    unreadable: str | None
     _store: MessageStore
 
     def look(self, name: str, most: int) -> tuple[tuple[Held, ...], int]:
@@ -107,4 +109,9 @@ def _kept(store: MessageStore, routes: dict[int, Route], now_ns: int) -> KeptSto
                 waits_for=("its router, which does not run",),
             )
         )
-    return KeptStore(routes=tuple(found), losses=tuple(store.losses), store=store)
+    return KeptStore(
+        routes=tuple(found),
+        losses=tuple(store.losses),
+        unreadable=store.unreadable_words() or None,
+        store=store,
+    )

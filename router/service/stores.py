@@ -53,6 +53,12 @@ def store_trouble(snapshot: RouterSnapshot) -> str | None:
     return next((store.trouble for store in stores if store.trouble is not None), None)
 
 
+def store_unreadable(snapshot: RouterSnapshot) -> str | None:
+    """Returns what the message store cannot read now; None: nothing, or it does not answer."""
+    stores = [worker.store for worker in snapshot.workers if worker.store is not None]
+    return next((store.unreadable for store in stores if store.unreadable is not None), None)
+
+
 def stored_routes(snapshot: RouterSnapshot) -> tuple[StoredSummary, ...]:
     """Returns the stored routes in the order of the file; last what no route has."""
     records: dict[str | None, list[StoredRecord]] = {}

@@ -1,19 +1,27 @@
 """What stored routes hold, put together from the answers of all workers."""
 
+import io
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from rich.console import Console
 
+from router.cli.depth_screen import routes
+from router.journal.disk import Disk
+from router.journal.segment import segment_name
 from router.routes.route import Endpoint, Route, Storing, WhenFull
 from router.routes.table import RoutingTable
 from router.service.control import StoredRecord, StoreRecord
 from router.service.diagnosis import diagnose
 from router.service.fleet import RouterSnapshot
+from router.service.kept_store import read_kept
 from router.service.metrics import render
 from router.service.route_list import RouteList
 from router.service.stores import has_store, is_answering, stored_routes
 from tests.support.fleets import container, router_snapshot, worker_snapshot
+from tests.support.stored import Custodian
 
 STORED = Route(
     address="telemetry.#",
@@ -141,6 +149,38 @@ def test_a_store_that_cannot_write_is_an_error_that_says_why() -> None:
         " it can",
         "make room on the disk of router.state; it goes on by itself then",
     )
+
+
+def test_segments_that_the_store_cannot_read_are_an_error_and_are_shown() -> None:
+    words = "2.segment: Input/output error; 170 messages wait for it"
+    unread = StoreRecord(is_connected=True, unreadable=words)
+    (found,) = diagnose(router_snapshot(workers=(worker_snapshot(store=unread),)))
+    assert (found.severity, found.subject) == ("error", "store")
+    assert found.text == f"cannot read {words}, and so does what stands behind them"
+    view: dict[str, Any] = {
+        "is_connected": True,
+        "trouble": None,
+        "unreadable": words,
+        "routes": [],
+    }
+    console = Console(width=100, file=io.StringIO())
+    console.print(routes(view, 100))
+    assert f"the message store cannot read {words}" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_store_without_its_router_is_read_as_far_as_the_disk_gives_it(tmp_path: Path) -> None:
+    custodian = Custodian(Disk(), folder=tmp_path, segment_octets=2500)  # type: ignore[arg-type]
+    custodian.open()
+    for number in range(40):
+        custodian.put(number)
+        assert custodian.commit()
+    custodian.log.close(custodian.now_ns)
+    (tmp_path / segment_name(1)).unlink()
+    (tmp_path / segment_name(1)).symlink_to("/proc/self/mem")
+    kept = read_kept(tmp_path, ())
+    assert [each.record.messages for each in kept.routes] == [40]
+    assert kept.unreadable is not None
+    assert segment_name(1) in kept.unreadable
 
 
 def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_letters() -> None:

@@ -1,6 +1,7 @@
 """For tests of the journal: a disk that fails, fills up and forgets, and records to put on it."""
 
 import errno
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,6 +190,7 @@ class FakeDisk(Disk):
         capacity_octets: what all files together may hold; None for no limit.
         file_octets: what one file may hold; None for no limit.
         faults: what goes wrong.
+        unreadable: files that cannot be read, with the errors.
         failed_flush_keeps: a flush that fails leaves what it should write for the next one; if
             not, it is read back and never written, as Linux does.
         crash_at: number of operations that change anything until ``CrashError``; None for never.
@@ -200,6 +202,7 @@ class FakeDisk(Disk):
         self.file_octets: int | None = None
         self.faults: list[Fault] = []
         self.bad_files: list[_File] = []
+        self.unreadable: dict[Path, int] = {}
         self.failed_flush_keeps = False
         self.crash_at: int | None = None
         self.operations = 0
@@ -282,16 +285,22 @@ class FakeDisk(Disk):
 
     def read(self, path: Path) -> bytes:
         self._begin("read", changes=False)
+        self._refuse(path)
         return bytes(self._file(path).content)
 
     def read_part(self, path: Path, offset: int, octets: int) -> bytes:
         self._begin("read_part", changes=False)
+        self._refuse(path)
         return bytes(self._file(path).content[offset : offset + octets])
 
     def read_into(self, path: Path, offset: int, room: memoryview) -> int:
         octets = self.read_part(path, offset, len(room))
         room[: len(octets)] = octets
         return len(octets)
+
+    def _refuse(self, path: Path) -> None:
+        if path in self.unreadable:
+            raise OSError(self.unreadable[path], os.strerror(self.unreadable[path]), str(path))
 
     def room(self, directory: Path) -> tuple[int, int] | None:
         if self.capacity_octets is None:

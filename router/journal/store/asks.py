@@ -30,6 +30,8 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     SWEPT                                            a MESSAGE in answer to a FLOW with OVERDUE
     RECALLED                                         a MESSAGE in answer to a RECALL
     GONE      place     route       0                the other answer to a RECALL
+    UNREAD    0         0           0                body: what the disk does not give, in words;
+                                                     empty: nothing; with a SURVEY, if that is news
     UNSETTLED link      0           0                body: the keys of its deliveries, 16 octets
                                                      each; MORE: others follow
     PART      source    0           0                the next part of a MESSAGE that said MORE
@@ -74,6 +76,7 @@ class AskKind(enum.IntEnum):
     HALT = 78
     HALTED = 79
     REFERENCE = 87  # those before are of ``looking``
+    UNREAD = 88
 
 
 ROOM_OCTETS: Final = 4 << 20
@@ -187,6 +190,13 @@ class RouteNews:
 
 
 @attrs.frozen
+class UnreadableNews:
+    """What the disk does not give now, in words for people; empty: nothing."""
+
+    words: str
+
+
+@attrs.frozen
 class MessageRead:
     """A message that was asked for.
 
@@ -233,6 +243,7 @@ class Halted:
 Said = (
     QueueNews
     | RouteNews
+    | UnreadableNews
     | MessageRead
     | RunReference
     | Gone
@@ -310,6 +321,8 @@ class AskWriter(RecordWriter):
                     message_octets=messages,
                     body=_TURNOVER.pack(came, left, condemned),
                 )
+            case UnreadableNews(words):
+                self.append(AskKind.UNREAD, 0, body=words.encode())
             case MessageRead(route, message, is_swept, is_recalled):
                 kind = AskKind.SWEPT if is_swept else AskKind.MESSAGE
                 self._read(AskKind.RECALLED if is_recalled else kind, route, message)
@@ -485,6 +498,9 @@ class AnswerReader:
                     continue
                 case AskKind.HALTED:
                     yield Halted(RouteKey(row[8]), body)
+                    continue
+                case AskKind.UNREAD:
+                    yield UnreadableNews(body.decode(errors="replace"))
                     continue
                 case AskKind.GONE:
                     yield Gone(RouteKey(row[9]), Place(row[8]))

@@ -22,8 +22,8 @@ connection is lost, all that it has taken and has not said to be gone is read ag
 that connects again is given messages that it has: it knows them by their places.
 
 Reading costs nothing while nothing happens: a queue is looked at when it got or lost a message, or
-when credit for its address arrived. If the disk does not give a message, all reading rests for
-``RETRY_NS``.
+when credit for its address arrived. If the disk does not give a message, its queue rests until the
+store can read the segment again (``unreadable``).
 """
 
 from typing import Final
@@ -47,6 +47,7 @@ from router.journal.store.asks import (
     Recall,
     RouteNews,
     Survey,
+    UnreadableNews,
     UnsettledKeys,
     asks_of,
 )
@@ -59,7 +60,6 @@ from router.journal.store.store import MessageStore
 OUTPUT_OCTETS: Final = 1 << 20
 """So much is read for a worker at once; the rest when it has taken that."""
 
-RETRY_NS: Final = 1_000_000_000
 _REFERRED_OCTETS: Final = 4 << 20  # of a run that a worker reads itself
 _RUN: Final = 256  # messages that are read of one queue before the output is measured
 _Name = tuple[RouteKey, bytes]  # of an address of a route
@@ -78,6 +78,7 @@ class Reader:
         bounded: routes of which it wants to know whether they are full, and what they have dropped
             as the oldest; and what it was told.
         is_surveying: it wants to know what all routes hold.
+        unreadable: what it was told last about segments that cannot be read.
         reads_files: it reads the files of the log itself.
         recalled: places of messages that it wants to have, and their routes.
         answers: what a person wants to know, what others have dropped, and what is unsettled.
@@ -91,6 +92,7 @@ class Reader:
     waiting: dict[_Name, None] = attrs.field(factory=dict)
     bounded: dict[RouteKey, tuple[bool, Place] | None] = attrs.field(factory=dict)
     is_surveying: bool = False
+    unreadable: str = ""
     reads_files: bool = False
     recalled: dict[Place, RouteKey] = attrs.field(factory=dict)
     answers: list[LookAnswer | UnsettledKeys | Halted] = attrs.field(factory=list)
@@ -107,7 +109,6 @@ class Desk:
         self._reader_of: dict[RouteKey, Reader] = {}
         self._queues: dict[_Name, set[QueueKey]] = {}
         self._news: dict[Origin, dict[QueueKey, None]] = {}
-        self._retry_ns = 0
 
     def asked(self, origin: Origin, block: Block) -> None:
         """Handles a block of asks.
@@ -175,30 +176,28 @@ class Desk:
 
         They stay as they are until the next ones are asked for.
         """
+        self._store.look_again(now_ns)
         self._stir()
         reader = self._readers.get(origin)
         if reader is None:
             return memoryview(b"")
         writer = reader.writer
         self._tell_queues(reader, writer)  # first: news of a route say that its queues are known
-        self._drop_oldest(reader, now_ns)
+        for key in reader.bounded:
+            self._store.drop_oldest(key)
         if reader.is_surveying:
             self._survey(reader, writer)
         self._tell_routes(reader, writer)
         for answer in reader.answers:
             writer.answer(answer)
         reader.answers.clear()
-        if not self._rests(now_ns):
-            self._retry_ns = 0
-            try:
-                self._give(reader, writer, now_ns)
-            except OSError:
-                self._retry_ns = now_ns + RETRY_NS
+        self._give(reader, writer, now_ns)
         return writer.take()
 
     def deadline_ns(self) -> int | None:
         """Returns when ``output`` may have more though nothing happens; None: never."""
-        due = [self._retry_ns] if self._retry_ns else []
+        retry_ns = self._store.unreadable.due_ns
+        due = [] if retry_ns is None else [retry_ns]
         for route, reader in self._reader_of.items():
             if reader.overdue.get(route):
                 becomes_old_ns = self._store.becomes_old_ns(route)
@@ -246,19 +245,6 @@ class Desk:
                 if name in by.credit:
                     by.waiting[name] = None
 
-    def _rests(self, now_ns: int) -> bool:
-        """Returns whether the disk is not asked yet; no longer if the clock was set back."""
-        return now_ns < self._retry_ns <= now_ns + RETRY_NS
-
-    def _drop_oldest(self, reader: Reader, now_ns: int) -> None:
-        if self._rests(now_ns):
-            return
-        try:
-            for key in reader.bounded:
-                self._store.drop_oldest(key)
-        except OSError:
-            self._retry_ns = now_ns + RETRY_NS
-
     def _tell_routes(self, reader: Reader, writer: AskWriter) -> None:
         for key, told in reader.bounded.items():
             route = self._store.holdings.route(key)
@@ -272,6 +258,10 @@ class Desk:
         First those that the reader may not know of, so that it reads these before it goes on.
         """
         reader.is_surveying = False
+        unreadable = self._store.unreadable_words()
+        if unreadable != reader.unreadable:
+            reader.unreadable = unreadable
+            writer.answer(UnreadableNews(unreadable))
         routes = self._store.holdings.routes
         for key, route in sorted(routes.items(), key=lambda each: each[0] in reader.bounded):
             if route.messages or key in reader.bounded:
@@ -300,11 +290,7 @@ class Desk:
                 writer.answer(QueueNews(*reader.announced.pop(key), 0))
 
     def _give(self, reader: Reader, writer: AnswerWriter, now_ns: int) -> None:
-        """Reads as many messages as there is credit for and as make one output.
-
-        Raises:
-            OSError: the disk does not give the next one.
-        """
+        """Reads as many messages as there is credit for and as make one output."""
         self._recall(reader, writer, now_ns)
         octets = 0
         for route, count in list(reader.overdue.items()):
@@ -326,13 +312,15 @@ class Desk:
     def _recall(self, reader: Reader, writer: AskWriter, now_ns: int) -> None:
         """Answers for messages that were recalled, except those that are about to be gone.
 
-        Raises:
-            OSError: the disk does not give one.
+        One that the disk does not give is answered when it does.
         """
         for place, route in tuple(reader.recalled.items()):
             if self._store.is_taken(place):
                 continue
-            message = self._store.recall(place, now_ns)
+            try:
+                message = self._store.recall(place, now_ns)
+            except OSError:
+                continue
             if message is None:
                 writer.answer(Gone(route, place))
             else:
@@ -345,10 +333,7 @@ class Desk:
         """Answers with some messages of an address, of the highest priority that has some.
 
         Returns:
-            How many, and their octets.
-
-        Raises:
-            OSError: the disk does not give the next one.
+            How many, and their octets; nothing if the disk does not give the next one.
         """
         credit = reader.credit.get(name, 0)
         if not credit or self._reader_of.get(name[0]) is not reader:

@@ -26,6 +26,9 @@ from router.journal.store.queues import (
 from router.journal.store.segments import StoredSegment
 from router.model.identity import DeliveryKey
 
+Counts = tuple[dict[QueueKey, tuple[int, int]], dict[RouteKey, tuple[int, int, int, int]]]
+"""Of queues: messages and octets; of routes besides: those that were dropped as the oldest."""
+
 
 class Holdings:
     """The counts of a message store.
@@ -180,6 +183,27 @@ class Holdings:
         """Records that records are missing that may have concerned any message held now."""
         last = max(self.segments, default=0)
         self.clouded = max(self.clouded, place_of(last + 1, 0))
+
+    def counts(self) -> Counts:
+        """Returns how many messages queues and routes have, and their octets."""
+        return (
+            {each.key: (each.messages, each.octets) for each in self.queues.values()},
+            {
+                each.key: (
+                    each.messages, each.octets, each.condemned_messages, each.condemned_octets
+                )
+                for each in self.routes.values()
+            },
+        )  # fmt: skip
+
+    def restore_counts(self, counts: Counts) -> None:
+        """Has queues and routes count as they did, when ``counts`` was called."""
+        for queue, of_queue in counts[0].items():
+            self.queues[queue].messages, self.queues[queue].octets = of_queue
+        for key, of_route in counts[1].items():
+            route = self.routes[key]
+            route.messages, route.octets, *dropped = of_route
+            route.condemned_messages, route.condemned_octets = dropped
 
     def clear_counts(self) -> None:
         """Forgets how many messages queues and routes have, to count them anew."""

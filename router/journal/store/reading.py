@@ -36,6 +36,9 @@ _ROOM_OCTETS: Final = 2 << 20
 _BLOCKS_KEPT: Final = 64  # that were read by themselves
 _OCTETS_KEPT: Final = 16 << 20  # of these; the one that is read is kept, however long
 _SALTS_KEPT: Final = 64
+MISSING: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""What a disk says if there is no such file; any other error may end by itself."""
+
 _MORE: Final = int(RecordFlag.MORE)
 _PART: Final = int(RecordKind.PART)
 
@@ -149,7 +152,7 @@ class SegmentReader:
         """
         try:
             octets = self._disk.read(self._directory / segment_name(segment))
-        except FileNotFoundError:
+        except MISSING:
             return
         for offset, block in SegmentScan(octets).blocks():
             if offset >= end:

@@ -10,6 +10,7 @@ import structlog
 from router.journal.block import Block
 from router.journal.protocol import Health, Refusal
 from router.journal.record import RecordError
+from router.journal.segment import segment_name
 from router.journal.server import GRACE_SECONDS, Connection, JournalServer, RefusalError, Stage
 from router.journal.store.desk import Desk
 from router.journal.store.log import StoreLog
@@ -63,9 +64,25 @@ class StoreServer(JournalServer):
             health, reason = log.health.name.lower(), os.strerror(log.errno)
             _log.error("messages.stuck", health=health, reason=reason, octets=log.pending_octets)
 
+    def _commit(self) -> None:
+        self._store.look_again(time.time_ns())  # also while nobody is connected
+        super()._commit()
+
+    def _tell_unreadable(self) -> None:
+        """Logs which segments cannot be read, and which can be again."""
+        for number, reason in self._store.unreadable.take_news():
+            segment, messages = segment_name(number), self._store.waiting_in(number)
+            if not self._store.has_files:
+                continue  # that the database is away is said elsewhere, once
+            if reason is None:
+                _log.info("store.readable", segment=segment, messages=messages)
+            else:
+                _log.error("store.unreadable", segment=segment, reason=reason, messages=messages)
+
     def _reclaim(self) -> None:
         with contextlib.suppress(OSError):  # another time: the disk is looked at elsewhere
             self._store.remove_done()
+        self._tell_unreadable()
         for loss in self._store.losses[self._reported_losses :]:
             _log.error("store.incomplete", loss=loss)
         self._reported_losses = len(self._store.losses)

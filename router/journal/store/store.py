@@ -21,7 +21,8 @@ head of a later one is durable: what it said about other segments stands there, 
 commit that makes it durable to that of its SETTLED, also if it is gone by then. **GoneStaysGone**:
 a message whose FORWARDED was durable is never shown again; a crash only shows again what was taken.
 **DamageIsListed**: what cannot be read costs what it held, and is listed; if it may have held
-FORWARDED records, the messages that these may have named are clouded.
+FORWARDED records, the messages that these may have named are clouded. **UnreadableWaits**: what the
+disk does not give, but may give later, is neither lost nor passed: its queues wait.
 
 Memory: for each segment its counts and one bit for 80 octets of what is not wholly gone; for each
 queue with messages its counts; columns for the few segments that are read or written just now, and
@@ -29,6 +30,7 @@ for each message that a reader has a bit and a position (``taken``).
 """
 
 import contextlib
+import errno
 import heapq
 import sys
 from array import array
@@ -70,12 +72,13 @@ from router.journal.store.queues import (
     StoredQueue,
     StoredRoute,
 )
-from router.journal.store.reading import SegmentReader, StoredMessage
+from router.journal.store.reading import MISSING, SegmentReader, StoredMessage
 from router.journal.store.references import RunReference, Spot
 from router.journal.store.runs import StoredRun, piece_of
 from router.journal.store.segments import StoredSegment
 from router.journal.store.state import state_blocks
 from router.journal.store.taken import Taken
+from router.journal.store.unreadable import Unreadable
 
 STORE_SEGMENT_OCTETS: Final = 8 << 20
 """Small, so that a segment is read in some milliseconds, and room is soon free again."""
@@ -103,6 +106,7 @@ class MessageStore:
         holdings: the counts.
         losses: what was durable and cannot be read, for people.
         lost: messages that were lost with it, as far as they could be counted.
+        unreadable: segments that the disk does not give now.
         wants_head: somebody has dropped messages, which the head of a new segment has to say.
         owes_head: that head is not known to be durable.
     """
@@ -118,6 +122,7 @@ class MessageStore:
         self.holdings = Holdings()
         self.losses: list[str] = []
         self.lost = 0
+        self.unreadable = Unreadable(disk, directory)
         self.wants_head = self.owes_head = False
         self._directory = directory
         self._disk = disk
@@ -133,7 +138,7 @@ class MessageStore:
         self._leftovers: list[int] = []
         self._taken = Taken()
         self._stirred: set[QueueKey] = set()
-        self._is_counting = False
+        self._is_counting = self._must_count = False
         self._may_remove = True
         self._dropped: dict[QueueKey, None] = {}
 
@@ -263,8 +268,8 @@ class MessageStore:
             now_ns: decides which of them are overdue.
             until: no message behind this place; None: any.
 
-        Raises:
-            OSError: the disk does not give the next one; it may do so later.
+        Returns:
+            Nothing if the disk does not give the next one; it may do so later.
         """
         queue = self.holdings.queues.get(key)
         messages: list[StoredMessage] = []
@@ -279,9 +284,7 @@ class MessageStore:
                     message = self._take(entry, queue, now_ns)
                 except OSError:
                     self._return(entry.place, queue)
-                    if messages:
-                        break
-                    raise
+                    break
                 if message is not None:
                     messages.append(message)
         return messages
@@ -291,9 +294,6 @@ class MessageStore:
 
         Returns:
             None: nothing was taken, and ``read`` has to look.
-
-        Raises:
-            OSError: the disk does not give them; it may do so later.
         """
         self._is_referring = False
         found = self._next_run(key, count, now_ns)
@@ -309,18 +309,14 @@ class MessageStore:
         return run
 
     def refer(self, key: QueueKey, count: int, now_ns: int) -> RunReference | None:
-        """Takes what ``read_run`` does, and says where it stands; it is not read.
-
-        Raises:
-            OSError: the disk does not give what tells that; it may do so later.
-        """
+        """Takes what ``read_run`` does, and says where it stands; it is not read."""
         self._is_referring = True
         found = self._next_run(key, count, now_ns)
         if found is None:
             return None
         segment, positions, pieces = found
         queue, index = self.holdings.queues[key], self._begun_index(segment)
-        if not self._is_whole(segment, index, pieces[-1][0]):
+        if index is None or not self._is_whole(segment, index, pieces[-1][0]):
             return None
         self._take_run(queue, segment.number, positions)
         spots = [Spot(offset, index.heap_of(offset), positions) for offset, positions in pieces]
@@ -328,16 +324,15 @@ class MessageStore:
         return RunReference(queue.route, key, queue.address, number, end, spots)
 
     def _is_whole(self, segment: StoredSegment, index: SegmentIndex, last: int) -> bool:
-        """Checks the blocks of a segment up to one, as far as they were not since it was written.
-
-        Raises:
-            OSError: the disk does not give them; it may do so later.
-        """
+        """Checks the blocks of a segment up to one, as far as they were not since they came."""
         begin = max(index.checked, SEGMENT_HEADER_OCTETS)
         while begin <= last:
             try:
                 found = self._scanner.next_blocks(segment.number, begin, segment.end)
-            except (BlockError, FileNotFoundError):
+            except (BlockError, *MISSING):
+                return False
+            except OSError as error:
+                self.unreadable.note(segment.number, error)
                 return False
             offset, block = found[-1]
             begin = index.checked = offset + block.octets
@@ -355,10 +350,8 @@ class MessageStore:
 
         Returns:
             The segment, their positions, u32 each, and the blocks that they stand in, by offset,
-            each with its part of these; None: there are none, or something is unusual.
-
-        Raises:
-            OSError: the disk does not give them; it may do so later.
+            each with its part of these; None: there are none, something is unusual, or the disk
+            does not give them now.
         """
         queue, holdings = self.holdings.queues.get(key), self.holdings
         if queue is None or queue.returned:
@@ -366,7 +359,10 @@ class MessageStore:
         for segment in holdings.segments_from(queue.read):
             found = None
             if segment.may_hold(key):
-                found = self._index_of(segment, queue, count).run(queue.read, key, count)
+                index = self._index_of(segment, queue, count)
+                if index is None:
+                    return None
+                found = index.run(queue.read, key, count)
             if found is not None:
                 break
         else:
@@ -388,21 +384,16 @@ class MessageStore:
         return segment, positions, pieces
 
     def _cut(self, run: StoredRun, segment: int, pieces: list[tuple[int, bytes]]) -> StoredRun:
-        """Finds the messages of a run, up to the first that is unusual or cannot be read.
-
-        Raises:
-            OSError: the disk does not give the first ones; it may do so later.
-        """
+        """Finds the messages of a run, up to the first that is unusual or cannot be read."""
         count, octets = 0, HEADER.size
         for offset, positions in pieces:
             try:
                 block = self._reader.block(segment, offset)
-            except (BlockError, FileNotFoundError):
+            except (BlockError, *MISSING):
                 break
-            except OSError:
-                if count:
-                    break
-                raise
+            except OSError as error:
+                self.unreadable.note(segment, error)
+                break
             piece = piece_of(block, offset, positions)
             if piece is None:
                 break
@@ -417,9 +408,6 @@ class MessageStore:
         """Takes the oldest messages of a route that are too old or were dropped.
 
         Those whose own time to live has ended are shown as overdue when their turn comes.
-
-        Raises:
-            OSError: the disk does not give the next one; it may do so later.
         """
         route = self.holdings.routes.get(key)
         messages = self._read_dropped(key, count, now_ns)
@@ -445,20 +433,14 @@ class MessageStore:
             try:
                 message = None if entry.place in self._taken else self._take(entry, queue, now_ns)
             except OSError:
-                if messages:
-                    break
-                raise
+                continue
             route.swept = entry.place
             if message is not None:
                 messages.append(message)
         return messages
 
     def _read_dropped(self, key: RouteKey, count: int, now_ns: int) -> list[StoredMessage]:
-        """Takes messages of a route that somebody has dropped.
-
-        Raises:
-            OSError: the disk does not give the next one; it may do so later.
-        """
+        """Takes messages of a route that somebody has dropped."""
         messages: list[StoredMessage] = []
         for name in list(self._dropped):
             queue = self.holdings.queues.get(name)
@@ -488,7 +470,10 @@ class MessageStore:
         self.wants_head = True
 
     def entries(self, route: RouteKey | None, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
-        """Yields what is stored of a route, or of all, behind a place, oldest first."""
+        """Yields what is stored of a route, or of all, behind a place, oldest first.
+
+        Of each queue it ends where the disk does not give the next message.
+        """
         return self._entries(route, after)
 
     def drop_oldest(self, key: RouteKey) -> None:
@@ -496,7 +481,7 @@ class MessageStore:
         route = self.holdings.routes.get(key)
         if route is None or not route.must_drop():
             return
-        for entry, _ in self._entries(key, route.condemned):
+        for entry, _ in self._entries(key, route.condemned, passes=False):
             route.condemn(entry.place, entry.octets)
             if not route.must_drop():
                 return
@@ -550,7 +535,10 @@ class MessageStore:
             OSError: the disk does not give it; it may do so later.
         """
         segment = self.holdings.segments.get(segment_of(place))
-        entry = None if segment is None else self._index(segment).at(place)
+        index = None if segment is None else self._index(segment)
+        if segment is not None and index is None:
+            raise OSError(errno.EIO, "the segment cannot be read now")
+        entry = None if index is None else index.at(place)
         queue = None if entry is None else self.holdings.queues.get(entry.queue)
         if entry is None or queue is None or self._is_gone(entry):
             return None
@@ -592,13 +580,24 @@ class MessageStore:
         route = self.holdings.routes.get(key)
         if route is None or not route.messages:
             return None
-        is_first = True
+        is_first, held_up = True, [] if is_waiting else self._held_up(key)
         for entry, _ in self._entries(key, route.first):
             if is_first:
                 route.first, is_first = Place(entry.place - 1), False
             if not (is_waiting and entry.place in self._taken):
-                return entry.time_ns
-        return None
+                return min([entry.time_ns, *held_up])
+        return min(held_up, default=None)
+
+    def _held_up(self, route: RouteKey) -> list[int]:
+        """Returns when the first messages came of segments that cannot be read, if of a route."""
+        queues, segments = self.holdings.queues, map(self.holdings.segments.get, self.unreadable)
+        return [
+            segment.first_ns
+            for segment in segments
+            if segment is not None
+            and segment.queues is not None
+            and any(key in queues and queues[key].route == route for key in segment.queues)
+        ]
 
     def oldest_of(self, keys: Collection[QueueKey]) -> dict[QueueKey, int]:
         """Returns when the oldest messages of queues arrived, of those that are found soon.
@@ -615,6 +614,9 @@ class MessageStore:
                 break
             looked += 1
             index = self._index(segment)
+            if index is None:
+                keys = [key for key in keys if key not in wanted]
+                continue
             for key in wanted:
                 entries = index.entries(BEGINNING, key)
                 first = next((each for each in entries if not self._is_gone(each)), None)
@@ -645,8 +647,9 @@ class MessageStore:
             return 0
         numbers = self.removable()
         for number in numbers:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(*MISSING):
                 self._disk.remove(self._directory / segment_name(number))
+            self.unreadable.forget(number)
             self.holdings.segments.pop(number, None)
             self._indexes.pop(number, None)
             if number in self._leftovers:
@@ -657,36 +660,72 @@ class MessageStore:
     # Entries
 
     def _waiting(self, queue: StoredQueue) -> Generator[Entry, None, None]:
-        """Yields what of a queue is neither taken nor gone; it counts as read then."""
+        """Yields what of a queue is neither taken nor gone; it counts as read then.
+
+        It ends where the disk does not give the next one.
+        """
         while queue.returned:
-            place = heapq.heappop(queue.returned)
-            segment = self.holdings.segments.get(segment_of(place))
+            segment = self.holdings.segments.get(segment_of(queue.returned[0]))
             index = None if segment is None else self._index(segment)
+            if segment is not None and index is None:
+                return
+            place = heapq.heappop(queue.returned)
             entry = None if index is None else index.at(place)
             if entry is not None and self._is_waiting(entry):
                 yield entry
         for segment in self.holdings.segments_from(queue.read):
             if not segment.may_hold(queue.key):
                 continue
-            for entry in self._index(segment).entries(queue.read, queue.key):
+            index = self._index(segment)
+            if index is None:
+                return
+            for entry in index.entries(queue.read, queue.key):
                 queue.read = entry.place
                 if self._is_waiting(entry):
                     yield entry
 
-    def _entries(self, route: RouteKey | None, after: Place) -> Iterator[tuple[Entry, StoredQueue]]:
-        """Yields what a route, or any, has stored behind a place, oldest first, taken or not."""
+    def _entries(
+        self, route: RouteKey | None, after: Place, *, passes: bool = True
+    ) -> Iterator[tuple[Entry, StoredQueue]]:
+        """Yields what a route, or any, has stored behind a place, oldest first, taken or not.
+
+        Args:
+            route: of the messages; None: any.
+            after: they stand behind it.
+            passes: go on behind a segment that cannot be read, with queues that have nothing there.
+        """
         queues = self.holdings.queues
+        waiting = self._waiting_before(after)
+        if waiting is None:
+            return
         for segment in self.holdings.segments_from(after):
             if segment.queues is not None and not any(
                 key in queues and route in (None, queues[key].route) for key in segment.queues
             ):
                 continue
-            for entry in self._index(segment).entries(after):
+            index = self._index(segment)
+            for entry in () if index is None else index.entries(after):
                 queue = queues.get(entry.queue)
-                if queue is None or route not in (None, queue.route):
+                if queue is None or route not in (None, queue.route) or entry.queue in waiting:
                     continue
                 if not self._is_gone(entry):
                     yield entry, queue
+            if segment.number in self.unreadable or index is None:  # perhaps only since
+                if not passes or segment.queues is None:
+                    return
+                waiting |= segment.queues
+
+    def _waiting_before(self, place: Place) -> set[QueueKey] | None:
+        """Returns the queues that wait for segments before that of a place; None: all may."""
+        found: set[QueueKey] = set()
+        for number in self.unreadable:
+            segment = self.holdings.segments.get(number)
+            if segment is None or number >= segment_of(place):
+                continue
+            if segment.queues is None:
+                return None
+            found |= segment.queues
+        return found
 
     def _is_waiting(self, entry: Entry) -> bool:
         return entry.place not in self._taken and not self._is_gone(entry)
@@ -696,13 +735,20 @@ class MessageStore:
         return segment is None or segment.is_gone(position_of(entry.place))
 
     def _take(self, entry: Entry, queue: StoredQueue, now_ns: int) -> StoredMessage | None:
-        """Reads a message; None: it is lost."""
+        """Reads a message; None: it is lost.
+
+        Raises:
+            OSError: the disk does not give it; it may do so later.
+        """
         claim = Claim(entry.place, queue.key, entry.octets)
         try:
             message = self._reader.message(entry, queue)
-        except (BlockError, RecordError, FileNotFoundError) as error:
+        except (BlockError, RecordError, *MISSING) as error:
             self._lose(claim, str(error))
             return None
+        except OSError as error:
+            self.unreadable.note(segment_of(entry.place), error)
+            raise
         self._taken.add(claim.place, queue.key)
         return message._replace(
             is_overdue=self._is_overdue(message, queue, now_ns),
@@ -725,35 +771,58 @@ class MessageStore:
 
     # Indexes
 
-    def _index(self, segment: StoredSegment) -> SegmentIndex:
-        """Returns the index of a segment."""
+    def _index(self, segment: StoredSegment) -> SegmentIndex | None:
+        """Returns the index of a segment; None: the disk does not give it now."""
         index = self._begun_index(segment)
-        while index.next_block is not None:
+        while index is not None and index.next_block is not None:
             index = self._read_on(segment, index)
         return index
 
-    def _index_of(self, segment: StoredSegment, queue: StoredQueue, count: int) -> SegmentIndex:
-        """Returns the index of a segment, as far as the next messages of a queue need it."""
+    def _index_of(
+        self, segment: StoredSegment, queue: StoredQueue, count: int
+    ) -> SegmentIndex | None:
+        """Returns the index of a segment, as far as the next messages of a queue need it.
+
+        None: the disk does not give it now.
+        """
         index = self._begun_index(segment)
-        while index.next_block is not None and index.count_behind(queue.read, queue.key) < count:
+        while (
+            index is not None
+            and index.next_block is not None
+            and index.count_behind(queue.read, queue.key) < count
+        ):
             index = self._read_on(segment, index)
         return index
 
-    def _begun_index(self, segment: StoredSegment) -> SegmentIndex:
+    def _begun_index(self, segment: StoredSegment) -> SegmentIndex | None:
+        if segment.number in self.unreadable:
+            return None
         index = self._indexes.get(segment.number)
+        if index is None and self.unreadable.is_disk:
+            return None
         if index is None:
             index = SegmentIndex(segment.number, SEGMENT_HEADER_OCTETS)
             self._keep_index(index)
         self._indexes.move_to_end(segment.number)
         return index
 
-    def _read_on(self, segment: StoredSegment, index: SegmentIndex) -> SegmentIndex:
-        """Reads the next blocks of a segment; returns its index, another one if there is damage."""
+    def _read_on(self, segment: StoredSegment, index: SegmentIndex) -> SegmentIndex | None:
+        """Reads the next blocks of a segment; returns its index, another one if there is damage.
+
+        None: the disk does not give them now.
+        """
+        try:
+            return self._read_next(segment, index)
+        except OSError as error:
+            self.unreadable.note(segment.number, error)
+            return None
+
+    def _read_next(self, segment: StoredSegment, index: SegmentIndex) -> SegmentIndex:
         assert index.next_block is not None
         reader = self._scanner if self._is_referring else self._reader
         try:
             found = reader.next_blocks(segment.number, index.next_block, segment.end)
-        except (BlockError, FileNotFoundError):
+        except (BlockError, *MISSING):
             index = SegmentIndex(segment.number)
             found = list(self._reader.blocks(segment.number, segment.end))
             index.checked = segment.end
@@ -807,15 +876,57 @@ class MessageStore:
         self._count_anew()
 
     def _count_anew(self) -> None:
-        """Counts the messages of all queues by reading all segments, which may find more lost."""
-        if self._is_counting:
+        """Counts the messages of all queues by reading all segments, which may find more lost.
+
+        If one cannot be read, that is done when it can; the counts stay as they are until then.
+        """
+        self._must_count = True
+        if self._is_counting or self.unreadable:
             return
         self._is_counting = True
         holdings = self.holdings
+        before = holdings.counts()
         holdings.clear_counts()
         for segment in holdings.segments.values():
-            for entry in self._index(segment).entries(BEGINNING):
+            index = self._index(segment)
+            if index is None:
+                holdings.restore_counts(before)
+                break
+            for entry in index.entries(BEGINNING):
                 queue = holdings.queues.get(entry.queue)
                 if queue is not None and not self._is_gone(entry):
                     holdings.count(queue, entry.place, entry.octets)
+        else:
+            self._must_count = False
         self._is_counting = False
+
+    # What the disk does not give
+
+    def waiting_in(self, number: int) -> int:
+        """Returns how many messages of a segment are not gone."""
+        segment = self.holdings.segments.get(number)
+        return 0 if segment is None else segment.stored - segment.gone
+
+    def unreadable_words(self) -> str:
+        """Says what the disk does not give, for people; empty: it gives everything."""
+        numbers = [*self.unreadable]
+        if not numbers:
+            return ""
+        count = sum(map(self.waiting_in, numbers))
+        others = f" and {len(numbers) - 1:,} more" if len(numbers) > 1 else ""
+        first, reason = segment_name(numbers[0]), self.unreadable.reason(numbers[0])
+        return f"{first}{others}: {reason}; {count:,} messages wait for it"
+
+    def look_again(self, now_ns: int) -> None:
+        """Tries segments that could not be read, when their pauses have ended."""
+        found = self.unreadable.look_again(now_ns)
+        if not found:
+            return
+        before = Place(max(BEGINNING, place_of(min(found), 0) - 1))
+        for route in self.holdings.routes.values():  # what stands there was left out
+            route.swept, route.first = min(route.swept, before), min(route.first, before)
+        queues = self.holdings.queues.values()
+        self._stirred |= {each.key for each in queues}
+        self._dropped |= {each.key: None for each in queues if each.condemned != BEGINNING}
+        if self._must_count:
+            self._count_anew()

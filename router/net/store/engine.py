@@ -32,6 +32,7 @@ from router.journal.store.asks import (
     Reads,
     RouteNews,
     Survey,
+    UnreadableNews,
     UnsettledKeys,
 )
 from router.journal.store.client import StoreClient
@@ -118,6 +119,7 @@ class StoreEngine:
             reader: reads runs out of the files of the log; None: they come over the socket.
         """
         self.held: dict[RouteKey, RouteNews] = {}
+        self.unreadable: str | None = None
         self.paces = Paces()
         self.finished = False
         self._client = client
@@ -356,6 +358,8 @@ class StoreEngine:
                 self.shelves.told(answer)
             case Sentence():
                 self.inlets.drop(answer)
+            case UnreadableNews(words=words):
+                self.unreadable = words or None
             case RouteNews(route=route, is_full=is_full):
                 is_left = not self.inlets.knows(route)
                 if answer.messages or not is_left:

@@ -152,6 +152,11 @@ class StoreKeeper:
         return None if self._engine is None else self._engine.trouble
 
     @property
+    def unreadable(self) -> str | None:
+        """What the store cannot read now, and why, as it said last; None: it can."""
+        return None if self._engine is None else self._engine.unreadable
+
+    @property
     def depths(self) -> list[StoredDepth]:
         """What the store has said last of each route."""
         engine = self._engine

@@ -79,6 +79,7 @@ from router.service.stores import (
     has_store,
     is_answering,
     store_trouble,
+    store_unreadable,
     stored_routes,
 )
 
@@ -524,6 +525,7 @@ def _store_view(snapshot: RouterSnapshot, routes: Iterable[StoredSummary]) -> St
         is_connected=is_answering(snapshot) if has_store(snapshot) else None,
         routes=tuple(map(stored_route_view, routes)),
         trouble=store_trouble(snapshot),
+        unreadable=store_unreadable(snapshot),
     )
 
 

@@ -232,11 +232,13 @@ class StoreView:
         is_connected: it answers; otherwise stored routes get no credit; null: no route stores.
         routes: stored routes in the order of the file; last the messages that no route has.
         trouble: why it cannot write, and so takes no messages; null: it can.
+        unreadable: segments that it cannot read now, why, and how many messages wait; null: it can.
     """
 
     is_connected: bool | None
     routes: tuple[StoredRouteView, ...]
     trouble: str | None = None
+    unreadable: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -234,6 +234,7 @@ def test_a_disk_that_does_not_give_a_message_is_asked_again_after_a_pause() -> N
     counter.put(0, 3)
     disk.faults.append(Fault("read_part", errno.EIO))
     assert read(counter.ask(Flow(ROUTE, NAME, 3))) == []
+    assert read(counter.answers()) == []
     assert counter.desk.deadline_ns() == START_NS + SECOND_NS
     assert read(counter.answers()) == []
     counter.custodian.now_ns += SECOND_NS

@@ -1,3 +1,4 @@
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +7,16 @@ import pytest
 
 from router.journal.client import ClientState
 from router.journal.protocol import Refusal
-from router.journal.segment import numbered
-from router.journal.store.asks import Back, Bound, Flow, QueueNews, RouteNews
+from router.journal.segment import numbered, segment_name
+from router.journal.store.asks import (
+    Back,
+    Bound,
+    Flow,
+    QueueNews,
+    RouteNews,
+    Survey,
+    UnreadableNews,
+)
 from router.journal.store.client import StoreClient
 from router.journal.store.queues import Bounds
 from router.journal.store.reading import StoredMessage
@@ -97,6 +106,50 @@ def test_what_was_stored_is_read_back_in_order_and_room_is_free_when_it_is_gone(
     left = numbered([path.name for path in journal.directory.iterdir()], "segment")
     assert len(left) <= 3
     assert journal.cut_lifeline() == 0
+
+
+def test_a_segment_that_cannot_be_read_is_said_and_what_stands_before_it_goes_on(
+    journal: JournalUnderTest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An unreadable file stops neither the process, nor what stands elsewhere."""
+    journal.start(*OPTIONS, "--log-format", "json")
+    worker = Storer(journal)
+    worker.open()
+    for first in range(0, 400, 100):
+        worker.put(first, 100)
+        worker.make_durable()
+    worker.lose()
+    assert journal.cut_lifeline() == 0
+    path, kept = journal.directory / segment_name(2), journal.directory / "kept"
+    path.rename(kept)
+    path.symlink_to("/proc/self/mem")  # its first page cannot be read: EIO
+    journal.start(*OPTIONS, "--log-format", "json")
+    worker = Storer(journal, incarnation=START_NS + 1)
+    worker.open()
+    assert numbers(worker.read(100)) == [*range(100)]
+    worker.client.ask(Flow(ROUTE, NAME, 200))
+    said: list[UnreadableNews] = []
+    while not said:
+        worker.client.ask(Survey())
+        worker.send()
+        worker.receive()
+        said = [each for each in worker.client.answers if isinstance(each, UnreadableNews)]
+    assert "Input/output error" in said[0].words
+    assert path.name in said[0].words
+    kept.rename(path)
+    worker.client.answers.clear()
+    found = worker.read(100)  # of the 300 that were asked for by now
+    while len(found) < 300:
+        worker.receive()
+        found += worker.take()
+    assert numbers(found) == [*range(100, 400)]
+    assert journal.terminate() == 0
+    lines = [json.loads(each) for each in capfd.readouterr().out.splitlines()]
+    (told,) = [each for each in lines if each["event"] == "store.unreadable"]
+    assert (told["segment"], told["level"]) == (path.name, "error")
+    assert told["messages"] > 0
+    assert "store.readable" in [each["event"] for each in lines]
+    assert "store.incomplete" not in [each["event"] for each in lines]
 
 
 def test_long_messages_go_there_and_back(journal: JournalUnderTest) -> None:

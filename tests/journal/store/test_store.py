@@ -576,6 +576,126 @@ def test_a_disk_that_does_not_give_a_message_now_gives_it_later_in_its_turn() ->
     custodian = opened(disk)
     stored(custodian, 5)
     disk.faults.append(Fault("read_part", errno.EIO))
-    with pytest.raises(OSError, match="read_part"):
-        custodian.read()
+    assert custodian.read() == []
+    assert custodian.read() == [], "it is not asked before the pause has ended"
+    rest(custodian)
     assert numbers(custodian.read()) == [*range(5)]
+    assert custodian.store.losses == []
+
+
+def rest(custodian: Custodian) -> None:
+    """Lets the longest pause pass before what could not be read is tried again."""
+    custodian.store.look_again(custodian.now_ns)
+    custodian.now_ns += 8 * SECOND_NS
+    custodian.store.look_again(custodian.now_ns)
+
+
+def spread(disk: FakeDisk) -> Custodian:
+    """Stores 30 messages of ``a`` in segments 1 to 3, and 10 of ``b`` behind them; reopens that."""
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 30, address="a")
+    stored(custodian, 10, first=100, address="b")
+    custodian.now_ns += SECOND_NS
+    custodian.log.close(custodian.now_ns)
+    return opened(disk, life=1, segment_octets=2500)
+
+
+def test_a_segment_that_cannot_be_read_waits_and_others_go_on() -> None:
+    """UnreadableWaits."""
+    disk = FakeDisk()
+    custodian = spread(disk)
+    store, path = custodian.store, DIRECTORY / segment_name(2)
+    disk.unreadable[path] = errno.EIO
+    first = numbers(custodian.read(of=queue("a")))
+    assert first == [*range(first[-1] + 1)], "what stands before it"
+    assert 0 < len(first) < 30
+    waiting = store.holdings.segments[2].stored
+    assert store.unreadable.take_news() == [(2, "Input/output error")]
+    assert store.unreadable_words() == (
+        f"{path.name}: Input/output error; {waiting} messages wait for it"
+    )
+    stored(custodian, 5, first=30, address="a")
+    assert custodian.read(of=queue("a")) == [], "newcomers queue behind it"
+    assert numbers(custodian.read(of=queue("b"))) == [*range(100, 110)]
+    rest(custodian)
+    assert store.unreadable.take_news() == [], "it is told once"
+    assert store.oldest_ns(ROUTE) is not None
+    del disk.unreadable[path]
+    rest(custodian)
+    assert store.unreadable.take_news() == [(2, None)]
+    assert numbers(custodian.read(of=queue("a"))) == [*range(len(first), 35)]
+    assert (store.losses, store.unreadable_words()) == ([], "")
+
+
+def test_what_a_segment_holds_that_cannot_be_read_is_overdue_when_it_comes_back() -> None:
+    disk = FakeDisk()
+    custodian = spread(disk)
+    custodian.bound(Bounds(age_ns=20 * SECOND_NS))
+    disk.unreadable[DIRECTORY / segment_name(2)] = errno.EIO
+    custodian.now_ns += 30 * SECOND_NS
+    early = numbers(custodian.overdue())
+    assert set(early) > set(range(100, 110)), "other queues become too old meanwhile"
+    assert not set(early) & set(range(20, 30)), "what stands behind it in its queue does not"
+    assert custodian.store.becomes_old_ns(ROUTE) is None
+    disk.unreadable.clear()
+    rest(custodian)
+    late = numbers(custodian.overdue())
+    assert sorted(early + late) == [*range(30), *range(100, 110)]
+
+
+def test_a_route_drops_nothing_across_a_segment_that_cannot_be_read() -> None:
+    disk = FakeDisk()
+    custodian = spread(disk)
+    disk.unreadable[DIRECTORY / segment_name(1)] = errno.EIO
+    custodian.bound(Bounds(messages=10, full=Full.DROP_OLDEST))
+    assert custodian.overdue() == []
+    assert is_full(custodian)
+    disk.unreadable.clear()
+    rest(custodian)
+    assert numbers(custodian.overdue()) == [*range(30)]
+
+
+@pytest.mark.parametrize("code", [errno.EISDIR, errno.ENOTDIR, errno.ENOENT])
+def test_an_error_that_does_not_end_by_itself_costs_what_the_segment_held(code: int) -> None:
+    disk = FakeDisk()
+    custodian = spread(disk)
+    held = custodian.store.holdings.segments[2].stored
+    disk.unreadable[DIRECTORY / segment_name(2)] = code
+    read = numbers(custodian.read(of=queue("a")))
+    assert len(read) == 30 - held
+    assert custodian.store.lost == held
+    assert len(custodian.store.losses) == 1
+    assert custodian.store.unreadable_words() == ""
+
+
+def test_the_counts_wait_for_a_segment_that_cannot_be_read() -> None:
+    """One segment is missing, so all are counted anew; another one cannot be read."""
+    disk = FakeDisk()
+    custodian = spread(disk)
+    custodian.log.close(custodian.now_ns)
+    held = custodian.store.holdings.segments[1].stored
+    disk.unreadable[DIRECTORY / segment_name(2)] = errno.EIO
+    disk.remove(DIRECTORY / segment_name(1))
+    again = opened(disk, life=2, segment_octets=2500)
+    assert again.store.holdings.routes[ROUTE].messages == 40
+    disk.unreadable.clear()
+    rest(again)
+    assert again.store.holdings.routes[ROUTE].messages == 40 - held
+    assert numbers(again.read(of=queue("a"))) == [*range(held, 30)]
+
+
+def test_a_disk_that_gives_nothing_is_not_asked_for_each_segment() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=700)
+    for number in range(200):
+        stored(custodian, 1, first=number, address=f"a.{number}")
+    custodian.log.close(custodian.now_ns)
+    again = opened(disk, life=1, segment_octets=700)
+    assert len(again.store.holdings.segments) > 100
+    disk.faults.append(Fault("read_part", errno.EIO, times=10**6))
+    for number in range(200):
+        assert again.read(of=queue(f"a.{number}")) == []
+    assert len(again.store.unreadable) == 64
+    disk.faults.clear()
+    rest(again)
+    assert all(again.read(of=queue(f"a.{number}")) for number in range(200))

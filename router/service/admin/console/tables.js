@@ -124,7 +124,8 @@ export function showContainers(containers, hidden) {
 export function showStores(store, hidden) {
   find("stores-section").hidden = store.is_connected === null && !store.routes.length;
   const isAway = store.is_connected === false;
-  const trouble = isAway ? "does not answer" : store.trouble ? `cannot write: ${store.trouble}` : "";
+  const trouble = isAway ? "does not answer" : store.trouble ? `cannot write: ${store.trouble}`
+    : store.unreadable ? `cannot read ${store.unreadable}` : "";
   say(find("stores-state"), trouble || "answers", trouble ? "pill error" : "pill good");
   const create = () => {
     const made = row(["", "", ...Array(8).fill("number"), "wrap"]);
