@@ -47,14 +47,14 @@ class Found:
         indexes: of the segments that were read, by number.
         leftovers: segments whose messages are all gone.
         losses: what was durable and is missing, for people.
-        missing: segments with messages that are not gone, whose files are.
+        missing: segments with messages that are not gone, whose files are, and how many.
     """
 
     holdings: Holdings
     indexes: dict[int, SegmentIndex] = attrs.field(factory=dict)
     leftovers: list[int] = attrs.field(factory=list)
     losses: list[str] = attrs.field(factory=list)
-    missing: list[int] = attrs.field(factory=list)
+    missing: dict[int, int] = attrs.field(factory=dict)
 
 
 def read_store(directory: Path, disk: Disk) -> Found:
@@ -79,7 +79,7 @@ def read_store(directory: Path, disk: Disk) -> Found:
     for hole in follower.holes:
         count = hole.last - hole.first + 1
         found.losses.append(f"{count:,} records of worker {hole.origin.worker} are missing")
-    if found.losses:
+    if found.losses or found.missing:
         found.holdings.cloud()
     return found
 
@@ -180,9 +180,7 @@ def _find_missing(found: Found, numbers: list[int]) -> None:
         if segment.number in there:
             continue
         if not segment.is_done:
-            count = segment.stored - segment.gone
-            found.losses.append(f"segment {segment.number} is missing with {count:,} messages")
-            found.missing.append(segment.number)
+            found.missing[segment.number] = segment.stored - segment.gone
         del found.holdings.segments[segment.number]
 
 

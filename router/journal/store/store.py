@@ -34,7 +34,7 @@ import errno
 import heapq
 import sys
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,7 @@ from router.journal.store.index import (
     columns_of,
     rows_of,
 )
+from router.journal.store.losses import lost_in, of_addresses
 from router.journal.store.opening import Found, read_store
 from router.journal.store.place import (
     BEGINNING,
@@ -139,6 +140,7 @@ class MessageStore:
         self._taken = Taken()
         self._stirred: set[QueueKey] = set()
         self._is_counting = self._must_count = False
+        self._lacks: list[str] = []
         self._may_remove = True
         self._dropped: dict[QueueKey, None] = {}
 
@@ -159,6 +161,9 @@ class MessageStore:
         self._stirred = set(self.holdings.queues)
         queues = self.holdings.queues.values()
         self._dropped = {each.key: None for each in queues if each.condemned != BEGINNING}
+        self.wants_head = bool(self.losses or found.missing)  # told once, not at each start
+        for number, count in found.missing.items():
+            self._lacks.append(f"segment {number} is missing with {count:,} messages")
         if found.missing:
             self._count_anew()
 
@@ -744,7 +749,7 @@ class MessageStore:
         try:
             message = self._reader.message(entry, queue)
         except (BlockError, RecordError, *MISSING) as error:
-            self._lose(claim, str(error))
+            self._lose(entry, error)
             return None
         except OSError as error:
             self.unreadable.note(segment_of(entry.place), error)
@@ -853,13 +858,39 @@ class MessageStore:
 
     # Losses
 
-    def _lose(self, claim: Claim, reason: str) -> None:
-        """Gives up a message that cannot be read."""
-        if self.holdings.forwarded(claim):
-            self._stirred.add(claim.queue)
-            self.lost += 1
-            number = segment_of(claim.place)
-            self.losses.append(f"1 message of {segment_name(number)} is lost: {reason}")
+    def _lose(self, entry: Entry, error: Exception) -> None:
+        """Gives up a message that cannot be read, with all that cannot for the same reason.
+
+        What a reader has is left out: it may come to its target.
+        """
+        lost: Counter[bytes] = Counter()
+        for each in self._lost_with(entry, error):
+            queue = self.holdings.queues.get(each.queue)
+            claim = Claim(each.place, each.queue, each.octets)
+            if queue is None or each.place in self._taken or not self.holdings.forwarded(claim):
+                continue
+            self._stirred.add(each.queue)
+            lost[queue.address] += 1
+        if lost:
+            self.lost += lost.total()
+            reason = error.strerror if isinstance(error, OSError) else error
+            words = lost_in(segment_of(entry.place), lost.total())
+            self.losses.append(f"{words}{of_addresses(lost)}: {reason}")
+            self._may_remove = self.wants_head = True
+
+    def _lost_with(self, entry: Entry, error: Exception) -> list[Entry]:
+        """Returns a message that cannot be read, and others of its block or file, if it is that."""
+        number = segment_of(entry.place)
+        index = self._indexes.get(number)
+        if index is None or isinstance(error, RecordError):
+            return [entry]
+        if isinstance(error, OSError):
+            return list(index.entries(BEGINNING))
+        try:
+            self._reader.block(number, entry.block)
+        except (BlockError, OSError):
+            return [each for each in index.entries(BEGINNING) if each.block == entry.block]
+        return [entry]  # another block, with a part of it
 
     def _lose_some(self, segment: StoredSegment, index: SegmentIndex) -> None:
         """Gives up messages of a segment that are not found in it any more."""
@@ -871,8 +902,9 @@ class MessageStore:
         self._keep_index(index)
         if lost > 0:
             self.lost += lost
-            self.losses.append(f"{lost:,} messages of {segment_name(segment.number)} are lost")
+            self._lacks.append(lost_in(segment.number, lost))
         self.holdings.cloud()
+        self._may_remove = self.wants_head = True
         self._count_anew()
 
     def _count_anew(self) -> None:
@@ -881,9 +913,17 @@ class MessageStore:
         If one cannot be read, that is done when it can; the counts stay as they are until then.
         """
         self._must_count = True
-        if self._is_counting or self.unreadable:
+        if self._is_counting:
             return
         self._is_counting = True
+        lost = Counter[bytes]() if self.unreadable else self._count_all()
+        self._is_counting = False
+        if self._lacks:
+            self.losses.append("; ".join(self._lacks) + of_addresses(lost))
+            self._lacks.clear()
+
+    def _count_all(self) -> Counter[bytes]:
+        """Counts all messages; returns how many fewer there are than before, by address."""
         holdings = self.holdings
         before = holdings.counts()
         holdings.clear_counts()
@@ -891,14 +931,17 @@ class MessageStore:
             index = self._index(segment)
             if index is None:
                 holdings.restore_counts(before)
-                break
+                return Counter()
             for entry in index.entries(BEGINNING):
                 queue = holdings.queues.get(entry.queue)
                 if queue is not None and not self._is_gone(entry):
                     holdings.count(queue, entry.place, entry.octets)
-        else:
-            self._must_count = False
-        self._is_counting = False
+        self._must_count = False
+        fewer: Counter[bytes] = Counter()
+        for key, (messages, _) in before[0].items():
+            queue = holdings.queues[key]
+            fewer[queue.address] += messages - queue.messages
+        return +fewer
 
     # What the disk does not give
 

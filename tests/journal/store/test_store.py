@@ -18,6 +18,7 @@ from router.journal.store import state
 from router.journal.store import store as message_store
 from router.journal.store.holdings import Holdings
 from router.journal.store.queues import Bounds, Full
+from router.journal.store.reading import SegmentReader
 from router.journal.store.state import decode_state, encode_state
 from tests.support.journal import DIRECTORY, SECOND_NS, SOURCE, FakeDisk, Fault, key
 from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
@@ -398,7 +399,7 @@ def test_damage_of_a_segment_that_is_not_read_yet_is_found_when_its_turn_comes()
     read = again.read()
     assert numbers(read) == [0, *range(2, 40)]
     assert again.store.lost == 1
-    assert again.store.losses == [f"1 messages of {segment_name(1)} are lost"]
+    assert again.store.losses == [f"1 message of {segment_name(1)} is lost, of telemetry.a (1)"]
     assert again.store.holdings.routes[ROUTE].messages == 39
     assert read[1].is_clouded, "what was damaged may have said that it is gone"
 
@@ -429,9 +430,79 @@ def test_a_missing_segment_is_listed_and_costs_what_it_held() -> None:
     after.remove(DIRECTORY / segment_name(2))
     again = opened(after, life=1, segment_octets=2500)
     read = numbers(again.read())
-    assert again.store.losses == [f"segment 2 is missing with {40 - len(read)} messages"]
+    lost = 40 - len(read)
+    assert again.store.losses == [
+        f"segment 2 is missing with {lost} messages, of telemetry.a ({lost})"
+    ]
     assert 0 < len(read) < 40
     assert again.store.holdings.routes[ROUTE].messages == len(read)
+
+
+def test_a_missing_segment_is_told_at_one_start_and_not_at_the_next() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=2500)
+    stored(custodian, 40)
+    custodian.log.close(custodian.now_ns)
+    disk.remove(DIRECTORY / segment_name(2))
+    again = opened(disk, life=1, segment_octets=2500)
+    assert len(again.store.losses) == 1
+    left = again.store.holdings.routes[ROUTE].messages
+    last = reopened(disk, life=2, segment_octets=2500)
+    assert last.store.losses == []
+    assert len(last.read()) == left
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_loss_that_was_told_is_not_told_again_after_a_restart(*, is_missing: bool) -> None:
+    disk = FakeDisk()
+    custodian = spread(disk)
+    path = DIRECTORY / segment_name(2)
+    if is_missing:
+        disk.remove(path)
+    else:
+        second = custodian.store.holdings.segments[1].stored + 1
+        spoil(disk, 2, disk.content(path).index(b"%08d" % second))
+    read = custodian.read(of=queue("a"))
+    assert len(custodian.store.losses) == 1
+    assert f"of a ({30 - len(read)})" in custodian.store.losses[0]
+    assert custodian.log.deadline_ns == 0, "the next head says it"
+    custodian.forward(claims(read))
+    custodian.commit()
+    custodian.store.remove_done()
+    again = reopened(disk, life=2, segment_octets=2500)
+    assert again.store.losses == []
+    assert again.read(of=queue("a")) == []
+    assert numbers(again.read(of=queue("b"))) == [*range(100, 110)]
+    assert again.store.losses == []
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_what_is_lost_while_it_is_read_is_one_line_for_a_block_or_a_file(
+    *, is_missing: bool
+) -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    for number in range(40):
+        custodian.put(number, address=f"a.{number % 7 if number < 20 else 0}", octets=20_000)
+        if number % 20 == 19:
+            custodian.commit()
+    path = DIRECTORY / segment_name(1)
+    (first,) = custodian.read(1, of=queue("a.0"))
+    if is_missing:
+        disk.remove(path)
+    else:
+        spoil(disk, 1, disk.content(path).index(b"00000013"))
+    custodian.store._reader = SegmentReader(disk, DIRECTORY)  # without what it has in memory
+    found = [len(custodian.read(of=queue(f"a.{number}"))) for number in range(7)]
+    lost = 39 if is_missing else 19
+    assert sum(found) == 39 - lost
+    (loss,) = custodian.store.losses
+    assert loss.startswith(f"{lost} messages of {path.name} are lost, of a.")
+    assert "a.1 (3)" in loss
+    assert "2 others (" in loss
+    assert custodian.store.lost == lost
+    custodian.store.give_back(first.claim)
+    assert custodian.store.holdings.routes[ROUTE].messages == 40 - lost
 
 
 # ------------------------------------------------------------------ bounds
