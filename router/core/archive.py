@@ -5,7 +5,7 @@ that records of the journal never wait behind payload; nothing waits for the arc
 have the journal's format (``router.journal.segment``), and hold for each delivery:
 
     ARCHIVED   delivery key, time, link, tag, ttl; its address; the message, or its first part
-    PART       further parts, while the previous record has MORE
+    PART       further parts, while the previous record has MORE; ARCHIVED instead: it begins anew
     GAP        number of deliveries that were not kept, because the disk was full or slow
 
 Messages are AMQP 1.0 sections. A message that cannot be translated, or arrives in parts over
@@ -20,10 +20,8 @@ from router.core.records import GUARANTEE_CODES
 from router.core.turn import Turn
 from router.journal.keys import LinkKey
 from router.journal.record import NO_TTL, PROTOCOL_CODES, RecordFlag
-from router.links.link import IncomingLink
 from router.links.pairing import Pairing
 from router.model.capabilities import Protocol
-from router.model.events import DeliveryContinued
 from router.model.identity import DeliveryKey
 
 ToSections = Callable[[Protocol, bytes], bytes | None]
@@ -144,11 +142,20 @@ class Archive:
             if parts is not None:
                 pairing.is_archived = True
 
-    def continued(self, source: LinkKey, incoming: IncomingLink, event: DeliveryContinued) -> None:
-        """Writes a further part."""
-        pairing = incoming.partial
-        if pairing is None or not pairing.is_archived or pairing.delivery.key is None:
-            return
-        self._records.part(
-            self._now_ns(), pairing.delivery.key, source, event.payload, more=event.more
-        )
+    def continued(self, source: LinkKey, pairing: Pairing, payload: bytes, *, more: bool) -> None:
+        """Writes a further part: what is new in it."""
+        if pairing.is_archived and pairing.delivery.key is not None:
+            key = pairing.delivery.key
+            self._records.part(self._now_ns(), key, source, payload, more=more)
+
+    def gone_on(
+        self, node: Node, source: LinkKey, pairing: Pairing, payload: bytes, *, more: bool
+    ) -> None:
+        """Writes what is new in the transfer by which a delivery in parts is resumed.
+
+        A delivery that a killed worker had received is written anew: the last records of that
+        worker may be missing.
+        """
+        if not pairing.is_archived:
+            self.received(node, source, [pairing])
+        self.continued(source, pairing, payload, more=more)

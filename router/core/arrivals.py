@@ -9,7 +9,7 @@ from typing import Final
 from router.core import bulk
 from router.core.archive import Archive
 from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
-from router.core.node import Feed, Node, in_custody
+from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
 from router.core.stored import is_store
@@ -238,12 +238,12 @@ class Arrivals:
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Records a further part."""
         ledger = self._ledgers.of_incoming.get(incoming)
-        if ledger is not None and self._archive.is_on:
-            self._archive.continued(ledger.key, incoming, event)
+        payload = event.payload[incoming.skip_octets :]  # what comes before is recorded
+        more = event.more or len(event.payload) < incoming.skip_octets
+        if ledger is not None and self._archive.is_on and incoming.partial is not None:
+            self._archive.continued(ledger.key, incoming.partial, payload, more=more)
         entry = None if ledger is None else ledger.numbered.get(event.number)
         if entry is not None and entry.waits:
-            payload = event.payload[incoming.skip_octets :]  # what comes before is recorded
-            more = event.more or len(event.payload) < incoming.skip_octets
             self._ledgers.records.part(
                 self._ledgers.now_ns(), entry.key, entry.source, payload, more=more
             )
@@ -254,6 +254,9 @@ class Arrivals:
     def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
         """Records what is new in the transfer by which a delivery in parts is resumed."""
         ledger, key = self._ledgers.of_incoming.get(pairing.incoming), pairing.delivery.key
+        feed = feed_of(pairing)
+        if ledger is not None and self._archive.is_on and is_archived(feed):
+            self._archive.gone_on(feed.node, ledger.key, pairing, payload, more=more)
         entry = None if ledger is None or key is None else ledger.entries.get(key)
         if entry is not None and entry.waits:
             self._ledgers.records.part(

@@ -178,7 +178,7 @@ class Streams:
         assert parts is not None
         incoming.partial = pairing if delivery.more else None
         ends_early = not delivery.more and len(delivery.payload) < skip_octets
-        if skip_octets < 0 or ends_early:
+        if skip_octets < 0 or ends_early or not parts.is_whole:
             self._fail(pairing, parts, delivery.more)
             return
         incoming.skip_octets = skip_octets

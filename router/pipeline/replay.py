@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 from router.errors import RouterError
-from router.journal.block import BlockFlag
+from router.journal.block import BlockFlag, Origin
 from router.journal.record import PROTOCOL_CODES, Record, RecordError, RecordFlag, RecordKind
 from router.journal.segment import ForeignFileError, SegmentScan, numbered, segment_name
 from router.journal.sequence import SequenceFollower
@@ -67,7 +67,7 @@ class Selected:
         payloads: messages by address, oldest first.
         repeated: deliveries that the archive has more than once.
         foreign: messages in the encoding of another protocol, which are not sent.
-        unfinished: messages whose last part is missing.
+        unfinished: messages of which a part is missing.
         missing: records missing, by their sequence numbers.
     """
 
@@ -88,7 +88,58 @@ class _Begun:
     """A message whose last part has not been read yet."""
 
     address: str
+    origin: Origin | None
     parts: list[bytes]
+
+
+class Keeping:
+    """Puts the messages of an archive together.
+
+    A message that goes on after its worker was killed is kept anew, from its beginning.
+
+    Attributes:
+        selected: what there is so far.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self.selected = Selected()
+        self._selection = selection
+        self._seen: set[bytes] = set()
+        self._begun: dict[tuple[int, bytes], _Begun] = {}
+
+    def take(self, record: Record, origin: Origin | None = None) -> None:
+        """Handles the next record, which a worker wrote."""
+        is_more = bool(record.flags & RecordFlag.MORE)
+        name, selected = (record.incoming, bytes(record.key)), self.selected
+        if record.kind == RecordKind.ARCHIVED:
+            if not (name in self._begun or self._selection.has(record)):
+                return
+            if record.key in self._seen and name not in self._begun:
+                selected.repeated += 1
+            elif record.protocol != _SECTIONS:
+                selected.foreign += 1
+            elif is_more:
+                self._begun[name] = _Begun(record.address, origin, [record.body])
+            else:
+                self._begun.pop(name, None)
+                selected.payloads.setdefault(record.address, []).append(record.body)
+            self._seen.add(record.key)
+        elif record.kind == RecordKind.PART and name in self._begun:
+            self._begun[name].parts.append(record.body)
+            if not is_more:
+                whole = self._begun.pop(name)
+                selected.payloads.setdefault(whole.address, []).append(b"".join(whole.parts))
+
+    def misses(self, origin: Origin) -> None:
+        """Gives up the messages of which records may be missing that a worker wrote."""
+        for name in [name for name, each in self._begun.items() if each.origin == origin]:
+            del self._begun[name]
+            self.selected.unfinished += 1
+
+    def finish(self) -> Selected:
+        """Returns what was selected, when all records were taken."""
+        self.selected.unfinished += len(self._begun)
+        return self.selected
 
 
 def select(archive: Path, selection: Selection) -> Selected:
@@ -102,34 +153,18 @@ def select(archive: Path, selection: Selection) -> Selected:
         ReplayError: there is no archive.
         OSError: the archive cannot be read.
     """
-    selected, seen, begun = Selected(), set[bytes](), dict[tuple[int, bytes], _Begun]()
-    follower = SequenceFollower()
-    for record in _records(archive, follower):
-        is_more = bool(record.flags & RecordFlag.MORE)
-        name = (record.incoming, bytes(record.key))
-        if record.kind == RecordKind.ARCHIVED:
-            if not selection.has(record):
-                continue
-            if record.key in seen:
-                selected.repeated += 1
-            elif record.protocol != _SECTIONS:
-                selected.foreign += 1
-            elif is_more:
-                begun[name] = _Begun(record.address, [record.body])
-            else:
-                selected.payloads.setdefault(record.address, []).append(record.body)
-            seen.add(record.key)
-        elif record.kind == RecordKind.PART and name in begun:
-            begun[name].parts.append(record.body)
-            if not is_more:
-                whole = begun.pop(name)
-                selected.payloads.setdefault(whole.address, []).append(b"".join(whole.parts))
-    selected.unfinished = len(begun)
+    keeping, follower, holes = Keeping(selection), SequenceFollower(), 0
+    for origin, record in _records(archive, follower):
+        for hole in follower.holes[holes:]:
+            keeping.misses(hole.origin)
+        holes = len(follower.holes)
+        keeping.take(record, origin)
+    selected = keeping.finish()
     selected.missing = sum(hole.last - hole.first + 1 for hole in follower.holes)
     return selected
 
 
-def _records(archive: Path, follower: SequenceFollower) -> Iterator[Record]:
+def _records(archive: Path, follower: SequenceFollower) -> Iterator[tuple[Origin, Record]]:
     directory = archive / "archive" if (archive / "archive").is_dir() else archive
     numbers = numbered(os.listdir(directory), "segment")
     if not numbers:
@@ -142,7 +177,8 @@ def _records(archive: Path, follower: SequenceFollower) -> Iterator[Record]:
         for _, block in scan.blocks():
             if follower.is_new(block) and not block.flags & BlockFlag.OWN:
                 try:
-                    yield from block.records()
+                    for record in block.records():
+                        yield block.origin, record
                 except RecordError as error:
                     raise ReplayError(f"{segment_name(number)}: {error}") from error
 

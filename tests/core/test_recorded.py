@@ -10,15 +10,18 @@ from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
 from router.model.capabilities import Capabilities, Protocol
-from router.model.outcome import ACCEPTED, RELEASED, Rejected
-from router.model.terminus import ReceiverSettleMode
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, RELEASED, Received, Rejected
+from router.model.terminus import ExpiryPolicy, ReceiverSettleMode
+from router.pipeline.replay import Keeping, Selection
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing, Unroutable
-from tests.support.journaled import EPOCH_NS, Journaled
+from tests.support.journaled import EPOCH_NS, EXACT, Journaled
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
 RECORDED = Route(address="orders", is_recorded=True)
 AT_MOST_ONCE = Route(address="orders", guarantee=Guarantee.AT_MOST_ONCE, is_recorded=True)
 ARCHIVED = Route(address="orders", archive=True)
+NEVER = ExpiryPolicy.NEVER
 DOUBTFUL = Filter(in_doubt=True)
 LINKS = (RecordKind.LINK_ATTACHED, RecordKind.LINK_EXPIRED, RecordKind.LINK_SUSPENDED)
 
@@ -206,8 +209,8 @@ def archiving(*routes: Route) -> tuple[Journaled, SenderEnd, ReceiverEnd, Record
     return play, sending, receiving, open_archive(play)
 
 
-def open_archive(play: Journaled) -> RecordWriter:
-    archive = RecordWriter(worker=0, incarnation=1)
+def open_archive(play: Journaled, life: int = 1) -> RecordWriter:
+    archive = RecordWriter(worker=0, incarnation=life)
 
     def to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
         return payload if protocol is Protocol.AMQP_1_0 else b"sections of " + payload
@@ -245,6 +248,47 @@ def test_a_message_in_parts_is_kept_as_it_comes() -> None:
     assert b"".join(each.body for each in records) == b"onetwothree"
     assert [bool(each.flags & RecordFlag.MORE) for each in records] == [True, True, False]
     assert receiving.last.payload
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+@pytest.mark.parametrize("start", [0, 8, 12])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_message_in_parts_that_was_cut_off_is_kept_whole(
+    ends: bool, start: int, crashes: bool
+) -> None:
+    """Its sender may begin before what is here; what a killed worker has kept is kept anew."""
+    play = Journaled(attrs.evolve(EXACT, archive=True))
+    archive = open_archive(play)
+    body, tag = b"\x00\x53\x75\xb0\x00\x00\x00\x1e" + b"0123456789" * 3, DeliveryTag(b"a")
+    play.connect("east").attach_receiver(credit=10, second=True)
+    peer = play.connect("west")
+    sending = peer.attach_sender(name="out", second=True, policy=NEVER)
+    sending.send(body[:10], tag=tag, more=True)
+    sending.go_on(body[10:12])
+    play.flush()
+    blocks = list(archive.take_blocks())
+    if crashes:
+        play = play.crash()
+        archive = open_archive(play, 2)
+    else:
+        peer.lose()
+    back = play.connect("west").attach_sender(
+        name="out", second=True, policy=NEVER, unsettled={tag: None}
+    )
+    state = Received(0, start) if start else None
+    again = back.delivery(body[start:] if ends else body[start:11], tag=tag, resume=True)
+    again.state, again.more = state, not ends
+    back.peer.happens(back.run([again]))
+    if not ends:
+        back.go_on(body[max(start, 11) : 20])
+        back.go_on(body[20:], more=False)
+    play.flush()
+    blocks += archive.take_blocks()
+    kept = Keeping(Selection())
+    for sealed in blocks:
+        for record in open_block(memoryview(sealed.octets)).records():
+            kept.take(record)
+    assert kept.selected.payloads == {"orders": [body]}
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from router.cli.main import main
+from router.journal.block import open_block
 from router.journal.disk import Disk
 from router.journal.log import Log
 from router.journal.record import PROTOCOL_CODES, RecordFlag
@@ -58,6 +59,28 @@ def test_a_message_that_stands_there_twice_or_in_parts_is_selected_once(tmp_path
     selected = select(tmp_path, Selection())
     assert selected.payloads == {"out": MESSAGES[::2], "in": MESSAGES[1::2]}
     assert (selected.repeated, selected.unfinished, selected.missing) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, None])
+def test_a_message_of_which_a_part_is_missing_is_not_selected(
+    tmp_path: Path, missing: int | None
+) -> None:
+    body = bytes(range(256)) * 12288
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    writer.archived(START_NS, key(1), SOURCE, b"tag", body, address="in", protocol=SECTIONS)
+    writer.archived(START_NS, key(2), SOURCE, b"tag", b"small", address="in", protocol=SECTIONS)
+    blocks = writer.take_blocks()
+    assert len(blocks) == 4
+    log = Log(tmp_path / "archive", "dc1", disk=Disk(), incarnation=START_NS, rotate_seconds=1e9)
+    log.open(START_NS)
+    for number, sealed in enumerate(blocks):
+        if number != missing:
+            log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+    log.commit(START_NS)
+    log.close(START_NS)
+    selected = select(tmp_path, Selection())
+    assert selected.payloads == {"in": [b"small"] if missing is not None else [body, b"small"]}
+    assert (selected.unfinished, selected.missing) == (missing in (1, 2), missing is not None)
 
 
 def test_a_selection_by_time_address_and_key(tmp_path: Path) -> None:
