@@ -5,11 +5,13 @@ import pytest
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
+from router.journal.block import open_block
 from router.journal.block_writer import SealedBlock
 from router.journal.memory import Memory
+from router.journal.record import RecordKind
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
-from router.model.outcome import ACCEPTED
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route
 from tests.support.journaled import Journaled, decode
@@ -247,6 +249,49 @@ def test_what_may_have_been_sent_is_sent_again_where_the_route_says_so() -> None
     after.flush()
     assert target.payloads == [b"one", b"two"]
     assert [each.delivery_count for each in target.received] == [1, 1]
+
+
+@pytest.mark.parametrize("route", [HOLD, RESEND])
+@pytest.mark.parametrize("kept", [1, 2])
+@pytest.mark.parametrize("sender_first", [True, False])
+def test_what_lacks_records_is_not_sent_cut_short(
+    route: Route, kept: int, sender_first: bool
+) -> None:
+    """It may have been sent by what is missing: it is held as its route says, and fails after."""
+    large = b"\x00\x53\x75\xb0\x00\x30\x00\x00" + bytes(range(256)) * 12288
+    play = Journaled(route)
+    sending = sender(play)
+    sending.send(large, tag=TAG)
+    play.hand_in()
+    [first] = [
+        number
+        for number, sealed in enumerate(play.blocks)
+        for record in open_block(memoryview(sealed.octets)).records()
+        if record.kind is RecordKind.RECEIVED
+    ]
+    after = crash_without(play, tuple(play.blocks[: first + kept]))
+    back = None
+    if sender_first:
+        back = sender(after, unsettled={TAG: None})
+        back.peer.happens(back.run([again := back.delivery(b"", tag=TAG, resume=True)]))
+    target = after.dial("target").answer_receiver("orders", credit=5)
+    after.wait(1)
+    after.flush()
+    if back is None:
+        back = sender(after, unsettled={TAG: None})
+        back.peer.happens(back.run([again := back.delivery(b"", tag=TAG, resume=True)]))
+    after.flush()
+    assert target.payloads == []
+    if route is HOLD:
+        assert in_doubt(after) == 1
+        assert back.outcome(again.number) is None
+        assert decide(after, Decision.RESEND) == 1
+        after.wait(1)
+        after.flush()
+    assert target.payloads == []
+    outcome = back.outcome(again.number)
+    assert outcome is not None
+    assert outcome[0] == MODIFIED_FAILED
 
 
 def test_what_was_sent_on_a_link_that_nobody_knows_any_more_is_listed() -> None:
