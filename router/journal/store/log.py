@@ -12,6 +12,7 @@ from router.journal.protocol import Health
 from router.journal.record import ROW, RecordFlag, RecordKind, Row
 from router.journal.segment import own_block
 from router.journal.segment_file import SegmentFile
+from router.journal.store.ending import Ending, write_ending
 from router.journal.store.store import (
     STORE_RESERVE_OCTETS,
     STORE_SEGMENT_OCTETS,
@@ -106,6 +107,12 @@ class StoreLog(Log):
         if now_ns >= self._full_until_ns:
             self._full_until_ns = now_ns + self._retry_ns
         return False
+
+    def _note_end(self, segment: SegmentFile) -> None:
+        if segment.has_records and self._disk.has_files:
+            messages = self.store.holdings.segment(self._begun).stored
+            ending = Ending(self._begun, segment.durable_octets, messages)
+            write_ending(self._disk, self.directory, ending)
 
     def _has_spare(self) -> bool:
         """Returns whether as much of the disk is free as is to be left."""

@@ -32,6 +32,7 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.sequence import SequenceFollower
+from router.journal.store.ending import Ending, read_ending
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import SegmentIndex, StoredRow, Unsettled, rows_of
 from router.journal.store.place import Place
@@ -67,9 +68,12 @@ def read_store(directory: Path, disk: Disk) -> Found:
     numbers = numbered(disk.names(directory), "segment")
     base, found = _find_base(directory, numbers, disk)
     chain, follower = Chain(base or 0), SequenceFollower()
+    ending = read_ending(disk, directory)
     for number in numbers:
         if base is None or number >= base:
-            _apply(directory, number, found, chain, follower, disk)
+            scan = _apply(directory, number, found, chain, follower, disk)
+            if number == ending.segment:
+                _compare(scan, ending, found)
         elif number not in found.holdings.segments:
             found.leftovers.append(number)
     if numbers and chain.end(_newest(directory, disk)):
@@ -143,7 +147,7 @@ def _apply(  # noqa: PLR0917
     chain: Chain,
     follower: SequenceFollower,
     disk: Disk,
-) -> None:
+) -> SegmentScan:
     """Applies the records of a segment that no state speaks of."""
     holdings = found.holdings
     scan = SegmentScan(disk.read(directory / segment_name(number)))
@@ -171,6 +175,16 @@ def _apply(  # noqa: PLR0917
     segment.end = scan.end
     chain.last = max(chain.last, number)
     found.losses += [f"{damage} of {segment_name(number)} cannot be read" for damage in scan.damage]
+    return scan
+
+
+def _compare(scan: SegmentScan, ending: Ending, found: Found) -> None:
+    """Lists what a segment that was closed in order lacks at its end."""
+    cut = ending.cut(scan)
+    if cut is not None:
+        messages = ending.messages - found.holdings.segment(ending.segment).stored
+        held = f", which held {messages:,} messages" if messages > 0 else ""
+        found.losses.append(f"{cut} of {segment_name(ending.segment)} cannot be read{held}")
 
 
 def _find_missing(found: Found, numbers: list[int]) -> None:

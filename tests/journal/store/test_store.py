@@ -505,6 +505,61 @@ def test_what_is_lost_while_it_is_read_is_one_line_for_a_block_or_a_file(
     assert custodian.store.holdings.routes[ROUTE].messages == 40 - lost
 
 
+def cut_end(disk: FakeDisk, number: int) -> int:
+    """Cuts a segment to its half, durably; gives the octets that are left."""
+    path = DIRECTORY / segment_name(number)
+    content = disk.content(path)
+    disk.put(path, content[: len(content) // 2])
+    return len(content) // 2
+
+
+def test_what_is_missing_at_the_end_of_a_store_that_was_closed_is_told_once() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    stored(custodian, 40)
+    custodian.log.close(custodian.now_ns)
+    octets = cut_end(disk, 1)
+    again = opened(disk, life=1, segment_octets=1 << 20)
+    (loss,) = again.store.losses
+    left = again.read()
+    assert 0 < len(left) < 40
+    assert loss.endswith(
+        f"of {segment_name(1)} cannot be read, which held {40 - len(left)} messages"
+    )
+    assert 0 < octets - int(loss.split()[4]) < 300, "from the last whole block on"
+    assert all(each.is_clouded for each in left), "what is missing may have said that they are gone"
+    assert reopened(disk, life=2).store.losses == []
+
+
+def test_what_is_missing_is_told_though_the_router_was_started_and_stopped_since() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    stored(custodian, 40)
+    custodian.log.close(custodian.now_ns)
+    again = opened(disk, life=1, segment_octets=1 << 20)
+    again.log.close(again.now_ns)
+    cut_end(disk, 1)
+    losses = opened(disk, life=2).store.losses
+    assert "cannot be read, which held" in losses[0]
+    assert losses[1].endswith("records of worker 1 are missing"), "by the marks of the next segment"
+
+
+def test_a_torn_tail_after_a_crash_is_no_loss_whatever_was_closed_before() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, segment_octets=1 << 20)
+    stored(custodian, 5)
+    custodian.log.close(custodian.now_ns)
+    again = opened(disk, life=1, segment_octets=1 << 20)
+    stored(again, 5, first=5)
+    cut = disk.crashed(random.Random(1))
+    path = DIRECTORY / segment_name(2)
+    whole = cut.content(path).rstrip(b"\0")
+    cut.put(path, whole + bytes(-len(whole) % 8) + b"torn")
+    last = opened(cut, life=2)
+    assert last.store.losses == []
+    assert numbers(last.read()) == [*range(10)]
+
+
 # ------------------------------------------------------------------ bounds
 
 
