@@ -61,11 +61,13 @@ class AdminError(RouterError):
     Attributes:
         status: of its answer; None: there was no answer.
         advice: lines that suggest what to do.
+        is_late: the answer has not come in time.
     """
 
     reason: str
     status: int | None = None
     advice: tuple[str, ...] = ()
+    is_late: bool = False
 
     def __str__(self) -> str:
         return self.reason
@@ -149,9 +151,14 @@ def fail(*reasons: str, code: int = FAILED) -> NoReturn:
 
 
 @contextmanager
-def asking(endpoint: Endpoint) -> "Iterator[AdminClient]":
-    """Opens a client for the length of the block; its errors end the program with 1."""
-    client = AdminClient(endpoint)
+def asking(endpoint: Endpoint, seconds: float = ANSWER_SECONDS) -> "Iterator[AdminClient]":
+    """Opens a client for the length of the block; its errors end the program with 1.
+
+    Args:
+        endpoint: the router.
+        seconds: time limit of each request.
+    """
+    client = AdminClient(endpoint, seconds)
     try:
         yield client
     except AdminError as error:
@@ -162,9 +169,14 @@ def asking(endpoint: Endpoint) -> "Iterator[AdminClient]":
 
 @attrs.define(eq=False)
 class AdminClient:
-    """Asks a running router; one connection, kept open."""
+    """Asks a running router; one connection, kept open.
+
+    Attributes:
+        seconds: time limit of each request.
+    """
 
     endpoint: Endpoint
+    seconds: float = ANSWER_SECONDS
     _connection: http.client.HTTPConnection | None = attrs.field(default=None, init=False)
 
     def get(self, path: str, **query: object) -> Any:
@@ -237,7 +249,7 @@ class AdminClient:
     ) -> http.client.HTTPResponse:
         """Sends a request; again if the connection kept open had been closed meanwhile."""
         is_kept = self._connection is not None
-        connection = self._connection = self._connection or _connect(self.endpoint)
+        connection = self._connection = self._connection or _connect(self.endpoint, self.seconds)
         try:
             connection.request(method, path, octets, headers)
             return connection.getresponse()
@@ -245,7 +257,8 @@ class AdminClient:
             self.close()
             if is_kept and not isinstance(error, TimeoutError):
                 return self._try(method, path, octets, headers)
-            raise AdminError(_explain(error, self.endpoint), advice=(_ADVICE,)) from None
+            reason, is_late = _explain(error, self.endpoint), isinstance(error, TimeoutError)
+            raise AdminError(reason, advice=(_ADVICE,), is_late=is_late) from None
 
 
 def segment(text: str) -> str:
@@ -283,24 +296,22 @@ _ADVICE_ON_OTHERS: Final = (
 )
 
 
-def _connect(endpoint: Endpoint) -> http.client.HTTPConnection:
+def _connect(endpoint: Endpoint, seconds: float) -> http.client.HTTPConnection:
     address = endpoint.address
     if isinstance(address, UnixAddress):
-        return _UnixConnection(address.path)
+        return _UnixConnection(address.path, seconds)
     if not endpoint.is_tls:
-        return http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_SECONDS)
+        return http.client.HTTPConnection(address.host, address.port, timeout=seconds)
     context = ssl.create_default_context(cafile=endpoint.certificate)
     context.check_hostname = endpoint.certificate is None  # else it is this very certificate
-    return http.client.HTTPSConnection(
-        address.host, address.port, timeout=ANSWER_SECONDS, context=context
-    )
+    return http.client.HTTPSConnection(address.host, address.port, timeout=seconds, context=context)
 
 
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_SECONDS)
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:

@@ -1,7 +1,5 @@
 """``router reload``: applies a changed configuration file."""
 
-from collections import Counter
-from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +9,14 @@ import click
 from router.cli.admin import BAD_USAGE, AdminError, admin_options, asking, fail, find_endpoint
 from router.cli.output import print_lines
 
+RELOAD_SECONDS: Final = 900.0
+"""How long a reload may take; the router sets it no limit."""
+
 _SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
+
+_LATE: Final = (
+    "a reload that it has begun goes on: 'config.reloaded' in its log says when it is done"
+)
 
 
 @click.command("reload")
@@ -29,30 +34,33 @@ def command(*, admin: str | None, token: str | None, config: Path | None, dry_ru
     of an exactly-once route that is gone stay in the journal and are gone on with when there is
     a route for their address again.
     """
-    with asking(find_endpoint(admin, token, config)) as client:
+    with asking(find_endpoint(admin, token, config), RELOAD_SECONDS) as client:
         try:
             done = client.post("reload?dry_run=true" if dry_run else "reload")
         except AdminError as error:
             if error.status == HTTPStatus.CONFLICT:
                 fail(*error.reason.split("\n"), code=BAD_USAGE)
+            if error.is_late and not dry_run:
+                fail(error.reason, _LATE)
             raise
     differences = done["differences"]
+    left = done["total"] - len(differences)
     for each in differences:
         print_lines(_describe(each), *(f"    {effect}" for effect in each["effects"]))
+    if left:
+        click.echo(f"and {left} more")
     if dry_run:
-        click.echo(_conclude(differences))
+        click.echo(_conclude(done))
     elif not differences:
         click.echo("nothing has changed")
 
 
-def _conclude(differences: Sequence[Any]) -> str:
+def _conclude(done: Any) -> str:
     """Returns the last line of a dry run."""
-    if not differences:
+    if not done["total"]:
         return "a reload would change nothing"
-    waiting = sum(each["waits_for_restart"] for each in differences)
-    counts = Counter(each["change"] for each in differences if not each["waits_for_restart"])
-    parts = [f"{counts[change]} {change}" for change in _SIGNS if counts[change]]
-    parts += [f"{waiting} waiting for a restart"] * bool(waiting)
+    parts = [f"{done[change]} {change}" for change in _SIGNS if done[change]]
+    parts += [f"{done['waiting']} waiting for a restart"] * bool(done["waiting"])
     return f"a reload would do this: {', '.join(parts)}; nothing was changed"
 
 

@@ -25,6 +25,9 @@ from router.service.fleet import ReloadReport
 from router.service.notify import Notifier
 from router.service.rehearsal import FindRecord, rehearse
 
+TOLD_AT_ONCE: Final = 200
+"""Differences that are logged before others may go on."""
+
 Load = Callable[[], RouterConfig]
 """Loads the configuration; raises ``ConfigError`` if the file is invalid."""
 
@@ -87,13 +90,15 @@ class Reloader:
             return ReloadReport(refusal=refusal)
         async with self._turns:
             try:
-                config = await self._read()
-                await try_listeners(self.listeners, config)
+                with garbage.exchange(octets_of(self.life.config.file)):
+                    config = await self._read()
+                    await try_listeners(self.listeners, config)
+                    made = await trio.to_thread.run_sync(rehearse, self.life.config, config, find)
+                    return ReloadReport(differences=made)
             except ConfigError as error:
                 return ReloadReport(problems=tuple(map(str, error.problems)))
             except (RouterError, OSError) as error:
                 return ReloadReport(problems=(reason_of(error),))
-        return ReloadReport(differences=rehearse(self.life.config, config, find))
 
     async def _read(self) -> RouterConfig:
         """Reads the file, and checks that the workers that run can take it over.
@@ -124,7 +129,7 @@ class Reloader:
         listeners.serve(wanted, opened)
         differences = _differences(compared, kept)
         life.config = config
-        self._tell(config, differences)
+        await self._tell(config, differences)
         return ReloadReport(differences=differences)
 
     def _refuse(self, problems: list[str]) -> ReloadReport:
@@ -132,8 +137,10 @@ class Reloader:
             self._log.error("config.refused", reason=problem)
         return ReloadReport(problems=tuple(problems))
 
-    def _tell(self, config: RouterConfig, differences: tuple[Difference, ...]) -> None:
-        for each in differences:
+    async def _tell(self, config: RouterConfig, differences: tuple[Difference, ...]) -> None:
+        for number, each in enumerate(differences, 1):
+            if number % TOLD_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()  # there may be many
             self._log.info(
                 "config.deferred" if each.waits_for_restart else "config.changed",
                 section=each.section,

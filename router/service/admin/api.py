@@ -72,6 +72,7 @@ from router.service.diagnosis import (
     stalls,
     still_ready,
 )
+from router.service.difference import Change, Difference
 from router.service.fleet import RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
 from router.service.stores import (
@@ -86,6 +87,9 @@ from router.service.stores import (
 _TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
 
 _ANY: Final = 1 << 62  # messages
+
+DIFFERENCES_MOST: Final = 1000
+"""Differences of a reload that its answer lists; it counts all."""
 
 _SENDERS_MOST: Final = 100
 """Deliveries in doubt that are looked at for whether a tag is ambiguous."""
@@ -299,20 +303,7 @@ class Api:
             raise NotNowError(report.refusal)
         if report.problems:
             raise ConflictError("\n".join(report.problems))
-        return ReloadView(
-            differences=tuple(
-                DifferenceView(
-                    section=each.section,
-                    name=each.name,
-                    change=each.change,
-                    options=each.options,
-                    waits_for_restart=each.waits_for_restart,
-                    kept=each.kept,
-                    effects=each.effects,
-                )
-                for each in report.differences
-            )
-        )
+        return _reload_view(report.differences)
 
     async def log_level(self, asked: Asked) -> LogLevelView:
         """Returns the log level."""
@@ -568,3 +559,39 @@ def _count_problems(problems: Sequence[Problem]) -> ProblemCounts:
     for each in problems:
         counts[each.severity] += 1
     return ProblemCounts(**counts)
+
+
+def _reload_view(differences: Sequence[Difference]) -> ReloadView:
+    counts = Counter(each.change for each in differences if not each.waits_for_restart)
+    return ReloadView(
+        differences=tuple(
+            DifferenceView(
+                section=each.section,
+                name=each.name,
+                change=each.change,
+                options=each.options,
+                waits_for_restart=each.waits_for_restart,
+                kept=each.kept,
+                effects=each.effects,
+            )
+            for each in _told(differences)
+        ),
+        total=len(differences),
+        added=counts[Change.ADDED],
+        removed=counts[Change.REMOVED],
+        changed=counts[Change.CHANGED],
+        waiting=len(differences) - counts.total(),
+    )
+
+
+def _told(differences: Sequence[Difference]) -> Sequence[Difference]:
+    """Returns the differences that an answer lists: of too many routes only the first."""
+    if len(differences) <= DIFFERENCES_MOST:
+        return differences
+
+    def is_usual(at: int) -> bool:
+        each = differences[at]
+        return each.section == "routes" and not (each.kept or each.waits_for_restart)
+
+    first = sorted(range(len(differences)), key=is_usual)[:DIFFERENCES_MOST]
+    return [differences[at] for at in sorted(first)]

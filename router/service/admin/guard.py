@@ -9,6 +9,10 @@ request whose ``Origin`` is another site is always refused.
 A request may name the router that it is meant for (``ROUTER_HEADER``). Another one refuses it: by
 their addresses, routers of one host may be taken for each other.
 
+A request has ``REQUEST_SECONDS`` until its answer begins; otherwise it is answered with status 503.
+From then on its reader sets the pace, within limits of its own (``server``). A reload is answered
+when it is done, however long it takes: it is applied as a whole.
+
 At most ``REQUESTS_MOST`` requests are answered at a time; others get status 503. Probes are always
 answered.
 
@@ -17,6 +21,7 @@ The separate endpoint for probes serves nothing else and needs no authorization.
 
 import hmac
 import ipaddress
+import math
 from typing import Final
 from urllib.parse import unquote
 
@@ -32,12 +37,12 @@ from router.service.config.whereabouts import ROUTER_HEADER
 
 REQUESTS_MOST: Final = 16
 REQUEST_SECONDS: Final = 30.0
-"""Time limit for producing an answer; a trace has limits of its own."""
+"""Time limit for producing an answer, until it begins; a trace has limits of its own."""
 
 PROBES: Final = ("/livez", "/readyz")
 OPEN_PATHS: Final = (*PROBES, "/", "/favicon.ico")
 OPEN_PREFIX: Final = "/console/"
-LONG_PATHS: Final = ("/api/v1/trace",)
+LONG_PATHS: Final = ("/api/v1/trace", "/api/v1/reload")
 
 SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -80,9 +85,8 @@ class Guard:
             visit.admit()
         self._under_way += 1
         try:
-            seconds = float("inf") if scope["path"] in LONG_PATHS else REQUEST_SECONDS
-            with trio.move_on_after(seconds):
-                await self.app(scope, receive, _with_headers(send))
+            seconds = math.inf if scope["path"] in LONG_PATHS else REQUEST_SECONDS
+            await _within(seconds, self.app, scope, receive, _with_headers(send))
         finally:
             self._under_way -= 1
 
@@ -140,8 +144,26 @@ class ProbeDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http":
-            with trio.move_on_after(REQUEST_SECONDS):
-                await self.app(scope, receive, _with_headers(send))
+            send = _with_headers(send)
+            await _within(REQUEST_SECONDS, self.app, scope, receive, send)
+
+
+async def _within(seconds: float, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers a request, or says that it takes too long; an answer that has begun is finished."""
+    limit = trio.CancelScope(deadline=trio.current_time() + seconds)
+
+    async def send_in_time(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await trio.lowlevel.checkpoint_if_cancelled()  # before anything of it is sent
+            limit.deadline = math.inf
+        await send(message)
+
+    with limit:
+        await app(scope, receive, send_in_time)
+    if limit.cancelled_caught:
+        late = problem(503, f"no answer within {seconds:.0f} s: the router is busy, ask again")
+        late.headers["retry-after"] = "5"
+        await late(scope, receive, send)
 
 
 def _is_open(path: str) -> bool:

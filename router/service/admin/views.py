@@ -579,9 +579,22 @@ class DifferenceView:
 
 @attrs.frozen(kw_only=True)
 class ReloadView:
-    """The changes made by a reload of the configuration file, or that it would make."""
+    """The changes made by a reload of the configuration file, or that it would make.
+
+    Attributes:
+        differences: in the order of the file; at most 1000, of which routes are the first to be
+            left out.
+        total: how many there are in all.
+        added, removed, changed: how many of all are applied.
+        waiting: how many of all wait for a restart.
+    """
 
     differences: tuple[DifferenceView, ...]
+    total: int
+    added: int
+    removed: int
+    changed: int
+    waiting: int
 
 
 @attrs.frozen(kw_only=True)

@@ -799,3 +799,24 @@ async def test_every_schema_describes_itself_and_its_fields() -> None:
     for name, schema in schemas.items():
         assert schema["description"], name
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+async def test_of_very_many_differences_the_answer_lists_some_and_counts_all() -> None:
+    site = Site()
+    many = [Difference(section="routes", name=f"r{n}", change=Change.ADDED) for n in range(50_000)]
+    kept = Difference(section="routes", name="old", change=Change.REMOVED, kept=5)
+    limits = Difference(section="limits", name=None, change=Change.CHANGED, waits_for_restart=True)
+    site.fleet.steering.report = ReloadReport(differences=(*many, kept, limits))
+    answer = await site.post("/api/v1/reload")
+    told = answer.json
+    counts = {key: told[key] for key in ("total", "added", "removed", "changed", "waiting")}
+    assert counts == {
+        "total": 50_002,
+        "added": 50_000,
+        "removed": 1,
+        "changed": 0,
+        "waiting": 1,
+    }
+    names = [each["name"] for each in told["differences"]]
+    assert names == [*(f"r{n}" for n in range(998)), "old", None]
+    assert len(answer.body) < 200_000

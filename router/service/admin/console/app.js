@@ -158,6 +158,7 @@ find("reload").addEventListener("click", async () => {
       (each.waits_for_restart ? " (waits for a restart)" : "") +
       (each.kept ? ` (${each.kept} unsettled deliveries are kept until it is back)` : ""),
   );
+  if (done.total > lines.length) lines.push(`and ${done.total - lines.length} more`);
   tell(...(lines.length ? lines : ["The configuration file has not changed."]));
 });
 
