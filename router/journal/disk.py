@@ -30,7 +30,11 @@ class Disk:
 
     def read(self, path: Path) -> bytes:
         """Returns the whole content."""
-        return path.read_bytes()
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            error.filename = str(path)  # a read that fails does not name it
+            raise
 
     def read_part(self, path: Path, offset: int, octets: int) -> bytes:
         """Returns up to ``octets`` from ``offset`` on; less at the end of the file."""

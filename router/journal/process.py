@@ -48,6 +48,9 @@ from router.model.log_values import show_columns, show_values
 _LEAST_OCTETS: Final = 1 << 20
 """Of a segment, on whatever disk."""
 
+_READ: Final = frozenset({".segment", ".snapshot"})
+"""Suffixes of files that must be read before the journal is open."""
+
 _log = structlog.get_logger("router.journal")
 
 
@@ -169,7 +172,11 @@ def _run(
 
 
 def _describe(error: OSError | ForeignFileError, directory: Path | None) -> str:
-    """Returns why the journal cannot be opened; names the process that holds its lock."""
+    """Returns why the journal cannot be opened; names the file, or who holds its lock."""
+    if isinstance(error, OSError) and error.filename and directory is not None:
+        path = Path(error.filename)
+        if path.parent == directory and path.suffix in _READ:
+            return f"{path.name}: {reason_of(error)}"
     if not isinstance(error, BlockingIOError) or directory is None:
         return reason_of(error)
     return f"it is locked by {find_holder(directory / LOCK_NAME) or 'another process'}"

@@ -152,6 +152,17 @@ def test_a_segment_that_cannot_be_read_is_said_and_what_stands_before_it_goes_on
     assert "store.incomplete" not in [each["event"] for each in lines]
 
 
+@pytest.mark.parametrize("options", [(), ("--messages",)])
+def test_a_newest_segment_that_cannot_be_read_is_named_by_the_process_that_ends(
+    options: tuple[str, ...], journal: JournalUnderTest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    journal.directory.mkdir()
+    (journal.directory / segment_name(7)).symlink_to("/proc/self/mem")
+    assert journal.start(*options, "--log-format", "json").wait(30) == 2
+    (line,) = capfd.readouterr().out.splitlines()
+    assert json.loads(line)["error"] == f"{segment_name(7)}: Input/output error"
+
+
 def test_long_messages_go_there_and_back(journal: JournalUnderTest) -> None:
     journal.start("--messages")
     worker = Storer(journal)
