@@ -108,6 +108,14 @@ class StoreLog(Log):
             self._full_until_ns = now_ns + self._retry_ns
         return False
 
+    def _begin_segment(self, now_ns: int) -> SegmentFile:
+        is_wanted = self.store.wants_head
+        try:
+            return super()._begin_segment(now_ns)
+        except OSError:
+            self.store.wants_head |= is_wanted  # its head was lost with the segment
+            raise
+
     def _note_end(self, segment: SegmentFile) -> None:
         if segment.has_records and self._disk.has_files:
             messages = self.store.holdings.segment(self._begun).stored

@@ -560,6 +560,21 @@ def test_a_torn_tail_after_a_crash_is_no_loss_whatever_was_closed_before() -> No
     assert numbers(last.read()) == [*range(10)]
 
 
+def test_a_head_that_has_no_room_is_written_when_there_is_some() -> None:
+    disk = FakeDisk()
+    custodian = spread(disk)
+    disk.remove(DIRECTORY / segment_name(2))
+    custodian.read(of=queue("a"))
+    disk.faults.append(Fault("create", errno.ENOSPC))
+    custodian.commit()
+    custodian.commit()
+    assert not writes(custodian)
+    custodian.now_ns += 2 * SECOND_NS
+    custodian.commit()
+    assert writes(custodian)
+    assert reopened(disk, life=2, segment_octets=2500).store.losses == []
+
+
 # ------------------------------------------------------------------ bounds
 
 
