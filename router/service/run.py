@@ -3,10 +3,11 @@
 Theory of operation. A single worker runs in this process; several workers are processes of their
 own, which this one supervises. This module treats both alike (``crew``).
 
-SIGTERM and SIGINT begin the drain; a second one ends everything at once. SIGHUP reloads the file:
-an invalid file changes nothing and its problems are logged; a valid one is applied and every
-difference is logged. The admin endpoint offers drain and reload as well; it is up before the
-listeners are, so that probes are answered from the first moment. The exit code is 0 after a drain,
+SIGTERM and SIGINT begin the drain; a second one ends everything at once, and the first one does
+while the file is read and nothing runs yet. SIGHUP reloads the file: an invalid file changes
+nothing and its problems are logged; a valid one is applied and every difference is logged.
+The admin endpoint offers drain and reload as well; it is up before the listeners are, so that
+probes are answered from the first moment. The exit code is 0 after a drain,
 1 if the router failed or was ended at once, 2 if the file was invalid at the start.
 
 If a router with the same id runs on the state directory, this process replaces it (``handover``),
@@ -64,7 +65,7 @@ from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord
 from router.service.reloading import Load, Reloader, binds, try_listeners
 from router.service.setup import prepare_process
-from router.service.signals import HANDLED
+from router.service.signals import HANDLED, Kept
 from router.service.standby import Patience, addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
 from router.service.tracing import TracingHealth
@@ -88,7 +89,7 @@ HANDSHAKE_SECONDS: Final = 0.5
 """Delay between the end of accepting and the drain when another process replaces this one."""
 
 
-def run(load: Load, wait_for: Sequence[str], signals: list[int]) -> int:
+def run(load: Load, wait_for: Sequence[str], signals: Kept) -> int:
     """Runs the router until it is told to end; returns the exit code.
 
     Args:
@@ -100,24 +101,12 @@ def run(load: Load, wait_for: Sequence[str], signals: list[int]) -> int:
     Raises:
         ConfigError: the file is invalid, or lacks a container of ``wait_for``.
     """
-    config = load()
-    unknown = [name for name in wait_for if name not in config.containers]
-    if unknown:
-        problem = f"--wait-for: there is no container {unknown[0]!r}"
-        raise ConfigError([Problem(Position(config.file, 1, 1), problem)])
-    options = config.router
-    hold_standard_streams()
-    is_json = options.log_format is LogFormat.JSON or (
-        options.log_format is LogFormat.AUTO and not LineWriter(sys.stdout, is_json=True).isatty()
-    )
-    gate = configure_logging(is_json=is_json, level=options.log_level.value)
-    log = structlog.get_logger()
-    config = remembering(config)
-    try:
-        crew = _make_crew(config, is_json)
-    except RouterError as error:
-        log.error("router.failed", reason=str(error))
+    with signals.obeyed():
+        made = _prepare(load, wait_for)
+    if made is None:
         return BAD_CONFIGURATION
+    config, crew, gate, is_json = made
+    log = structlog.get_logger()
     prepare_process()
     notifier = Notifier.of(os.environ)
     inherited = _Kept(inherited_sockets(os.environ))
@@ -137,6 +126,38 @@ def run(load: Load, wait_for: Sequence[str], signals: list[int]) -> int:
     except Exception:
         log.exception("router.failed")
         return FAILED
+
+
+def _prepare(
+    load: Load, wait_for: Sequence[str]
+) -> tuple[RouterConfig, Crew, FloodGate, bool] | None:
+    """Reads the file, and makes what it asks for, of which nothing runs yet.
+
+    Returns:
+        the configuration; its crew; the gate of the log; whether the log is JSON. None: the
+        configuration is unusable, as the log says.
+
+    Raises:
+        ConfigError: as ``run``.
+    """
+    config = load()
+    unknown = [name for name in wait_for if name not in config.containers]
+    if unknown:
+        problem = f"--wait-for: there is no container {unknown[0]!r}"
+        raise ConfigError([Problem(Position(config.file, 1, 1), problem)])
+    options = config.router
+    hold_standard_streams()
+    is_json = options.log_format is LogFormat.JSON or (
+        options.log_format is LogFormat.AUTO and not LineWriter(sys.stdout, is_json=True).isatty()
+    )
+    gate = configure_logging(is_json=is_json, level=options.log_level.value)
+    log = structlog.get_logger()
+    config = remembering(config)
+    try:
+        return config, _make_crew(config, is_json), gate, is_json
+    except RouterError as error:
+        log.error("router.failed", reason=str(error))
+        return None
 
 
 def _make_crew(config: RouterConfig, is_json: bool) -> Crew:

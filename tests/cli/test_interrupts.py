@@ -120,3 +120,35 @@ def test_a_router_that_is_reloaded_while_it_reads_its_file_lives(tmp_path: Path)
         router.send_signal(signal.SIGTERM)
         router.communicate(timeout=120)
         assert router.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_router_that_takes_long_to_read_its_file_ends_at_once(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    program = """\
+import time
+from router.service import credentials
+def load_slowly(path):
+    print("reading", flush=True)
+    time.sleep(300)
+credentials.load_usable = load_slowly
+from router.cli.main import main
+main(["run"])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as router:
+        assert router.stdout is not None
+        try:
+            assert router.stdout.readline() == "reading\n"
+            router.send_signal(number)
+            told, _ = router.communicate(timeout=60)
+            assert (router.returncode, told) == (0, "")
+        finally:
+            router.kill()
