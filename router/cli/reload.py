@@ -4,6 +4,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
 from router.cli.admin import BAD_USAGE, AdminError, admin_options, asking, fail, find_endpoint
@@ -34,7 +35,9 @@ def command(*, admin: str | None, token: str | None, config: Path | None, dry_ru
     of an exactly-once route that is gone stay in the journal and are gone on with when there is
     a route for their address again.
     """
-    with asking(find_endpoint(admin, token, config), RELOAD_SECONDS) as client:
+    endpoint = find_endpoint(admin, token, config)
+    whoever = attrs.evolve(endpoint, router=None)  # it reads its own file, where the id may differ
+    with asking(whoever, RELOAD_SECONDS) as client:
         try:
             done = client.post("reload?dry_run=true" if dry_run else "reload")
         except AdminError as error:

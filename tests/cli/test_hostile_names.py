@@ -311,7 +311,7 @@ def walk_explain(name: str, folder: Path) -> None:
     with serving(named(name)) as up:
         host, _, port = up.url.removeprefix("http://").rstrip("/").rpartition(":")
         text = config("plain", folder).read_text()
-        Path(file).write_text(text.replace("{id: x}", f'{{id: x, admin: "{host}:{port}"}}'))
+        Path(file).write_text(text.replace("{id: x}", f'{{admin: "{host}:{port}"}}'))
         ways = run("explain", file, "orders", "--mesh")
         assert ways.exit_code == 0
         assert lines_of(ways) == 3
