@@ -19,10 +19,12 @@ import pytest
 import trio
 
 from router.links.attaches import no_number
+from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkName
+from router.model.outcome import ACCEPTED, DeliveryState
 from router.net.client.sender import SendingLink
 from router.routes.route import Guarantee
-from tests.support.chaos import Books, Client, numbered, receiving
+from tests.support.chaos import Books, Client, numbered, receiving, sending
 from tests.support.cuttable import Cuttable, cuttable
 from tests.support.mortal import MortalRouter
 from tests.support.ports import free_port
@@ -37,6 +39,10 @@ PACE = 800.0
 """Messages a second that are sent, at most."""
 
 STEP = 100
+
+LARGE = 30
+LARGE_OCTETS = 3_500_000
+PAUSE_SECONDS = 20.0
 
 NEAR = """
 router: {{id: near, workers: 2, admin: off, state: {folder}/near-state, log_format: json}}
@@ -174,6 +180,73 @@ async def test_nothing_that_was_accepted_is_lost_whatever_is_killed(
     assert sender.is_done
     assert (len(books.sent), len(books.lost)) == (MESSAGES, 0)
     assert guarantee is Guarantee.AT_LEAST_ONCE or not twice
+
+
+def large(number: int) -> bytes:
+    """Makes a message that stands in several records and blocks of a journal."""
+    body = b"%020d" % number + random.Random(number).randbytes(LARGE_OCTETS)
+    return b"\x00\x53\x75\xb0" + len(body).to_bytes(4, "big") + body
+
+
+@attrs.define(eq=False)
+class LargeBooks(Books):
+    """Looks at each octet.
+
+    Attributes:
+        broken: numbers of messages that did not arrive as they were sent.
+    """
+
+    broken: list[int] = attrs.field(factory=list)
+
+    def take(self, delivery: ReceivedDelivery) -> DeliveryState:
+        at = delivery.payload.index(b"\x00\x53\x75\xb0")  # a header may tell of an attempt
+        number = int(delivery.payload[at + 8 : at + 28])
+        if delivery.payload[at:] != large(number):
+            self.broken.append(number)
+        self.taken[number] = self.taken.get(number, 0) + 1
+        return ACCEPTED
+
+
+@pytest.mark.parametrize("stores", [True, False])
+async def test_large_messages_arrive_whole_and_once_whatever_is_killed(
+    tmp_path: Path, stores: bool
+) -> None:
+    """Without a store a sender may have to hear that one has failed, and cannot be resumed."""
+    books, near_port, far_port = LargeBooks(), free_port(), free_port()
+    places = {"folder": tmp_path, "near": near_port, "far": far_port, "always": "true"}
+    near_text = NEAR.replace("1s}}", "1s, is_router: true}}") + "    guarantee: exactly-once\n"
+    if not stores:
+        kept = [line for line in near_text.splitlines() if "store:" not in line]
+        near_text = "\n".join(line for line in kept if "dead_letter:" not in line) + "\n"
+    far_text = FAR.replace("telemetry.#", "telemetry.#\n    guarantee: exactly-once")
+    for name, text in (("near", near_text), ("far", far_text)):
+        (tmp_path / f"{name}.yaml").write_text(text.format(**places))
+    near, far = (MortalRouter(tmp_path / f"{name}.yaml") for name in ("near", "far"))
+    supply = map(large, books.count(iter(range(LARGE))))
+    sender = sending("sender", "telemetry.a", near_port, supply, window=10)
+    receiver = receiving("receiver", "telemetry.a", far_port, books.take)
+    async with trio.open_nursery() as nursery:
+        await near.start(nursery)
+        await far.start(nursery)
+        faults = Faults(near, far, nursery, random.Random(SEED))
+        nursery.start_soon(receiver.run)
+        nursery.start_soon(sender.run)
+        for kind in (faults.supervisor, faults.first_worker, faults.target) * 4:
+            before = len(books.taken)
+            with trio.move_on_after(PAUSE_SECONDS):
+                while len(books.taken) == before < LARGE:
+                    await trio.sleep(0.05)
+            await trio.sleep(faults.chance.uniform(0.0, 0.3))
+            await kind()
+        with trio.move_on_after(REST_SECONDS):
+            while len(books.taken) + sender.machine.report.outcomes["modified"] < LARGE:
+                await trio.sleep(0.2)
+        await near.kill()
+        await far.kill()
+        nursery.cancel_scope.cancel()
+    failed = sender.machine.report.outcomes["modified"]
+    assert (len(books.taken) + failed, books.duplicated, books.broken) == (LARGE, {}, [])
+    assert not (stores and failed)
 
 
 @pytest.mark.interop
