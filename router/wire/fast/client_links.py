@@ -14,6 +14,7 @@ from router.wire.fast.client_handshake import ClientHandshake
 from router.wire.fast.gather import Budget
 from router.wire.fast.heads import Heads
 from router.wire.fast.types import decode_carried
+from router.wire.holding import Holding
 
 
 class _Settling(Interface):
@@ -40,6 +41,7 @@ class ClientLinks(DialingMachine, ClientHandshake):
         settling: channel → link with a gathered acknowledgment.
         budget: counts octets of incomplete messages.
         heads: validates heads of messages.
+        holding: links that hold messages without credit.
     """
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
@@ -48,12 +50,18 @@ class ClientLinks(DialingMachine, ClientHandshake):
         self.settling: dict[int, _Settling] = {}
         self.budget = Budget()
         self.heads = Heads(decode_carried)
+        self.holding = Holding()
         self._reviews: dict[int, _Sending] = {}
 
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; in the past if something is pending."""
-        return float("-inf") if self._reviews else super().deadline
+        return float("-inf") if self._reviews else self.holding.deadline(super().deadline)
+
+    def on_time(self, now: float) -> None:
+        """Returns what links have held for long without credit."""
+        super().on_time(now)
+        self.holding.on_time(now)
 
     def review(self, link: _Sending) -> None:
         """Reviews a link's credit at the end of the turn."""

@@ -13,8 +13,9 @@ prefetch; such messages are *held* here until credit is granted.
 Messages sent before the confirmation of HANDLE FLOW arrive before it, so a drain is exact.
 
 Held messages outlast a pause: HANDLE UNGET says that a client was unable to process a message, and
-servers count that as a failed attempt. They are ungot when the core returns others meanwhile, since
-then nobody takes them, and otherwise by the end of the link.
+servers count that as a failed attempt. They are ungot when there has been no credit for a while
+(``wire.holding``), when the core returns others meanwhile, since then nobody takes them, and
+otherwise by the end of the link. A topic takes nothing back, so its messages stay.
 
 Outcomes. CHANNEL ACK is cumulative: it is sent when all messages up to it are decided. Returned
 messages are ungot before that (§3.5.7)::
@@ -118,6 +119,13 @@ class ServerReceiver(ServerLink):
                 self.engine.send(c.HandleFlow(self.number, 0, False))
             case Consuming.IDLE | Consuming.PAUSED if self._is_draining:
                 self._drained()
+        self.engine.holding.watch(self, self.engine.now, waits=self._waits)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether messages are held for which nobody grants credit, and that may be returned."""
+        is_paused = self._consuming is Consuming.PAUSED and not self._credit
+        return is_paused and bool(self._held) and self.where.service is not Service.TOPIC
 
     def _drained(self) -> None:
         self._is_draining = False
@@ -181,6 +189,11 @@ class ServerReceiver(ServerLink):
     def _report_held(self) -> None:
         while self._held and self._credit > 0 and not self._is_held:
             self._report(self._held.popleft())
+
+    def release_held(self) -> None:
+        """Returns what is held, unless there is credit for it now."""
+        if self._waits and self.state is ServerLinkState.OPEN:
+            self._give_held_back()
 
     def _give_held_back(self) -> None:
         """Returns held messages to the server; they were never reported."""

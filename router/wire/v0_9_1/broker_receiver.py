@@ -21,7 +21,8 @@ States of the consumer, by what the core requests::
 A drain is exact: after cancel-ok nothing more is under way, and gets fetch the rest.
 
 Held deliveries stay here without a consumer, until there is credit: brokers count a reject, and
-would dead-letter what nobody has seen. They go back when the core returns others meanwhile, since
+would dead-letter what nobody has seen. They go back when there has been none for a while, since
+others may be waiting for them (``wire.holding``), when the core returns others meanwhile, since
 then nobody takes them, and otherwise when the channel closes.
 
 Outcomes become ``basic.ack``, joined with ``multiple`` where all older deliveries are settled, and
@@ -206,6 +207,12 @@ class BrokerReceiver(BrokerChannel):
             case Consuming.ACTIVE if self._must_stop:
                 self._consuming = Consuming.STOPPING
                 self.stop_consumer()
+        self.machine.holding.watch(self, self.machine.now, waits=self._waits)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether messages are held for which nobody grants credit."""
+        return bool(self._held) and self._consuming is Consuming.IDLE and not self._credit
 
     def start_consumer(self, queue: str, prefetch: int) -> None:
         """Requests a consumer."""
@@ -317,6 +324,11 @@ class BrokerReceiver(BrokerChannel):
     def _report_held(self) -> None:
         while self._held and self._credit > 0 and not self._is_held:
             self._report(*self._held.popleft())
+
+    def release_held(self) -> None:
+        """Returns what is held, unless there is credit for it now."""
+        if self._waits and self.phase is ChannelPhase.OPEN:
+            self._give_held_back()
 
     def _give_held_back(self) -> None:
         """Rejects held deliveries with requeue; they were never reported."""

@@ -9,6 +9,7 @@ from typing import Protocol as Interface
 from router.model.identity import LinkId
 from router.wire.dialing import DialingMachine, LinkEnd
 from router.wire.engine import EngineSettings
+from router.wire.holding import Holding
 from router.wire.v0_9_1.channel import ChannelPhase
 from router.wire.v0_9_1.client_handshake import ClientHandshake
 
@@ -40,6 +41,7 @@ class ClientLinks(DialingMachine, ClientHandshake):
         links: channel of each link.
         is_blocked: the broker reads no publishes (connection.blocked).
         settling: channel number → link with gathered acknowledgments.
+        holding: links that hold messages without credit.
         suspects: address → how many publishes to it the next link sends one by one
             (``broker_sender``).
     """
@@ -50,12 +52,18 @@ class ClientLinks(DialingMachine, ClientHandshake):
         self.is_blocked = False
         self.settling: dict[int, _Settling] = {}
         self.suspects: dict[str | None, int] = {}
+        self.holding = Holding()
         self._reviews: dict[int, _Sending] = {}
 
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; in the past if something is pending."""
-        return float("-inf") if self._reviews else super().deadline
+        return float("-inf") if self._reviews else self.holding.deadline(super().deadline)
+
+    def on_time(self, now: float) -> None:
+        """Returns what links have held for long without credit."""
+        super().on_time(now)
+        self.holding.on_time(now)
 
     def unsubscribed(self) -> None:
         """Records that the binding of a link that has ended is gone, or stays for good."""

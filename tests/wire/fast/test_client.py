@@ -39,6 +39,7 @@ from router.wire.fast.handle import Service
 from router.wire.fast.names import Destination, destination
 from router.wire.fast.server_receiver import LEAST_PREFETCH
 from router.wire.fast.server_sender import WINDOW
+from router.wire.holding import HOLD_SECONDS
 from router.wire.mechanisms import MechanismClient
 from tests.support.fast_peer import Server, message, outgoing
 
@@ -501,6 +502,19 @@ def test_what_is_held_goes_back_with_what_receivers_return() -> None:
         *(c.HandleUnget(1, 0, each) for each in (2, 3, 4)),
         c.ChannelAck(1, 0, 4),
     ]
+
+
+def test_what_is_held_goes_back_when_nobody_grants_credit_for_long() -> None:
+    """Others may be waiting for it."""
+    server, link = consuming(1)
+    server.send(notify(1), notify(2))
+    server.do(GrantCredit(link, 0, drain=True))
+    server.send(c.HandleReply(1, 3, 200))
+    server.read()
+    server.wait(HOLD_SECONDS - 0.01)
+    assert not any(isinstance(said, c.HandleUnget) for said in server.read())
+    server.wait(0.02)
+    assert c.HandleUnget(1, 0, 2) in server.read()
 
 
 def test_a_pause_loses_nothing_of_a_topic() -> None:

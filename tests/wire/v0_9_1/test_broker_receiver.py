@@ -29,6 +29,7 @@ from router.model.outcome import (
     DeliveryState,
 )
 from router.model.terminus import SUBSCRIPTION, Role, SenderSettleMode, Target
+from router.wire.holding import HOLD_SECONDS
 from router.wire.machine import CLOSE_SECONDS
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_receiver import CONSUMER_TAG
@@ -205,6 +206,19 @@ def test_credit_taken_back_stops_the_consumer_and_what_is_held_stays() -> None:
     assert peer.methods() == []
     assert numbers(peer.do(GrantCredit(LINK, 2))) == [4]
     assert peer.methods()[0] == m.BasicQos(prefetch_count=1)
+
+
+def test_what_is_held_goes_back_when_nobody_grants_credit_for_long() -> None:
+    """Others may be waiting for it."""
+    peer = consuming(credit=1)
+    deliver(peer, 1, 2)
+    peer.do(GrantCredit(LINK, 0))
+    peer.send(1, m.BasicCancelOk(CONSUMER_TAG))
+    peer.methods()
+    peer.wait(HOLD_SECONDS - 0.01)
+    assert peer.methods() == []
+    peer.wait(0.02)
+    assert peer.methods() == [m.BasicReject(2, requeue=True)]
 
 
 def test_what_is_held_goes_back_with_what_receivers_return() -> None:
