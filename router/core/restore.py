@@ -165,7 +165,8 @@ class Restorer:
             if memory is None or not unsettled.is_open or not is_kept:
                 self._write_off(unsettled)
                 continue
-            if memory.stage is LinkStage.EXPIRED:  # at another home of it (``branches``)
+            is_anonymous = not memory.description.address
+            if is_anonymous and memory.stage is LinkStage.EXPIRED:  # at another home (``branches``)
                 self._remember(memory.description)
             incoming = self._incoming(memory.description)
             for sending in unsettled.sendings.values():
