@@ -9,6 +9,7 @@ longer, and ``ROUTER_CHAOS_SEED`` different.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,23 +36,27 @@ SPREAD = ["4\n  homes: all", "3\n  homes: all"]
 FOUR_AND_ONE = ["4\n  homes: all", "1"]
 
 
-@pytest.mark.parametrize("sizes", [EACH, FOUR_AND_ONE], ids=["each", "four-and-one"])
-async def test_once_means_once_while_addresses_move_from_worker_to_worker(
-    tmp_path: Path, sizes: list[str]
-) -> None:
-    """Each start has other workers, and other homes; these addresses have theirs at any of four."""
+async def move(tmp_path: Path, sizes: list[str], **more: Any) -> None:
+    """Has each start have other workers, and other homes."""
     chaos = ChaosRun(
         folder=tmp_path,
         seed=SEED,
         seconds=SECONDS,
         deliveries=DELIVERIES,
-        kills=5,
-        addresses=("orders.1", "orders.eu"),
         sizes=sizes,
+        **more,
     )
     await chaos.run()
     print(chaos.told())
     chaos.check()
+
+
+@pytest.mark.parametrize("sizes", [EACH, FOUR_AND_ONE], ids=["each", "four-and-one"])
+async def test_once_means_once_while_addresses_move_from_worker_to_worker(
+    tmp_path: Path, sizes: list[str]
+) -> None:
+    """These addresses have their homes at any of four workers."""
+    await move(tmp_path, sizes, kills=5, addresses=("orders.1", "orders.eu"))
 
 
 @pytest.mark.parametrize("sizes", [SPREAD, FOUR_AND_ONE], ids=["spread", "four-and-one"])
@@ -59,16 +64,5 @@ async def test_once_means_once_for_senders_to_the_anonymous_terminus(
     tmp_path: Path, sizes: list[str]
 ) -> None:
     """One unsettled map spreads over four homes, three after a restart, or one."""
-    chaos = ChaosRun(
-        folder=tmp_path,
-        seed=SEED,
-        seconds=SECONDS,
-        deliveries=DELIVERIES,
-        kills=3,
-        addresses=("orders.1", "orders.2"),
-        is_anonymous=True,
-        sizes=sizes,
-    )
-    await chaos.run()
-    print(chaos.told())
-    chaos.check()
+    addresses = ("orders.1", "orders.2")
+    await move(tmp_path, sizes, kills=3, addresses=addresses, is_anonymous=True)

@@ -60,6 +60,7 @@ class RabbitNode:
             "RABBITMQ_DIST_PORT": str(self.distribution_port),
             "RABBITMQ_MNESIA_BASE": str(self.home / "mnesia"),
             "RABBITMQ_LOG_BASE": str(self.home / "log"),
+            "ERL_CRASH_DUMP": str(self.home / "erl_crash.dump"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.home / "enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": str(self.home / "rabbitmq"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
