@@ -90,7 +90,8 @@ def command(
     assert isinstance(place, Place), "what it takes apart is right"
     with pipeline(need_arrow):
         from router.pipeline.amqp.options import Options  # noqa: PLC0415  an extra
-        from router.pipeline.replay import Selection, select, send  # noqa: PLC0415
+        from router.pipeline.replay import send  # noqa: PLC0415
+        from router.pipeline.selection import Selection, select  # noqa: PLC0415
 
         selection = Selection(since_ns=since, until_ns=until, address=pattern, key=key.lower())
         selected = select(archive, selection)

@@ -13,7 +13,7 @@ from router.model.capabilities import Capabilities, Protocol
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Received, Rejected
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode
-from router.pipeline.replay import Keeping, Selection
+from router.pipeline.selection import Keeping, Selection
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing, Unroutable
 from tests.support.journaled import EPOCH_NS, EXACT, Journaled
 from tests.support.play import Play, ReceiverEnd, SenderEnd

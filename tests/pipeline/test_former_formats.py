@@ -18,7 +18,7 @@ from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import LogError
 from router.pipeline.audit import audit
 from router.pipeline.compaction import CompactionError, compact
-from router.pipeline.replay import ReplayError, Selection, select
+from router.pipeline.selection import ArchiveError, Selection, select
 from router.pipeline.store import LocalStore
 from router.routes.route import Guarantee
 from tests.pipeline.test_holding import Reader
@@ -101,7 +101,7 @@ def test_segments_of_a_later_version_are_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(CompactionError, match=f"{path.name} is not of the format AMQPJNL1"):
         compact(tmp_path / "state", tmp_path / "ledger", removes=True)
     assert path.exists()
-    with pytest.raises(ReplayError, match=f"{path.name} is not of the format AMQPJNL1"):
+    with pytest.raises(ArchiveError, match=f"{path.name} is not of the format AMQPJNL1"):
         select(path.parent, Selection())
 
 

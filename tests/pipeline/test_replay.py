@@ -14,7 +14,7 @@ from router.journal.record import PROTOCOL_CODES, RecordFlag
 from router.journal.writer import RecordWriter
 from router.model.capabilities import Protocol
 from router.net.client.message import numbered
-from router.pipeline.replay import Selection, select
+from router.pipeline.selection import Selection, select
 from tests.support.journal import SECOND_NS, SOURCE, START_NS, append, key
 from tests.support.ports import free_port
 from tests.support.running import running_router

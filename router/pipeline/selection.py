@@ -1,0 +1,178 @@
+"""Selection of an archive's messages: reassembled, each delivery once.
+
+An archive (``router.core.archive``) holds the messages received on routes with ``archive: true``,
+as segments of a journal. Reading it needs no extra; what sends the selection does
+(``router.pipeline.replay``).
+"""
+
+import fnmatch
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.errors import RouterError
+from router.journal.block import BlockFlag, Origin
+from router.journal.record import PROTOCOL_CODES, Record, RecordError, RecordFlag, RecordKind
+from router.journal.segment import ForeignFileError, SegmentScan, numbered, segment_name
+from router.journal.sequence import SequenceFollower
+from router.model.capabilities import Protocol
+
+_SECTIONS: Final = PROTOCOL_CODES[Protocol.AMQP_1_0]
+
+
+class ArchiveError(RouterError):
+    """There is no archive, or the directory belongs to another replay."""
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which messages to send.
+
+    Attributes:
+        since_ns: nanoseconds since 1970; None: from the first.
+        until_ns: end of the time range, exclusive; None: to the last.
+        address: pattern with ``*`` and ``?`` of the addresses that the messages were sent to.
+        key: beginning of the delivery key, in hexadecimal digits.
+    """
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+    address: str = "*"
+    key: str = ""
+
+    def has(self, record: Record) -> bool:
+        """Returns whether a message is selected, by its first record."""
+        if self.since_ns is not None and record.time_ns < self.since_ns:
+            return False
+        if self.until_ns is not None and record.time_ns >= self.until_ns:
+            return False
+        if not record.key.hex().startswith(self.key):
+            return False
+        return fnmatch.fnmatchcase(record.address, self.address)
+
+
+@attrs.define(kw_only=True)
+class Selected:
+    """The selected messages.
+
+    Attributes:
+        payloads: messages by address, oldest first.
+        repeated: deliveries that the archive has more than once.
+        foreign: messages in the encoding of another protocol, which are not sent.
+        unfinished: messages of which a part is missing.
+        missing: records missing, by their sequence numbers.
+    """
+
+    payloads: dict[str, list[bytes]] = attrs.Factory(dict)
+    repeated: int = 0
+    foreign: int = 0
+    unfinished: int = 0
+    missing: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of messages to send."""
+        return sum(map(len, self.payloads.values()))
+
+
+@attrs.define
+class _Begun:
+    """A message whose last part has not been read yet."""
+
+    address: str
+    origin: Origin | None
+    parts: list[bytes]
+
+
+class Keeping:
+    """Puts the messages of an archive together.
+
+    A message that goes on after its worker was killed is kept anew, from its beginning.
+
+    Attributes:
+        selected: what there is so far.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self.selected = Selected()
+        self._selection = selection
+        self._seen: set[bytes] = set()
+        self._begun: dict[tuple[int, bytes], _Begun] = {}
+
+    def take(self, record: Record, origin: Origin | None = None) -> None:
+        """Handles the next record, which a worker wrote."""
+        is_more = bool(record.flags & RecordFlag.MORE)
+        name, selected = (record.incoming, bytes(record.key)), self.selected
+        if record.kind == RecordKind.ARCHIVED:
+            if not (name in self._begun or self._selection.has(record)):
+                return
+            if record.key in self._seen and name not in self._begun:
+                selected.repeated += 1
+            elif record.protocol != _SECTIONS:
+                selected.foreign += 1
+            elif is_more:
+                self._begun[name] = _Begun(record.address, origin, [record.body])
+            else:
+                self._begun.pop(name, None)
+                selected.payloads.setdefault(record.address, []).append(record.body)
+            self._seen.add(record.key)
+        elif record.kind == RecordKind.PART and name in self._begun:
+            self._begun[name].parts.append(record.body)
+            if not is_more:
+                whole = self._begun.pop(name)
+                selected.payloads.setdefault(whole.address, []).append(b"".join(whole.parts))
+
+    def misses(self, origin: Origin) -> None:
+        """Gives up the messages of which records may be missing that a worker wrote."""
+        for name in [name for name, each in self._begun.items() if each.origin == origin]:
+            del self._begun[name]
+            self.selected.unfinished += 1
+
+    def finish(self) -> Selected:
+        """Returns what was selected, when all records were taken."""
+        self.selected.unfinished += len(self._begun)
+        return self.selected
+
+
+def select(archive: Path, selection: Selection) -> Selected:
+    """Reads an archive.
+
+    Args:
+        archive: directory of its segments, or the state directory of a router.
+        selection: which messages to select.
+
+    Raises:
+        ArchiveError: there is no archive.
+        OSError: the archive cannot be read.
+    """
+    keeping, follower, holes = Keeping(selection), SequenceFollower(), 0
+    for origin, record in _records(archive, follower):
+        for hole in follower.holes[holes:]:
+            keeping.misses(hole.origin)
+        holes = len(follower.holes)
+        keeping.take(record, origin)
+    selected = keeping.finish()
+    selected.missing = sum(hole.last - hole.first + 1 for hole in follower.holes)
+    return selected
+
+
+def _records(archive: Path, follower: SequenceFollower) -> Iterator[tuple[Origin, Record]]:
+    directory = archive / "archive" if (archive / "archive").is_dir() else archive
+    numbers = numbered(os.listdir(directory), "segment")
+    if not numbers:
+        raise ArchiveError(f"{archive}: no archive here")
+    for number in numbers:
+        path = directory / segment_name(number)
+        scan = SegmentScan(path.read_bytes())
+        if scan.is_foreign:
+            raise ArchiveError(str(ForeignFileError(path)))
+        for _, block in scan.blocks():
+            if follower.is_new(block) and not block.flags & BlockFlag.OWN:
+                try:
+                    for record in block.records():
+                        yield block.origin, record
+                except RecordError as error:
+                    raise ArchiveError(f"{segment_name(number)}: {error}") from error
