@@ -89,7 +89,7 @@ def _kept(store: MessageStore, routes: dict[int, Route], now_ns: int) -> KeptSto
         held, route = store.holdings.routes[key], routes.get(key)
         if not held.messages:
             continue
-        oldest_ns = store.oldest_ns(key) or now_ns
+        oldest_ns = store.ages.oldest_ns(key) or now_ns
         storing = None if route is None else route.store
         record = StoredRecord(
             route=None if route is None else route.name,

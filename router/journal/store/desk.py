@@ -200,7 +200,7 @@ class Desk:
         due = [] if retry_ns is None else [retry_ns]
         for route, reader in self._reader_of.items():
             if reader.overdue.get(route):
-                becomes_old_ns = self._store.becomes_old_ns(route)
+                becomes_old_ns = self._store.ages.becomes_old_ns(route)
                 if becomes_old_ns is not None:
                     due.append(becomes_old_ns)
         return min(due, default=None)
@@ -273,7 +273,7 @@ class Desk:
             route.messages,
             route.octets,
             route.is_full,
-            self._store.oldest_ns(route.key) or 0,
+            self._store.ages.oldest_ns(route.key) or 0,
             route.came,
             route.left,
             route.condemned,

@@ -51,6 +51,11 @@ class Holdings:
         self.clock_ns = 0
         self.unsettled: dict[LinkKey, dict[DeliveryKey, None]] = {}
 
+    def become(self, other: "Holdings") -> None:
+        """Replaces all counts by others, which are not used any more."""
+        self.segments, self.queues, self.routes = other.segments, other.queues, other.routes
+        self.clouded, self.clock_ns, self.unsettled = other.clouded, other.clock_ns, other.unsettled
+
     def tick(self, now_ns: int) -> None:
         """Records what time it is.
 
@@ -178,6 +183,11 @@ class Holdings:
         for segment in list(self.segments.values()):
             if segment.number >= first and not segment.is_done:
                 yield segment
+
+    def waiting_in(self, number: int) -> int:
+        """Returns how many messages of a segment are not gone."""
+        segment = self.segments.get(number)
+        return 0 if segment is None else segment.stored - segment.gone
 
     def cloud(self) -> None:
         """Records that records are missing that may have concerned any message held now."""

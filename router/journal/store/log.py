@@ -81,7 +81,9 @@ class StoreLog(Log):
     def deadline_ns(self) -> int | None:
         """When ``commit`` should be called; at once if the store wants its state written."""
         due_ns = super().deadline_ns
-        is_due = self._written is None and (self.store.wants_head or self.store.owes_head)
+        is_due = self._written is None and (
+            self.store.changes.wants_head or self.store.changes.owes_head
+        )
         return 0 if is_due and self.health is Health.WRITING else due_ns
 
     def append(self, octets: bytes, blocks: list[Block]) -> None:
@@ -109,11 +111,11 @@ class StoreLog(Log):
         return False
 
     def _begin_segment(self, now_ns: int) -> SegmentFile:
-        is_wanted = self.store.wants_head
+        is_wanted = self.store.changes.wants_head
         try:
             return super()._begin_segment(now_ns)
         except OSError:
-            self.store.wants_head |= is_wanted  # its head was lost with the segment
+            self.store.changes.wants_head |= is_wanted  # its head was lost with the segment
             raise
 
     def _note_end(self, segment: SegmentFile) -> None:
@@ -128,11 +130,13 @@ class StoreLog(Log):
         return room is None or room[0] >= min(self._spare_octets, room[1] // _SPARE_SHARE)
 
     def _is_due(self, segment: SegmentFile, now_ns: int) -> bool:
-        return self.store.wants_head or super()._is_due(segment, now_ns)
+        return self.store.changes.wants_head or super()._is_due(segment, now_ns)
 
     def _next_group(self, segment: SegmentFile, now_ns: int) -> bytearray:
         group = super()._next_group(segment, now_ns)
-        if not group and self.store.owes_head:  # the flush of a fence makes the head durable
+        if (
+            not group and self.store.changes.owes_head
+        ):  # the flush of a fence makes the head durable
             octets = segment.flushed_octets
             group += own_block(RecordKind.FENCE, self.incarnation, now_ns, durable_octets=octets)
         return group

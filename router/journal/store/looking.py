@@ -280,7 +280,7 @@ def look(store: MessageStore, ask: Look) -> Iterator[LookAnswer]:
         if queue.messages and ask.route in (None, queue.route)
     ]
     deepest = heapq.nlargest(ask.most, queues, key=_depth)
-    oldest = store.oldest_of({queue.key for queue in deepest})
+    oldest = store.ages.oldest_of({queue.key for queue in deepest})
     for queue in deepest:
         yield held(queue, oldest)
     yield Looked(len(queues))

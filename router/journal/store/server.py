@@ -71,7 +71,7 @@ class StoreServer(JournalServer):
     def _tell_unreadable(self) -> None:
         """Logs which segments cannot be read, and which can be again."""
         for number, reason in self._store.unreadable.take_news():
-            segment, messages = segment_name(number), self._store.waiting_in(number)
+            segment, messages = segment_name(number), self._store.holdings.waiting_in(number)
             if not self._store.has_files:
                 continue  # that the database is away is said elsewhere, once
             if reason is None:

@@ -333,7 +333,7 @@ def test_the_oldest_message_is_found_again_whatever_has_gone_before_it() -> None
             counter.forward([message])
             del stored[key]
         expected = min((time_ns for time_ns, _ in stored.values()), default=None)
-        assert counter.custodian.store.oldest_ns(ROUTE) == expected
+        assert counter.custodian.store.ages.oldest_ns(ROUTE) == expected
 
 
 def drop(**fields: object) -> Drop:

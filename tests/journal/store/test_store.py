@@ -14,8 +14,7 @@ from router.journal.segment import (
     segment_header,
     segment_name,
 )
-from router.journal.store import state
-from router.journal.store import store as message_store
+from router.journal.store import indexes, state
 from router.journal.store.holdings import Holdings
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import SegmentReader
@@ -215,13 +214,13 @@ def test_one_message_that_stays_holds_its_own_segment_and_no_other() -> None:
 def test_the_memory_for_what_is_stored_does_not_grow_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(message_store, "_ENTRIES_KEPT", 500)
+    monkeypatch.setattr(indexes, "_ENTRIES_KEPT", 500)
     custodian = opened(segment_octets=20_000)
     stored(custodian, 1500)
     holdings = custodian.store.holdings
     assert len(holdings.segments) > 15
     assert len(holdings.queues) == 1
-    assert len(custodian.store._indexes) <= 9
+    assert len(custodian.store.indexes) <= 9
     assert not any(segment.marks for segment in holdings.segments.values())
     assert numbers(custodian.read(2000)) == [*range(1500)]
 
@@ -492,7 +491,7 @@ def test_what_is_lost_while_it_is_read_is_one_line_for_a_block_or_a_file(
         disk.remove(path)
     else:
         spoil(disk, 1, disk.content(path).index(b"00000013"))
-    custodian.store._reader = SegmentReader(disk, DIRECTORY)  # without what it has in memory
+    custodian.store.indexes.reader = SegmentReader(disk, DIRECTORY)  # without what it has in memory
     found = [len(custodian.read(of=queue(f"a.{number}"))) for number in range(7)]
     lost = 39 if is_missing else 19
     assert sum(found) == 39 - lost
@@ -760,7 +759,7 @@ def test_a_segment_that_cannot_be_read_waits_and_others_go_on() -> None:
     assert numbers(custodian.read(of=queue("b"))) == [*range(100, 110)]
     rest(custodian)
     assert store.unreadable.take_news() == [], "it is told once"
-    assert store.oldest_ns(ROUTE) is not None
+    assert store.ages.oldest_ns(ROUTE) is not None
     del disk.unreadable[path]
     rest(custodian)
     assert store.unreadable.take_news() == [(2, None)]
@@ -777,7 +776,7 @@ def test_what_a_segment_holds_that_cannot_be_read_is_overdue_when_it_comes_back(
     early = numbers(custodian.overdue())
     assert set(early) > set(range(100, 110)), "other queues become too old meanwhile"
     assert not set(early) & set(range(20, 30)), "what stands behind it in its queue does not"
-    assert custodian.store.becomes_old_ns(ROUTE) is None
+    assert custodian.store.ages.becomes_old_ns(ROUTE) is None
     disk.unreadable.clear()
     rest(custodian)
     late = numbers(custodian.overdue())
