@@ -59,6 +59,7 @@ class ArchiveRecords(Interface):
         payload: bytes | memoryview,
         *,
         more: bool,
+        offset: int,
     ) -> int:
         """Records a further part."""
 
@@ -140,13 +141,14 @@ class Archive:
                 ttl_milliseconds=NO_TTL if ttl is None else ttl,
             )
             if parts is not None:
-                pairing.is_archived = True
+                pairing.archived_octets = len(payload)
 
     def continued(self, source: LinkKey, pairing: Pairing, payload: bytes, *, more: bool) -> None:
         """Writes a further part: what is new in it."""
-        if pairing.is_archived and pairing.delivery.key is not None:
-            key = pairing.delivery.key
-            self._records.part(self._now_ns(), key, source, payload, more=more)
+        key, offset = pairing.delivery.key, pairing.archived_octets
+        if offset is not None and key is not None:
+            self._records.part(self._now_ns(), key, source, payload, more=more, offset=offset)
+            pairing.archived_octets = offset + len(payload)
 
     def gone_on(
         self, node: Node, source: LinkKey, pairing: Pairing, payload: bytes, *, more: bool
@@ -156,6 +158,6 @@ class Archive:
         A delivery that a killed worker had received is written anew: the last records of that
         worker may be missing.
         """
-        if not pairing.is_archived:
+        if pairing.archived_octets is None:
             self.received(node, source, [pairing])
         self.continued(source, pairing, payload, more=more)

@@ -233,7 +233,7 @@ class Arrivals:
             ttl_milliseconds=NO_TTL if ttl is None else ttl,
         )
         if is_held and parts is not None:
-            record.part(now_ns, delivery.key, source, parts.joined(), more=True)
+            record.part(now_ns, delivery.key, source, parts.joined(), more=True, offset=0)
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Records a further part."""
@@ -243,9 +243,15 @@ class Arrivals:
         if ledger is not None and self._archive.is_on and incoming.partial is not None:
             self._archive.continued(ledger.key, incoming.partial, payload, more=more)
         entry = None if ledger is None else ledger.numbered.get(event.number)
-        if entry is not None and entry.waits:
+        parts = None if entry is None or entry.pairing is None else entry.pairing.parts
+        if entry is not None and entry.waits and parts is not None and not parts.has_verdict:
             self._ledgers.records.part(
-                self._ledgers.now_ns(), entry.key, entry.source, payload, more=more
+                self._ledgers.now_ns(),
+                entry.key,
+                entry.source,
+                payload,
+                more=more,
+                offset=parts.octets,
             )
         if ledger is not None and entry is not None and not event.more:
             if entry.key not in ledger.entries:
@@ -258,9 +264,14 @@ class Arrivals:
         if ledger is not None and self._archive.is_on and is_archived(feed):
             self._archive.gone_on(feed.node, ledger.key, pairing, payload, more=more)
         entry = None if ledger is None or key is None else ledger.entries.get(key)
-        if entry is not None and entry.waits:
+        if entry is not None and entry.waits and pairing.parts is not None:
             self._ledgers.records.part(
-                self._ledgers.now_ns(), entry.key, entry.source, payload, more=more
+                self._ledgers.now_ns(),
+                entry.key,
+                entry.source,
+                payload,
+                more=more,
+                offset=pairing.parts.octets,
             )
 
     def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:

@@ -103,6 +103,7 @@ class Records(Interface):
         payload: bytes | memoryview,
         *,
         more: bool,
+        offset: int,
     ) -> int:
         """Records a further received part."""
 

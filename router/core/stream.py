@@ -192,6 +192,7 @@ class Streams:
     def _fail(self, pairing: Pairing, parts: Parts, more: bool) -> None:
         """Ends an interrupted delivery with which its sender goes on, but not where it stands."""
         pairing.incoming.skip_octets = 0
+        pairing.archived_octets = None
         for sink in list(parts.sinks):
             if sink.outgoing is not None:
                 self._settler.interrupt(sink.outgoing, sink)

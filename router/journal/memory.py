@@ -36,6 +36,7 @@ from router.model.identity import DeliveryKey, DeliveryTag
 _RECEIVED: Final = int(RecordKind.RECEIVED)
 _LAST_DELIVERY_KIND: Final = int(RecordKind.RESOLVED)
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+_PLACED_FLAG: Final = int(RecordFlag.PLACED)
 _UNSENT_FLAG: Final = int(RecordFlag.UNSENT)
 _OUTCOME_FLAGS: Final = int(
     RecordFlag.DELIVERY_FAILED | RecordFlag.UNDELIVERABLE_HERE | RecordFlag.BY_PERSON
@@ -56,6 +57,7 @@ class Memory:
         numbers: of our own attaches; None: none had any.
         late_records: records about deliveries that were forgotten or never known; a few are
             normal, such as when a receiver settles twice.
+        misplaced_parts: parts of messages whose earlier parts are missing.
         unreadable_records: records with a valid CRC and unknown content, of another version.
     """
 
@@ -63,6 +65,7 @@ class Memory:
         self.links: dict[LinkKey, LinkMemory] = {}
         self.numbers: NumbersMemory | None = None
         self.late_records = 0
+        self.misplaced_parts = 0
         self.unreadable_records = 0
         self._made: dict[Place, Unsettled] = {}
         self._lives = make_lives(self._made)
@@ -101,6 +104,7 @@ class Memory:
         for delivery in self.deliveries.values():
             if worker is None or delivery.worker == worker:
                 delivery.clouded = True
+                delivery.is_torn |= not delivery.is_whole
 
     def forget_links(self) -> None:
         """Drops the expired links that no unsettled delivery speaks of."""
@@ -130,6 +134,7 @@ class Memory:
             delivery_count=row[12],
             ttl_milliseconds=None if ttl == NO_TTL else ttl,
             parts=[body] if flags & RecordFlag.HELD else None,
+            held_octets=len(body) if flags & RecordFlag.HELD else 0,
             is_whole=not flags & RecordFlag.MORE,
             source_settled=bool(flags & _SETTLED_FLAG),
             clouded=bool(flags & RecordFlag.CLOUDED),
@@ -154,9 +159,7 @@ class Memory:
         if outgoing:
             _move_sending(delivery, outgoing, row, heap)
         elif kind == RecordKind.PART:
-            if delivery.parts is not None:
-                delivery.parts.append(heap_strings(row, heap)[2])
-            delivery.is_whole = not row[4] & RecordFlag.MORE
+            self._add_part(delivery, row, heap)
         elif kind == RecordKind.SETTLED:
             delivery.source_settled = True
             delivery.is_waiting = False
@@ -174,6 +177,23 @@ class Memory:
             raise RecordError("a record about a receiver names no outgoing link")
         if delivery.is_forgotten:
             del self._made[place]
+
+    def _add_part(self, delivery: Unsettled, row: Row, heap: memoryview) -> None:
+        """Adds a part, unless what stands before it is missing.
+
+        Then what is here is the beginning of the message, and not whole, until its sender goes on
+        with it from there.
+        """
+        if delivery.parts is not None:
+            is_placed = row[4] & _PLACED_FLAG
+            if row[10] != delivery.held_octets if is_placed else delivery.is_torn:
+                self.misplaced_parts += 1
+                delivery.is_whole, delivery.is_torn = False, True
+                return
+            octets = heap_strings(row, heap)[2]
+            delivery.parts.append(octets)
+            delivery.held_octets += len(octets)
+        delivery.is_whole = not row[4] & RecordFlag.MORE
 
     def _count(self, row: Row, heap: memoryview, worker: int) -> None:
         epoch = epoch_from_body(heap_strings(row, heap)[2])
@@ -206,6 +226,7 @@ def _resume(before: Unsettled, again: Unsettled) -> None:
     before.clouded |= again.clouded
     if again.parts is not None:
         before.parts, before.is_whole = again.parts, again.is_whole
+        before.held_octets, before.is_torn = again.held_octets, False
         before.message_octets, before.is_spliced = again.message_octets, again.is_spliced
 
 

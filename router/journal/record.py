@@ -26,7 +26,8 @@ The kind decides what ``body`` and the two link keys mean:
 
     kind              incoming  outgoing  body
     RECEIVED          source    0         payload or its first part, if HELD
-    PART              source    0         next part of a payload that said MORE
+    PART              source    0         next part of a payload that said MORE (message octets: how
+                                            many octets of the payload stand before it, if PLACED)
     SENT              source    target    -
     OUTCOME           source    target    delivery state, as AMQP 1.0 encodes it
                       source    0         the same, decided by the router without a target
@@ -131,6 +132,8 @@ class RecordFlag(enum.IntFlag):
         OVERDUE: of a stored message: it goes to the dead letters.
         SPLICED: RECEIVED: the payload is as it came, and leaves with the context of its hop
             (``wire.tracing``).
+        PLACED: PART: message octets say where it belongs. The version before did not write it, and
+            does not look at it.
     """
 
     SETTLED = 0x0001
@@ -147,6 +150,7 @@ class RecordFlag(enum.IntFlag):
     UNSENT = 0x0800
     OVERDUE = 0x1000
     SPLICED = 0x2000
+    PLACED = 0x4000
 
 
 class OutcomeCode(enum.IntEnum):

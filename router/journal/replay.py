@@ -74,6 +74,10 @@ class Replayed:
             count = hole.last - hole.first + 1
             records = "1 record" if count == 1 else f"{count:,} records"
             found.append(f"{records} of worker {hole.origin.worker} are missing")
+        if self.memory.misplaced_parts:
+            count = self.memory.misplaced_parts
+            parts = "1 part of a message stands" if count == 1 else f"{count:,} parts stand"
+            found.append(f"{parts} behind missing ones")
         for name, damage in self.damage:
             found.append(f"{damage.octets:,} octets of {name} cannot be read")
         return found

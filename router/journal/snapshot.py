@@ -92,9 +92,12 @@ def _write_received(delivery: Unsettled, writer: RecordWriter) -> None:
         delivery_count=delivery.delivery_count,
         ttl_milliseconds=NO_TTL if ttl is None else ttl,
     )
+    place = delivery.received_ns, delivery.key, delivery.incoming
+    offset = len(parts[0]) if parts else 0
     for number, part in enumerate(parts[1:], start=2):
         more = number < len(parts) or not delivery.is_whole
-        writer.part(delivery.received_ns, delivery.key, delivery.incoming, part, more=more)
+        writer.part(*place, part, more=more, offset=offset)
+        offset += len(part)
 
 
 def _write_sending_stage(sending: Sending, delivery: Unsettled, writer: RecordWriter) -> None:

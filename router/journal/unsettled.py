@@ -99,7 +99,9 @@ class Unsettled:
         delivery_count: as it was received.
         ttl_milliseconds: as it was received, None if absent.
         parts: of the payload, None if the journal does not hold it.
+        held_octets: of ``parts``.
         is_whole: the last part of the payload is there.
+        is_torn: parts that do not say where they belong may stand behind a hole.
         is_waiting: it has to be sent, for the first time or again.
         source_settled: the sender has settled it, or sent it settled.
         outcome: an ``OutcomeCode`` that the router itself decided, 0 if it did not.
@@ -124,7 +126,9 @@ class Unsettled:
     delivery_count: int = 0
     ttl_milliseconds: int | None = None
     parts: list[bytes] | None = None
+    held_octets: int = 0
     is_whole: bool = True
+    is_torn: bool = attrs.field(default=False, eq=False)
     is_waiting: bool = True
     source_settled: bool = False
     outcome: int = 0
@@ -150,7 +154,7 @@ class Unsettled:
         if self.parts is None or not self.message_octets:
             return False
         is_long = len(self.parts) > 1
-        return not self.is_whole or (is_long and sum(map(len, self.parts)) < self.message_octets)
+        return not self.is_whole or (is_long and self.held_octets < self.message_octets)
 
     @property
     def payload(self) -> bytes | None:

@@ -43,6 +43,7 @@ _SENT: Final = int(RecordKind.SENT)
 _TRACED: Final = int(RecordKind.TRACED)
 _OUTCOME: Final = int(RecordKind.OUTCOME)
 _SETTLED: Final = int(RecordKind.SETTLED)
+_PLACED: Final = int(RecordFlag.PLACED)
 _HELD: Final = int(RecordFlag.HELD)  # an enumeration's own "or" costs more than the row
 _MORE: Final = int(RecordFlag.MORE)
 _ADDRESS_OCTETS_LIMIT: Final = 0xFFFF  # the row counts them in a u16
@@ -110,7 +111,7 @@ class RecordWriter(BlockWriter):
         if at == ROWS_OCTETS or len(heap) > BLOCK_HEAP_OCTETS:
             self._close_block()
         if parts is not None:
-            return self._parts(time_ns, key, incoming, parts)
+            return self._parts(time_ns, key, incoming, parts, PART_OCTETS)
         return sequence
 
     def traced(
@@ -173,9 +174,13 @@ class RecordWriter(BlockWriter):
         payload: bytes | memoryview,
         *,
         more: bool,
+        offset: int,
     ) -> int:
-        """Another part of a delivery came in that was ``received`` with HELD and MORE."""
-        return self._parts(time_ns, key, incoming, _split(payload), more=more)
+        """Another part of a delivery came in that was ``received`` with HELD and MORE.
+
+        ``offset`` says how many octets of it were recorded before.
+        """
+        return self._parts(time_ns, key, incoming, _split(payload), offset, more=more)
 
     def sent(
         self,
@@ -515,7 +520,7 @@ class RecordWriter(BlockWriter):
         )  # fmt: skip
         self._appended(at + ROW_OCTETS, 1)
         if is_long:
-            return self._parts(time_ns, key, incoming, parts, more=bool(flags & _MORE))
+            return self._parts(time_ns, key, incoming, parts, PART_OCTETS, more=bool(flags & _MORE))
         return self.next_sequence - 1
 
     def _parts(
@@ -524,28 +529,36 @@ class RecordWriter(BlockWriter):
         key: DeliveryKey,
         incoming: LinkKey,
         parts: Iterator[memoryview],
+        offset: int,
         *,
         more: bool = False,
     ) -> int:
         """Appends ``parts``, all but the last with MORE, the last with it if ``more``."""
         waiting = next(parts)
         for following in parts:
-            self.append(
-                RecordKind.PART,
-                time_ns,
-                key=key,
-                incoming=incoming,
-                flags=RecordFlag.MORE,
-                body=waiting,
-            )
+            self._part(time_ns, key, incoming, waiting, offset, more=True)
+            offset += len(waiting)
             waiting = following
+        return self._part(time_ns, key, incoming, waiting, offset, more=more)
+
+    def _part(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        body: memoryview,
+        offset: int,
+        *,
+        more: bool,
+    ) -> int:
         return self.append(
             RecordKind.PART,
             time_ns,
             key=key,
             incoming=incoming,
-            flags=RecordFlag.MORE if more else 0,
-            body=waiting,
+            flags=_PLACED | _MORE if more else _PLACED,
+            message_octets=offset,
+            body=body,
         )
 
 

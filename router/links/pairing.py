@@ -80,7 +80,8 @@ class Pairing:
         was_in_doubt: it is sent again after it was in doubt, and no receiver has had it since.
         is_elder: a target of a stored route has given it back, so that it is older than all that
             is stored for its address (``core/storing.py``).
-        is_archived: further parts are archived on arrival.
+        archived_octets: so many octets of it are in the archive, and further parts are archived on
+            arrival; None: they are not.
         parts_sent: how many of its parts were sent to ``outgoing``.
     """
 
@@ -105,7 +106,7 @@ class Pairing:
     parts: Parts | None = attrs.field(default=None, init=False)
     was_in_doubt: bool = attrs.field(default=False, init=False)
     is_elder: bool = attrs.field(default=False, init=False)
-    is_archived: bool = attrs.field(default=False, init=False)
+    archived_octets: int | None = attrs.field(default=None, init=False)
     parts_sent: int = attrs.field(default=0, init=False)
 
 

@@ -85,12 +85,15 @@ class _Begun:
     address: str
     origin: Origin | None
     parts: list[bytes]
+    octets: int
 
 
 class Keeping:
     """Puts the messages of an archive together.
 
-    A message that goes on after its worker was killed is kept anew, from its beginning.
+    A message that goes on after its worker was killed is kept anew, from its beginning. One of
+    which a part is missing is not selected. (The version before did not write where parts belong:
+    there records that are missing by their numbers tell.)
 
     Attributes:
         selected: what there is so far.
@@ -101,6 +104,7 @@ class Keeping:
         self._selection = selection
         self._seen: set[bytes] = set()
         self._begun: dict[tuple[int, bytes], _Begun] = {}
+        self._given_up: set[tuple[int, bytes]] = set()
 
     def take(self, record: Record, origin: Origin | None = None) -> None:
         """Handles the next record, which a worker wrote."""
@@ -109,31 +113,52 @@ class Keeping:
         if record.kind == RecordKind.ARCHIVED:
             if not (name in self._begun or self._selection.has(record)):
                 return
+            if name in self._given_up:  # it was sent again, and is kept anew
+                self._given_up.remove(name)
+                self._seen.discard(record.key)
             if record.key in self._seen and name not in self._begun:
                 selected.repeated += 1
             elif record.protocol != _SECTIONS:
                 selected.foreign += 1
             elif is_more:
-                self._begun[name] = _Begun(record.address, origin, [record.body])
+                self._begun[name] = _Begun(record.address, origin, [record.body], len(record.body))
             else:
                 self._begun.pop(name, None)
                 selected.payloads.setdefault(record.address, []).append(record.body)
             self._seen.add(record.key)
         elif record.kind == RecordKind.PART and name in self._begun:
-            self._begun[name].parts.append(record.body)
-            if not is_more:
-                whole = self._begun.pop(name)
-                selected.payloads.setdefault(whole.address, []).append(b"".join(whole.parts))
+            self._go_on(name, record, origin, is_whole=not is_more)
+
+    def _go_on(
+        self, name: tuple[int, bytes], record: Record, origin: Origin | None, *, is_whole: bool
+    ) -> None:
+        """Adds a part to a message, unless what stands before it is missing."""
+        begun = self._begun[name]
+        if record.flags & RecordFlag.PLACED:
+            is_next = record.message_octets == begun.octets
+        else:
+            is_next = origin == begun.origin
+        if not is_next:
+            self._give_up(name)
+            return
+        begun.parts.append(record.body)
+        begun.octets += len(record.body)
+        if is_whole:
+            del self._begun[name]
+            self.selected.payloads.setdefault(begun.address, []).append(b"".join(begun.parts))
 
     def misses(self, origin: Origin) -> None:
         """Gives up the messages of which records may be missing that a worker wrote."""
         for name in [name for name, each in self._begun.items() if each.origin == origin]:
-            del self._begun[name]
-            self.selected.unfinished += 1
+            self._give_up(name)
+
+    def _give_up(self, name: tuple[int, bytes]) -> None:
+        del self._begun[name]
+        self._given_up.add(name)
 
     def finish(self) -> Selected:
         """Returns what was selected, when all records were taken."""
-        self.selected.unfinished += len(self._begun)
+        self.selected.unfinished = len(self._begun) + len(self._given_up)
         return self.selected
 
 

@@ -346,3 +346,65 @@ def test_a_sender_that_resumes_with_less_than_is_here_has_not_sent_all(
     play.flush()
     assert not play.remembered()
     assert play.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("clouds", [False, True])
+@pytest.mark.parametrize("missing", [10, 20])
+@pytest.mark.parametrize("state", POSITIONS)
+def test_a_part_that_cannot_be_read_after_a_crash_is_asked_of_the_sender_again(
+    state: object, missing: int, clouds: bool
+) -> None:
+    """A damaged block in the middle: no receiver gets what stands around it as the message."""
+    play, _, receiving = begun(3)
+    play.hand_in()
+    lacking = [each for each in play.blocks if missing not in places_in(each.octets)]
+    assert len(lacking) == len(play.blocks) - 1
+    play.blocks, play.is_clouded = lacking, clouds
+    after = play.crash()
+    assert in_doubt(after) == 1
+    again = receiver(after.connect("east"), unsettled=theirs(receiving.last.tag, state))
+    after.flush()
+    assert b"".join(again.payloads) in (b"", BODY[:missing])
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[TAG]
+    assert isinstance(known, Received)
+    assert octets_before(BODY, known) == missing
+    delivery = back.delivery(BODY[missing:], tag=TAG, resume=True, state=known)
+    back.peer.happens(back.run([delivery]))
+    after.flush()
+    assert arrived(again, state) == [BODY]
+
+
+@pytest.mark.parametrize(
+    ("missing", "clouds"), [(10, False), (20, False), (10, True), (20, True), (None, False)]
+)
+def test_a_message_in_custody_of_which_a_part_cannot_be_read_is_lost_and_not_sent(
+    missing: int | None, clouds: bool
+) -> None:
+    play = Journaled(EXACT)
+    sending = play.connect("west").attach_sender()
+    play.connect("east").attach_receiver(name="full", credit=1)
+    play.flush()
+    sending.send(b"first", settled=True)
+    sending.send(CUTS[0], tag=TAG, more=True, settled=True)
+    for number in (1, 2):
+        play.flush()
+        sending.go_on(CUTS[number], more=number == 1)
+    play.flush()
+    whole = len(play.remembered())
+    play.blocks = [each for each in play.blocks if missing not in places_in(each.octets)]
+    play.is_clouded = clouds
+    after = play.crash()
+    receiving = after.connect("north").attach_receiver(name="other", credit=5)
+    after.flush()
+    after.wait(1000)
+    arrived = [body for body in receiving.payloads if body.startswith(BODY[:5])]
+    assert arrived == ([] if missing else [BODY])
+    assert whole == 2
+
+
+def places_in(octets: bytes) -> list[int]:
+    """Says of each part in a block where in its message it belongs."""
+    rows = open_block(memoryview(octets)).unpacked_rows()
+    return [row[10] for row in rows if row[0] == RecordKind.PART]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.journal.block import open_block, seal_block
+from router.journal.block import Block, open_block, seal_block
 from router.journal.keys import NO_LINK, LinkKey
 from router.journal.memory import Memory
 from router.journal.record import (
@@ -18,6 +18,7 @@ from router.journal.record import (
     RecordKind,
     Resolution,
 )
+from router.journal.sequence import SequenceFollower
 from router.journal.snapshot import write_memory
 from router.journal.unsettled import LinkStage, SendingStage, Unsettled
 from router.journal.writer import RecordWriter
@@ -35,6 +36,11 @@ def remember(*writers: RecordWriter) -> Memory:
         for sealed in writer.take_blocks():
             memory.apply(open_block(memoryview(sealed.octets)))
     return memory
+
+
+def powerset(numbers: Sequence[int]) -> list[tuple[int, ...]]:
+    sizes = range(len(numbers) + 1)
+    return [*itertools.chain.from_iterable(itertools.combinations(numbers, n) for n in sizes)]
 
 
 def only(memory: Memory) -> Unsettled:
@@ -161,7 +167,7 @@ def test_what_comes_late_about_a_forgotten_delivery_does_not_revive_it() -> None
     writer.settled(START_NS, K, SOURCE)
     for tell in INPUTS.values():
         tell(writer)
-    writer.part(START_NS, K, SOURCE, b"part", more=False)
+    writer.part(START_NS, K, SOURCE, b"part", more=False, offset=0)
     writer.settled(START_NS, K, SOURCE)
     memory = remember(writer)
     assert memory.deliveries == {}
@@ -246,8 +252,8 @@ def test_a_payload_is_there_only_when_its_last_part_is() -> None:
     writer.received(START_NS, K, SOURCE, b"t", payload=b"a", flags=RecordFlag.MORE)
     memory = remember(writer)
     assert only(memory).payload is None
-    writer.part(START_NS, K, SOURCE, b"b", more=True)
-    writer.part(START_NS, K, SOURCE, b"c", more=False)
+    writer.part(START_NS, K, SOURCE, b"b", more=True, offset=1)
+    writer.part(START_NS, K, SOURCE, b"c", more=False, offset=2)
     for sealed in writer.take_blocks():
         memory.apply(open_block(memoryview(sealed.octets)))
     assert only(memory).payload == b"abc"
@@ -297,7 +303,7 @@ TURNS: dict[str, Callable[[RecordWriter], int]] = {
     "received": lambda w: w.received(START_NS, K, SOURCE, b"t"),
     "received settled": lambda w: w.received(START_NS, K, SOURCE, b"t", flags=RecordFlag.SETTLED),
     "resumed": lambda w: w.received(START_NS, K, SOURCE, b"r", flags=RecordFlag.RESUMED),
-    "part": lambda w: w.part(START_NS, K, SOURCE, b"part", more=False),
+    "part": lambda w: w.part(START_NS, K, SOURCE, b"part", more=False, offset=0),
     "settled by sender": lambda w: w.settled(START_NS, K, SOURCE),
     "decided": lambda w: w.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.REJECTED),
     "sent elsewhere": lambda w: w.sent(START_NS, K, SOURCE, OTHER, b"e"),
@@ -581,3 +587,84 @@ def test_of_what_came_as_one_and_lacks_records_no_part_is_taken_for_the_whole(
     delivery = only(memory)
     assert delivery.is_cut_off == (missing is not None)
     assert delivery.payload == (payload if missing is None else None)
+
+
+BODIES = (b"", b"one", b"two", b"three", b"four")
+
+
+def in_parts(*, is_placed: bool = True, first: int = 0, incarnation: int = 1) -> list[Block]:
+    """Gives a delivery in parts, each in a block of its own; or its parts from one on.
+
+    Args:
+        is_placed: parts say where they belong; those of the version before do not.
+        first: number of the first part that is written.
+        incarnation: of the worker that writes.
+    """
+    writer, blocks = new_writer(incarnation=incarnation), []
+    for number, body in enumerate(BODIES[first:], first):
+        more = number + 1 < len(BODIES)
+        if number == 0:
+            flags = RecordFlag.MORE
+            writer.received(START_NS, K, SOURCE, b"tag", payload=body, flags=flags)
+        elif is_placed:
+            offset = len(b"".join(BODIES[:number]))
+            writer.part(START_NS, K, SOURCE, body, more=more, offset=offset)
+        else:
+            flags = RecordFlag.MORE if more else RecordFlag(0)
+            kind = RecordKind.PART
+            writer.append(kind, START_NS, key=K, incoming=SOURCE, flags=flags, body=body)
+        blocks += [open_block(memoryview(each.octets)) for each in writer.take_blocks()]
+    return blocks
+
+
+@pytest.mark.parametrize("missing", [*powerset(range(1, 5))])
+@pytest.mark.parametrize("copies", [False, True])
+def test_of_a_delivery_that_came_in_parts_nothing_behind_a_hole_counts(
+    missing: tuple[int, ...], copies: bool
+) -> None:
+    """What is here is its beginning, with which its sender can go on (§2.6.13)."""
+    blocks = [block for number, block in enumerate(in_parts()) if number not in missing]
+    memory = Memory()
+    for block in blocks:
+        memory.apply(block)
+    if copies:
+        copy = new_writer(incarnation=2)
+        write_memory(memory, lambda _: copy)
+        memory = remember(copy)
+    delivery = only(memory)
+    known = min(missing, default=len(BODIES))
+    assert b"".join(delivery.parts or []) == b"".join(BODIES[:known])
+    assert delivery.payload == (None if missing else b"".join(BODIES))
+    for block in in_parts(first=known, incarnation=3):  # its sender goes on where it stands
+        memory.apply(block)
+    assert delivery.payload == b"".join(BODIES)
+
+
+@pytest.mark.parametrize("begins", [0, 1, 2])
+def test_parts_of_another_life_whose_beginning_is_missing_are_not_put_behind_those_before(
+    begins: int,
+) -> None:
+    """The later life may have had the delivery anew, from its beginning."""
+    memory = Memory()
+    for block in in_parts()[:3]:
+        memory.apply(block)
+    for block in in_parts(first=0, incarnation=2)[begins + 1 :]:
+        memory.apply(block)
+    payload = only(memory).payload
+    assert payload is None or payload == b"".join(BODIES)
+
+
+@pytest.mark.parametrize("missing", [None, 1, 2, 3])
+def test_parts_of_the_version_before_count_unless_records_between_them_are_missing(
+    missing: int | None,
+) -> None:
+    follower, memory = SequenceFollower(), Memory()
+    for number, block in enumerate(in_parts(is_placed=False)):
+        if number == missing:
+            continue
+        holes = len(follower.holes)
+        assert follower.is_new(block)
+        if len(follower.holes) > holes:
+            memory.cloud(block.origin.worker)
+        memory.apply(block)
+    assert only(memory).payload == (b"".join(BODIES) if missing is None else None)

@@ -165,6 +165,7 @@ def test_a_long_payload_becomes_parts_and_the_number_of_the_last() -> None:
     ]
     assert [bool(record.flags & RecordFlag.MORE) for record in read] == [True, True, False]
     assert b"".join(record.body for record in read) == payload
+    assert [record.message_octets for record in read[1:]] == [PART_OCTETS, 2 * PART_OCTETS]
 
 
 @pytest.mark.parametrize("octets", [0, 1, PART_OCTETS - 1, PART_OCTETS])
@@ -179,13 +180,16 @@ def test_a_payload_of_one_part_is_one_record(octets: int) -> None:
 def test_a_delivery_that_streams_in_says_more_until_its_last_part() -> None:
     writer = new_writer()
     writer.received(START_NS, key(1), SOURCE, b"t", payload=b"a", flags=RecordFlag.MORE)
-    writer.part(START_NS, key(1), SOURCE, b"b", more=True)
-    writer.part(START_NS, key(1), SOURCE, b"c", more=False)
-    assert [(record.body, bool(record.flags & RecordFlag.MORE)) for record in records(writer)] == [
+    writer.part(START_NS, key(1), SOURCE, b"b", more=True, offset=1)
+    writer.part(START_NS, key(1), SOURCE, b"c", more=False, offset=2)
+    read = records(writer)
+    assert [(record.body, bool(record.flags & RecordFlag.MORE)) for record in read] == [
         (b"a", True),
         (b"b", True),
         (b"c", False),
     ]
+    assert [record.message_octets for record in read[1:]] == [1, 2]
+    assert all(record.flags & RecordFlag.PLACED for record in read[1:])
 
 
 def test_only_blocks_with_links_coming_and_going_say_that_they_define() -> None:

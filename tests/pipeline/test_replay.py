@@ -46,7 +46,7 @@ def write_archive(state: Path) -> None:
         keep(number, MESSAGES[number])
     keep(3, MESSAGES[3])
     keep(9, MESSAGES[9][:5], int(RecordFlag.MORE))
-    writer.part(START_NS, key(9), SOURCE, MESSAGES[9][5:], more=False)
+    writer.part(START_NS, key(9), SOURCE, MESSAGES[9][5:], more=False, offset=5)
     log = Log(state / "archive", "dc1", disk=Disk(), incarnation=START_NS, rotate_seconds=1e9)
     log.open(START_NS)
     append(log, writer)

@@ -56,7 +56,10 @@ class Journaled(Play):
     Attributes:
         writer: of this life.
         blocks: that all lives have handed in, oldest first.
+        is_clouded: a crash finds that records are missing.
     """
+
+    is_clouded = False
 
     def __init__(
         self,
@@ -113,6 +116,8 @@ class Journaled(Play):
         following = type(self)(*self.routes, blocks=tuple(blocks), settings=self.settings)
         following.frame_octets = self.frame_octets
         memory = following.memory()
+        if self.is_clouded:
+            memory.cloud()
         following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
         following.core.restore(

@@ -41,6 +41,7 @@ MISSING: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 _MORE: Final = int(RecordFlag.MORE)
 _PART: Final = int(RecordKind.PART)
+_PARTED: Final = "a part of a message is missing"
 
 
 class StoredMessage(NamedTuple):
@@ -121,9 +122,11 @@ class SegmentReader:
                 block, number = self.block(segment, offset), 0
             part: Row = ROW.unpack_from(block.rows, number * ROW.size)
             if part[0] != _PART or part[7] != row[7]:
-                raise RecordError("a part of a message is missing")
+                raise RecordError(_PARTED)
             pieces.append(heap_strings(part, block.heap)[2])
             more = part[4] & _MORE
+        if len(pieces) > 1 and sum(map(len, pieces)) != row[10]:
+            raise RecordError(_PARTED)
         return StoredMessage(
             claim=Claim(entry.place, queue.key, entry.octets),
             time_ns=row[6],

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from router.journal.block import open_block, salted
+from router.journal.block import HEADER, open_block, salted
 from router.journal.keys import NO_LINK
 from router.journal.protocol import Health
+from router.journal.record import ROW
 from router.journal.segment import (
     ForeignFileError,
     segment_head,
@@ -16,9 +17,11 @@ from router.journal.segment import (
 )
 from router.journal.store import indexes, state
 from router.journal.store.holdings import Holdings
+from router.journal.store.place import BEGINNING
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import SegmentReader
 from router.journal.store.state import decode_state, encode_state
+from router.journal.writer import PART_OCTETS
 from tests.support.journal import DIRECTORY, SECOND_NS, SOURCE, FakeDisk, Fault, key
 from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
 
@@ -385,6 +388,57 @@ def test_a_damaged_block_costs_what_it_held_and_is_listed() -> None:
     assert custodian.store.lost == 6
     assert "block is wrong" in custodian.store.losses[0]
     assert custodian.store.holdings.routes[ROUTE].messages == 54
+
+
+LONG = {"segment_octets": 8 << 20, "reserve_octets": 16 << 20}
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_damaged_block_of_a_message_in_parts_costs_the_message(
+    number: int, reopens: bool
+) -> None:
+    disk = FakeDisk()
+    custodian = opened(disk, **LONG)
+    custodian.put(2, octets=3 * PART_OCTETS + 7)
+    blocks = custodian.writer.take_blocks()
+    assert len(blocks) == 4
+    for sealed in blocks:
+        custodian.log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+    for other in (3, 4):
+        assert custodian.commit()
+        custodian.put(other)
+    assert custodian.commit()
+    row = blocks[number].octets[HEADER.size : HEADER.size + ROW.size]
+    spoil(disk, 1, disk.content(DIRECTORY / segment_name(1)).index(row))
+    again = reopened(disk, **LONG) if reopens else custodian
+    left = numbers(again.read())
+    assert left == [3, 4]
+    assert again.store.losses
+
+
+@pytest.mark.parametrize("missing", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_message_in_parts_some_of_which_the_log_never_got_is_lost(
+    missing: tuple[int, ...], resumes: bool
+) -> None:
+    """However it came to that: it is not forwarded cut short."""
+    custodian = opened(FakeDisk(), **LONG)
+    custodian.put(1, octets=3 * PART_OCTETS + 7)
+    blocks = custodian.writer.take_blocks()
+    assert len(blocks) == 4
+    for number, sealed in enumerate(blocks):
+        if number not in missing:
+            custodian.log.append(sealed.octets, [open_block(memoryview(sealed.octets))])
+    custodian.log.commit(custodian.now_ns)
+    place = next(custodian.store.entries(ROUTE, BEGINNING))[0].place
+    if resumes:
+        assert custodian.store.recall(place, custodian.now_ns) is None
+    else:
+        assert custodian.read() == []
+    assert custodian.store.lost == 1
+    (loss,) = custodian.store.losses
+    assert loss.endswith("is lost, of telemetry.a (1): a part of a message is missing")
 
 
 def test_damage_of_a_segment_that_is_not_read_yet_is_found_when_its_turn_comes() -> None:
