@@ -9,7 +9,8 @@ second task fires the deadlines of engines and core from one heap.
 
 If the express lane has a *carrier*, the carrier takes the turns: it asks the poller's epoll itself,
 and reads and sends for connections as long as they carry the lane's traffic only. It hands all
-other sockets over to this task, one by one.
+other sockets over to this task, one by one. When the time for work is up, it goes on by itself if
+no other task has anything to do and nothing waits to be sent by this one.
 
 A socket whose send buffer is full is watched for room to write; the rest of its output stays in the
 engine, which reports ``OutputPending`` to the core. If a peer keeps asking for output that it never
@@ -229,6 +230,7 @@ class DataPlane:
         if self._carrier is not None and carried is not None and (stream is None or pipe):
             connection.carried = carried
             self._carrier.watch(connection.socket.fileno(), carried, pipe)
+            carried.interest = connection.interest
 
     def rehearse(
         self,
@@ -490,12 +492,16 @@ class DataPlane:
     def _unwatch(self, connection: Connection) -> None:
         """Stops watching a broken socket until the octets received before are read."""
         connection.is_unwatched = True
+        if connection.carried is not None:
+            connection.carried.interest = 0
         self.poller.remove(connection.socket.fileno())
 
     def _watch(self, connection: Connection) -> None:
         self.poller.add(connection.socket.fileno(), READABLE)
         connection.is_unwatched = False
         connection.interest = READABLE
+        if connection.carried is not None:
+            connection.carried.interest = READABLE
 
     def flush(self, now: float) -> None:
         """Sends for every dirty connection, moves the stages, and sets the timers."""
@@ -570,7 +576,7 @@ class DataPlane:
         if interest != connection.interest:
             connection.interest = interest
             if connection.carried is not None:
-                connection.carried.is_blocked = bool(interest & WRITABLE)
+                connection.carried.interest = interest
             self.poller.change(connection.socket.fileno(), interest)
 
     def _holds_answer(self, connection: Connection, now: float) -> bool:

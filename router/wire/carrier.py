@@ -7,12 +7,12 @@ class Carried(Interface):
     """The state that an engine shares with a carrier.
 
     Attributes:
-        is_blocked: the socket accepts no more octets.
+        interest: what the poller reports of the socket; set with each change of it.
         is_pending: congested output has been reported to the core.
         octets_in, octets_out: octets that a carrier has received and sent.
     """
 
-    is_blocked: bool
+    interest: int
     is_pending: bool
     octets_in: int
     octets_out: int
@@ -52,11 +52,12 @@ class Carrier(Interface):
 
         Args:
             now: the time.
-            until: when it returns even if sockets are ready; what it rests is added.
+            until: when it looks whether it has to return though sockets are ready; what it rests is
+                added.
             is_alone: nothing else waits for the end of the turn: as long as only the lane has had
                 work, further turns follow at once, and their output is sent.
-            idle_until: until then other tasks have nothing to do, so it may wait for sockets as
-                long as nothing comes for the others.
+            idle_until: until then other tasks have nothing to do, so it may wait for sockets, and
+                go on beyond ``until``, as long as nothing comes for the others.
 
         Returns:
             whether any was ready.

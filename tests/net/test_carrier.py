@@ -21,6 +21,7 @@ import trio
 from router.errors import MisuseError
 from router.model.events import ConnectionClosed
 from router.model.outcome import ACCEPTED
+from router.model.terminus import Role
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.poller import default_poller
@@ -29,8 +30,11 @@ from router.net.tls import TlsSession
 from router.net.tls_stream import TlsStream
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import Express
 from tests.support.exchange import Client, Exchange, Receiver, Sender, message, number_of
 from tests.support.kernel import MODES, make_kernel, needs_kernel
+from tests.support.lane_sockets import CarriedWorld
+from tests.support.lane_world import data_section, transfer
 from tests.support.plain import stream_pair
 from tests.support.tls_ends import KINDS, Contexts, make_contexts, make_stream
 
@@ -305,6 +309,103 @@ def test_a_carrier_rests_until_a_socket_is_ready_or_others_have_something_to_do(
         signals.send(b"x")
         now = time.monotonic()
         assert not carrier.turn(now, now + 60, True, now + 60)
+
+
+@needs_kernel
+def test_a_carrier_whose_time_is_up_goes_on_while_others_have_nothing_to_do() -> None:
+    others, signals = socket.socketpair()
+    with others, signals, CarriedWorld(make_kernel(), 1, others=others.fileno()) as world:
+        sender, receiver = world.connect(), world.connect()
+        lane = world.open_lane()
+        world.join(lane, world.attach(receiver, Role.SENDER, credit=100))
+        world.join(lane, world.attach(sender, Role.RECEIVER, credit=100))
+        world.end_turn()
+        world.there[sender].send(transfer(0, 0, data_section(100)))
+        now = time.monotonic()
+        assert world.carrier.turn(now, now - 1, True)  # nobody knows what others have to do
+        assert world.carrier.turn(now, now - 1, True, now - 1)  # their time has come
+        signals.send(b"x")
+        assert world.carrier.turn(now, now - 1, True, now + 60)  # something has come for them
+        assert not world.connections[receiver].octets_out
+        others.recv(1)
+        assert world.carrier.turn(now, now - 1, True, time.monotonic() + 0.02)
+        assert world.connections[receiver].octets_out
+        assert not world.carrier.has_called
+
+
+class TcpWorld(CarriedWorld):
+    """Its sockets take more than is read at once."""
+
+    def __init__(self, express: Express, seed: int) -> None:
+        super().__init__(express, seed)
+        self.ended: list[int] = []
+
+    def _take(self, descriptor: int, readiness: int, octets: bytes | None) -> None:
+        index = self.by_descriptor[descriptor]
+        is_readable = octets is None and readiness & select.EPOLLIN
+        if is_readable and not self.here[index].recv(1, socket.MSG_PEEK):
+            self.ended.append(index)
+        else:
+            super()._take(descriptor, readiness, octets)
+
+    def pair(self) -> tuple[socket.socket, socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            there = socket.create_connection(server.getsockname())
+            here, _ = server.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        return here, there
+
+
+@needs_kernel
+def test_a_socket_whose_reads_empty_it_is_watched_for_edges_and_none_is_missed() -> None:
+    with TcpWorld(make_kernel(), 1) as world:
+        sender, receiver = world.connect(window=1 << 20), world.connect(window=1 << 20)
+        lane = world.open_lane(credit=10_000)
+        world.join(lane, world.attach(receiver, Role.SENDER, credit=10_000))
+        world.join(lane, world.attach(sender, Role.RECEIVER, credit=10_000))
+        world.end_turn()
+        state, out = world.connections[sender], world.connections[receiver]
+        ids = itertools.count()
+
+        def send(count: int) -> None:
+            each = [transfer(0, next(ids), data_section(1000)) for _ in range(count)]
+            world.there[sender].setblocking(True)
+            world.there[sender].sendall(b"".join(each))
+            world.there[sender].setblocking(False)
+
+        def move(octets: int) -> None:
+            until = time.monotonic() + 60
+            while state.octets_in < octets:
+                assert time.monotonic() < until
+                world.carrier.turn(0.0, 60.0)
+                world.end_turn()
+                world.send(receiver)
+
+        sent = 0
+        for _ in range(10):
+            send(1)
+            sent += 1
+            move(len(transfer(0, 0, data_section(1000))) * sent)
+        assert state.is_edged
+        size = state.octets_in // 10
+        for count in (2, 600, 1):  # 600 are more than a read takes
+            send(count)
+            sent += count
+            move(sent * size)
+        world.drain()
+        assert out.octets_out > sent * 1000
+        for _ in range(10):
+            send(1)
+            sent += 1
+            move(sent * size)
+        assert state.is_edged
+        send(1)
+        world.there[sender].shutdown(socket.SHUT_WR)  # with octets before the end of the stream
+        until = time.monotonic() + 60
+        while sender not in world.ended:
+            assert time.monotonic() < until
+            world.carrier.turn(0.0, 60.0)
+        assert world.lanes[lane].statistics(world.links[1].link).deliveries == sent + 1
 
 
 @needs_kernel

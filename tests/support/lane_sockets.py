@@ -21,11 +21,13 @@ ROUNDS = 10_000
 class CarriedWorld(World):
     """Peers at the other ends of sockets."""
 
-    def __init__(self, express: Express, seed: int, high_octets: int = 1 << 20) -> None:
+    def __init__(
+        self, express: Express, seed: int, high_octets: int = 1 << 20, others: int = -1
+    ) -> None:
         super().__init__(express, high_octets)
         self.choice = random.Random(seed)
         self.epoll = select.epoll()
-        carrier = express.make_carrier(self.epoll.fileno(), self._take, self._fail)
+        carrier = express.make_carrier(self.epoll.fileno(), self._take, self._fail, others)
         assert carrier is not None
         self.carrier = carrier
         self.here: list[socket.socket] = []
@@ -46,7 +48,7 @@ class CarriedWorld(World):
 
     def connect(self, sessions: int = 1, window: int = 2048, first_id: int = 0) -> int:
         index = super().connect(sessions, window, first_id)
-        here, there = socket.socketpair()
+        here, there = self.pair()
         if self.choice.random() < 0.5:
             here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         for each in (here, there):
@@ -58,6 +60,9 @@ class CarriedWorld(World):
         self.epoll.register(here, select.EPOLLIN)
         self.carrier.watch(here.fileno(), self.connections[index])
         return index
+
+    def pair(self) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair()
 
     def feed(self, connection: int, octets: bytes) -> list[object]:
         self.left = []
@@ -121,9 +126,9 @@ class CarriedWorld(World):
 
     def _write(self, index: int) -> None:
         state = self.connections[index]
-        state.is_blocked = not self.carrier.write(state)
-        interest = select.EPOLLIN | (select.EPOLLOUT if state.is_blocked else 0)
-        self.epoll.modify(self.here[index], interest)
+        is_blocked = not self.carrier.write(state)
+        state.interest = select.EPOLLIN | (select.EPOLLOUT if is_blocked else 0)
+        self.epoll.modify(self.here[index], state.interest)
 
 
 def _behind_frames(octets: bytes) -> bytes:

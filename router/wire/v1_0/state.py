@@ -199,13 +199,13 @@ class ConnectionState:
         owner: the engine.
         lanes: number of links on express lanes; 0: the kernel need not be called. The following
             attributes are the lane's own.
-        is_blocked: its socket accepts no more octets; only set where a carrier sends.
+        interest: what the poller reports of its socket; only set where a carrier reads and sends.
         octets_in, octets_out: octets that a carrier has received and sent.
     """
 
     __slots__ = (
         "has_input",
-        "is_blocked",
+        "interest",
         "is_open",
         "is_pending",
         "lanes",
@@ -230,7 +230,7 @@ class ConnectionState:
         self.received_at = 0.0
         self.owner: Any = None
         self.lanes = 0
-        self.is_blocked = False
+        self.interest = 0
         self.octets_in = 0
         self.octets_out = 0
 

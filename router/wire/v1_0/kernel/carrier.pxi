@@ -5,9 +5,18 @@ cdef enum:
     MOST_PIECES = 64          # pieces of output sent at once
     OUTPUT_STOP = 4194304     # see net.dataplane
     LONGEST_REST = 3600       # seconds
+    LEAST_STREAK = 4          # see Carrier
+
+cdef double WORK_SECONDS = 0.002  # between two looks at what others have to do; see net.dataplane
+
 
 cdef class Carrier:
     """Receives and sends for connections on the lane; see ``express.Carrier``.
+
+    The system looks at a socket that it has reported once more, to find that it is empty. One that
+    was emptied by each of its last reads is therefore watched for edges: it is reported when octets
+    come. A read that returns less than it could has emptied the socket; after one that has not, and
+    before the data plane gets a socket, it is watched as the poller was told to.
 
     A connection's *tail* is the beginning of a frame that the kernel may handle when it is
     complete. An engine that receives octets takes the tail first, and leaves its own remainder
@@ -50,19 +59,22 @@ cdef class Carrier:
             state.pipe_capsule = pipe
         self.carried[descriptor] = state
         state.descriptor = descriptor
+        state.interest = EPOLLIN
 
     def forget(self, ConnectionState state not None):
         """Stops carrying a connection; the beginning of a frame is lost."""
         if state.descriptor >= 0:
             self.carried[state.descriptor] = None
             state.descriptor = -1
+            state.interest = 0
             state.pipe = NULL
             state.pipe_capsule = None
 
     def turn(self, double now, double until, bint is_alone=False, double idle_until=0):
         """Serves ready sockets until the given time; False: none is ready.
 
-        What it rests does not count, and it rests until others have something to do.
+        What it rests does not count, and it rests until others have something to do. If they have
+        nothing to do when the time is up, it goes on.
         """
         cdef double skew = now - seconds_now()
         cdef bint was_ready = False
@@ -86,11 +98,23 @@ cdef class Carrier:
                 self.fetch_next()
                 self.serve(descriptor_of(event), event.events, now)
                 now = seconds_now() + skew
-            if not is_alone or self.has_called or now > until:
+            if not is_alone or self.has_called:
                 return True
+            if now > until:
+                if now >= idle_until or self.others_call():
+                    return True
+                until = now + WORK_SECONDS
             self.express.finish()
             if self.express.left:
                 return True
+
+    cdef bint others_call(self) noexcept:
+        """Returns whether something has come for other tasks; other threads may run meanwhile."""
+        cdef bint has_come = True
+        if self.others >= 0:
+            with nogil:
+                has_come = is_readable(self.others)
+        return has_come
 
     cdef bint rest(self, double seconds) noexcept:
         """Waits; returns whether a socket is ready, and others have nothing to do."""
@@ -157,14 +181,31 @@ cdef class Carrier:
                 self.look_at_pipe(state, descriptor)
             return 0
         if events:
+            self.watch_levels(state)
             self.call(descriptor, events, None)
         return 0
+
+    cdef inline void watch_edges(self, ConnectionState state) noexcept:
+        """Records that a read has emptied a socket; it is reported when octets come, after a while."""
+        if state.streak < LEAST_STREAK:
+            state.streak += 1
+        elif not state.is_edged and state.watched == EPOLLIN:
+            state.is_edged = watch_socket(
+                self.poller, state.descriptor, EPOLLIN | EPOLLRDHUP | EPOLLET
+            )
+
+    cdef inline void watch_levels(self, ConnectionState state) noexcept:
+        """Has the system report a socket again for as long as it is ready."""
+        state.streak = 0
+        if state.is_edged:
+            state.is_edged = False
+            watch_socket(self.poller, state.descriptor, state.watched)
 
     cdef int look_at_pipe(self, ConnectionState state, int descriptor) except -1:
         """Hands on what receiving through a pipe has brought about beside octets."""
         if state.pipe.is_over:
             self.call(descriptor, EPOLLIN, None)
-        elif state.pipe.waits and not state.is_blocked:
+        elif state.pipe.waits and not state.watched & EPOLLOUT:
             self.call(descriptor, EPOLLOUT, None)
         return 0
 
@@ -195,13 +236,20 @@ cdef class Carrier:
             )
         if count < 0:
             reason = errno
-            if reason != EAGAIN and reason != EINTR:
+            if reason == EINTR:
+                self.watch_levels(state)
+            elif reason != EAGAIN:
                 self.has_called = True
                 self.fail(descriptor, OSError(reason, os.strerror(reason)))
             return 0
         if count == 0:
+            self.watch_levels(state)
             self.call(descriptor, EPOLLIN, None)
             return 0
+        if begin + count == inbox.capacity:
+            self.watch_levels(state)
+        elif state.pipe == NULL:
+            self.watch_edges(state)
         drop_tail(state)
         inbox.fill = begin + <uint32_t>count
         state.octets_in += count
@@ -247,7 +295,7 @@ cdef class Carrier:
         """Sends what the lane has written; False: the connection has other work, too."""
         if not state.is_open or state.is_pending:
             return False
-        if state.is_blocked:
+        if state.watched & EPOLLOUT:
             return state.output.octets <= OUTPUT_STOP
         try:
             return self.write_out(state) == 1

@@ -156,7 +156,9 @@ cdef class ConnectionState:
     cdef Shape *shape         # NULL: none was learned yet
     # the carrier's own
     cdef readonly int descriptor  # of the socket; -1: not carried
-    cdef public bint is_blocked   # the socket accepts no more; watched for writability
+    cdef uint32_t watched     # what the poller reports of the socket
+    cdef readonly bint is_edged  # it reports octets once, when they come
+    cdef uint8_t streak       # reads in a row that emptied the socket
     cdef readonly int64_t octets_in
     cdef readonly int64_t octets_out
     cdef Pipe *pipe           # used instead of the socket; NULL: none
@@ -175,6 +177,16 @@ cdef class ConnectionState:
     def __dealloc__(self):
         free(self.tail)
         free(self.shape)
+
+    @property
+    def interest(self):
+        return self.watched
+
+    @interest.setter
+    def interest(self, uint32_t interest):
+        self.watched = interest
+        self.is_edged = False
+        self.streak = 0
 
     def take_tail(self, octets):
         """Prepends the beginning of a frame that was kept here."""

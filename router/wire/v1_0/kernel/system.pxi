@@ -47,6 +47,14 @@ cdef extern from *:
         struct timespec most = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
         return ppoll(both, 2, &most, NULL) > 0 && both[0].revents && !both[1].revents;
     }
+    static inline int watch_socket(int poller, int descriptor, uint32_t events) {
+        struct epoll_event event = {.events = events, .data.fd = descriptor};
+        return epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0;
+    }
+    static inline int is_readable(int descriptor) {  /* or broken */
+        struct pollfd one = {descriptor, POLLIN, 0};
+        return poll(&one, 1, 0) != 0;
+    }
     static inline int descriptor_of(const struct epoll_event *event) { return event->data.fd; }
     static inline long receive_octets(int descriptor, void *at, size_t most) {
         return recv(descriptor, at, most, MSG_DONTWAIT);
@@ -67,10 +75,14 @@ cdef extern from *:
     static inline void *zeroed_lines(size_t octets) { return calloc(1, octets); }
     #define EPOLLIN 1
     #define EPOLLOUT 4
+    #define EPOLLRDHUP 8192
+    #define EPOLLET 2147483648u
     struct epoll_event { unsigned events; };
     struct iovec { void *iov_base; size_t iov_len; };
     static inline int ready_sockets(int poller, struct epoll_event *events, int most) { return 0; }
     static inline int waits_alone(int poller, int others, double seconds) { return 0; }
+    static inline int watch_socket(int poller, int descriptor, uint32_t events) { return 0; }
+    static inline int is_readable(int descriptor) { return 1; }
     static inline int descriptor_of(const struct epoll_event *event) { return -1; }
     static inline long receive_octets(int descriptor, void *at, size_t most) { return -1; }
     static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) { return -1; }
@@ -80,6 +92,8 @@ cdef extern from *:
     const bint CARRIES
     const uint32_t EPOLLIN
     const uint32_t EPOLLOUT
+    const uint32_t EPOLLRDHUP
+    const uint32_t EPOLLET
     struct epoll_event:
         uint32_t events
     struct iovec:
@@ -87,6 +101,8 @@ cdef extern from *:
         size_t iov_len
     int ready_sockets(int poller, epoll_event *events, int most) noexcept nogil
     int waits_alone(int poller, int others, double seconds) noexcept nogil
+    bint watch_socket(int poller, int descriptor, uint32_t events) noexcept nogil
+    int is_readable(int descriptor) noexcept nogil
     int descriptor_of(const epoll_event *event) noexcept nogil
     long receive_octets(int descriptor, void *at, size_t most) noexcept nogil
     long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
