@@ -75,6 +75,7 @@ class JournalPort:
         descriptor: of the socket; -1: there is none.
         is_stuck: the state last reported to the core.
         is_absent: no process accepts workers: the last connection failed, or ended unanswered.
+        unread: why what earlier lives have written cannot be read; None: it can, or was not tried.
     """
 
     client: JournalClient
@@ -89,6 +90,7 @@ class JournalPort:
     descriptor: int = attrs.field(default=-1, init=False)
     is_stuck: bool = attrs.field(default=False, init=False)
     is_absent: bool = attrs.field(default=False, init=False)
+    unread: str | None = attrs.field(default=None, init=False)
     _socket: socket.socket | None = attrs.field(default=None, init=False)
     _interest: int = attrs.field(default=READABLE, init=False)
     _lost: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -139,6 +141,8 @@ class JournalPort:
             return f"it refuses this worker: {client.refusal.name.lower()}"
         if client.state is not ClientState.OPEN:
             return UNANSWERED
+        if self.unread is not None:
+            return self.unread
         return "it is slower than the incoming records" if client.is_over_budget else None
 
     # Called by the data plane

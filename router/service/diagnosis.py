@@ -742,6 +742,11 @@ _TRACING_ADVICE: Final = (
 )
 
 _JOURNAL_ADVICE: Final = (
+    (
+        "cannot be read",
+        "let the file be read, and it goes on by itself; to give up what it held, move the file out"
+        " of the directory (docs/before-running.md)",
+    ),
     ("no space", "make room on the disk of router.state; it goes on by itself then"),
     ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
     ("read-only", "let router.state be written to; it goes on by itself then"),

@@ -40,6 +40,7 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.journal.disk import Disk
 from router.journal.holder import find_holder
 from router.journal.lifeline import BEAT_SECONDS
 from router.journal.log import DISK_FULL
@@ -196,7 +197,7 @@ def _holds_unsettled(directory: Path) -> bool:
         return False
     except (OSError, ReplayError) as error:
         structlog.get_logger().warning("journal.unreadable", reason=error)
-        return False
+        return True  # as far as can be known
     return any(each.guarantee in KEPT_GUARANTEES and each.is_open for each in deliveries)
 
 
@@ -223,7 +224,7 @@ def check_format(config: RouterConfig) -> None:
         for suffix, name_of in (("segment", segment_name), ("snapshot", snapshot_name)):
             for number in numbered(names, suffix)[-1:]:
                 path = directory / name_of(number)
-                if SegmentScan(path.read_bytes()).is_foreign:
+                if SegmentScan(Disk().read(path)).is_foreign:
                     raise ForeignFileError(path)
 
 

@@ -13,6 +13,7 @@ serves the routes that need no journal, and restores its share as soon as it is 
 import socket
 import time
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -50,7 +51,12 @@ PATIENCE_SECONDS: Final = 5.0
 LEASE_LOOK_SECONDS: Final = 0.1
 
 READ_AGAIN_SECONDS: Final = 0.5
-"""Pause after a journal on PostgreSQL could not be read."""
+"""Pause after a journal could not be read."""
+
+_UNREAD: Final = (
+    "exactly-once routes are not served until it can be read; to give up what a file of the journal"
+    " held, move it away: it counts as missing then, and what may have been sent is in doubt"
+)
 
 _NANOSECONDS: Final = 1_000_000_000
 _CUT: Final = (
@@ -117,13 +123,30 @@ async def _watch_lease(port: JournalPort, plane: DataPlane) -> None:
 
 
 async def restore_ledger(
-    port: JournalPort, config: RouterConfig, homes: Homes, core: Core, plane: DataPlane
+    port: JournalPort,
+    config: RouterConfig,
+    homes: Homes,
+    core: Core,
+    plane: DataPlane,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Restores unsettled deliveries into a core when the journal has admitted its worker.
 
+    A journal that cannot be read now is read again, until it can be, or somebody has moved away the
+    file that is at fault; meanwhile the worker serves what needs no journal. If another router
+    leads its database, the process of the journal says so.
+
+    Args:
+        port: of the journal.
+        config: with the journal's place.
+        homes: says what of it is this worker's.
+        core: gets what is unsettled.
+        plane: of the core.
+        task_status: told when that is done, or may take long.
+
     Raises:
-        OSError, ReplayError: the journal cannot be read. A database that cannot be read now is
-            asked again: if another router leads, the process of the journal says so.
+        ReplayError: the journal's files vanish faster than they can be read.
     """
     log = structlog.get_logger()
     while True:
@@ -133,10 +156,15 @@ async def restore_ledger(
             replayed, numbers = await _replay(config, homes.own)
             break
         except OSError as error:
-            if not is_on_postgres(config):
-                raise
-            log.warning("journal.unread", reason=error.strerror or str(error))
+            reason = _why_unread(error)
+            if reason != port.unread:
+                effect = _UNREAD if homes.own == FIRST else None
+                log.error("journal.unread", reason=reason, effect=effect)
+            if port.unread is None:
+                task_status.started()
+            port.unread = reason
             await trio.sleep(READ_AGAIN_SECONDS)
+    was_unread, port.unread = port.unread is not None, None
     restored = core.restore(
         list(homes.inherits(replayed.unsettled, replayed.memory.links, config.table)),
         replayed.memory.links,
@@ -161,6 +189,14 @@ async def restore_ledger(
         holes=len(replayed.holes),
         seconds=round(time.monotonic() - began, 3),
     )
+    if not was_unread:
+        task_status.started()
+
+
+def _why_unread(error: OSError) -> str:
+    """Returns why the journal cannot be read; names the file, if it is one."""
+    reason = error.strerror or str(error)
+    return f"{Path(error.filename).name} cannot be read: {reason}" if error.filename else reason
 
 
 async def _replay(config: RouterConfig, worker: int) -> tuple[Replayed, NumbersMemory | None]:

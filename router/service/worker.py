@@ -412,7 +412,7 @@ class Worker:
         with trio.move_on_after(ADMISSION_SECONDS):
             await self.ledger.wait_answer()
         if self.ledger.is_admitted:
-            await restore()
+            await self._nursery.start(restore)
         else:
             self._log.warning("journal.awaited", reason=self.ledger.trouble, effect=_AWAITED)
             self._nursery.start_soon(restore)
