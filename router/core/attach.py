@@ -173,8 +173,10 @@ class Attacher:
             return Condition(INVALID_FIELD, "an attaching sender names a target")
         if event.role is Role.SENDER and event.source is None:
             return Condition(INVALID_FIELD, "an attaching receiver names a source")
-        if connection.is_ingress and (fault := self._sites.find_fault(event)) is not None:
-            return fault
+        if connection.is_ingress and not is_sibling(self._registry.connections[connection.id]):
+            fault = self._sites.find_fault(event)
+            if fault is not None:
+                return fault
         permissions = self._registry.permissions(connection)
         links = len(connection.incoming) + len(connection.outgoing)
         limit = permissions.exceeds("links_per_connection", links)

@@ -7,7 +7,7 @@ import attrs
 
 from router.core.dead_letters import DEAD_LETTERS
 from router.core.mesh.chains import vouch
-from router.core.mesh.names import chain_properties, is_neighbor
+from router.core.mesh.names import FRAME_OCTETS_LEAST, chain_properties, is_neighbor
 from router.core.node import Direction
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
@@ -41,6 +41,9 @@ _CHAIN_TERMS: Final = ContainerTerms(
 )
 """For another site by a chain: routers on the way may learn of a changed path a little later."""
 
+_CHAIN_FRAME_OCTETS: Final = FRAME_OCTETS_LEAST - 1024
+"""What an attach of a chain has to fit if another worker has the neighbor, and signs it."""
+
 
 class AttachRequests:
     """Knows what may be asked of which container."""
@@ -72,18 +75,18 @@ class AttachRequests:
             command = attrs.evolve(command, properties=properties)
             if uplink.roams and number is not None:
                 command = self._vouched(uplink, command, number)
-            return self._with_map(uplink, command, connection.capabilities.frame_octets)
+            return self._with_map(uplink, command, _frame_octets(uplink, connection))
         return command
 
     def _draw_number(self, uplink: Uplink, connection: Connection) -> AttachNumber | None:
         """Numbers an attach to another router whose map the journal answers for."""
         is_exact = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
-        if not is_exact or not connection.capabilities.is_router:
+        if not is_exact or not (uplink.roams or connection.capabilities.is_router):
             return None
         return self._ledger.draw_number(uplink)
 
     def _vouched(self, uplink: Uplink, command: AttachLink, number: AttachNumber) -> AttachLink:
-        """Signs the attach of a chain to another site.
+        """Signs the attach of a chain to another site, if this worker has the mesh's connections.
 
         On the wire it has a name of its own: the attach before may still be on its way.
         """
@@ -98,16 +101,18 @@ class AttachRequests:
 
     def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
         """Returns whether a link is to outlive its connection, with what is unsettled on it."""
-        if connection is None or not uplink.there.resumes or is_sibling(connection):
-            return False  # a sibling that is gone comes back knowing nothing
-        if is_neighbor(connection):
-            return uplink.roams  # of others what is unsettled takes another way
+        if connection is None or not uplink.there.resumes:
+            return False
+        if is_sibling(connection) or is_neighbor(connection):
+            # a sibling that is gone comes back knowing nothing, and from a neighbor what is
+            # unsettled takes another way; but a chain is kept by its egress, far behind either
+            return uplink.roams
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
         return is_asked_for or self.resumes(uplink, connection) is True
 
     def resumes(self, uplink: Uplink, connection: Connection) -> bool | None:
         """Returns whether a container resumes links; None: unknown; False: do not ask it to."""
-        if connection.capabilities.resumes_links:
+        if uplink.roams or connection.capabilities.resumes_links:
             return True
         return self.of(uplink).resumes
 
@@ -168,6 +173,13 @@ class AttachRequests:
         if uplink.has_map:
             return attrs.evolve(command, unsettled={})  # null would say that we keep no state
         return command
+
+
+def _frame_octets(uplink: Uplink, connection: Connection) -> int:
+    """Returns the size of the largest frame that an attach of ours has to fit."""
+    if uplink.roams and is_sibling(connection):
+        return _CHAIN_FRAME_OCTETS
+    return connection.capabilities.frame_octets
 
 
 def _attach_sender(

@@ -360,7 +360,9 @@ class Core:
             links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
             if not is_sibling(connection) and any(map(is_exact, links)):
                 found.add(connection.id)
-        found.update(guest.id for guest in self._registry.guests.values() if guest.is_ingress)
+        ingresses = (guest.id for guest in self._registry.guests.values() if guest.is_ingress)
+        siblings = {each.id for each in self._registry.connections.values() if is_sibling(each)}
+        found.update(each for each in ingresses if each not in siblings)
         return list(found)
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:

@@ -2,7 +2,8 @@
 
 A worker that leads a link through attaches it at the home with a property that introduces its peer.
 At home that peer is a guest: a connection of its own, without a socket. So is the router of another
-site whose exactly-once chain ends here, whichever neighbor it comes over (``mesh.chains``).
+site whose exactly-once chain ends here, whichever neighbor it comes over (``mesh.chains``), and
+whichever worker has that neighbor.
 """
 
 from typing import Final, cast
@@ -142,6 +143,7 @@ class Guests:
             guest=LinkName(read.name),
             is_volatile=read.is_volatile,
             keeps_maps=read.keeps_maps,
+            is_ingress=read.user == MESH_USER,
         )
         guest.is_congested = joint.is_congested
         if read.hostname is not None:

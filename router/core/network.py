@@ -757,7 +757,7 @@ def _has_receivers(node: Node) -> bool:
     if any(map(_is_receiver, node.outgoing)):
         return True
     links = (each for each in node.returning if isinstance(each, OutgoingLink))
-    return any(not link.is_fallback for link in links)
+    return any(not (link.is_fallback or link.chain is not None) for link in links)
 
 
 def _is_receiver(link: OutgoingLink) -> bool:

@@ -339,7 +339,9 @@ class Parts:
     @cached_property
     def passages(self) -> Passages:
         """Leads links through to the worker that keeps them."""
-        return Passages(self.state, self.attacher, self.sites, self.link_ids, self.homes)
+        passages = Passages(self.state, self.attacher, self.sites, self.link_ids, self.homes)
+        self.mesh.followers.append(passages.ways_changed)
+        return passages
 
     @cached_property
     def mesh(self) -> Control:

@@ -21,6 +21,11 @@ than the one where its links were suspended. Its session follows it (``memories`
 names the worker of each such link (``LinkAttached.home``): the link leads through to that worker,
 by the same rules. Links of other routes have their home at their peer's worker.
 
+Exactly-once chains between sites (``mesh.chains``) lead through in the same way: at a transit from
+one neighbor to the next, and at their ends between the neighbor and the home of the address, if
+that is another worker than the one that has the neighbors. This one speaks for its router: it signs
+the attaches of chains that begin here, and looks at the signatures of those that end here.
+
 When a peer detaches its link and may still send dispositions for its deliveries (§2.7.6), the far
 link stays attached without credit until no such delivery is left, or the peer's session or terminus
 ends.
@@ -55,7 +60,7 @@ import attrs
 from router.core.attach import Attacher, Place
 from router.core.branches import Branched, Branches
 from router.core.guests import UNSENT
-from router.core.homes import FIRST, Homes
+from router.core.homes import FIRST, Homes, is_exact
 from router.core.mesh.names import is_site
 from router.core.mesh.sites import Sites
 from router.core.passing import (
@@ -153,8 +158,14 @@ class Passages:
         self._passing: set[LinkName] = set()
 
     def peers(self) -> set[ConnectionId]:
-        """Returns the connections of peers whose links lead through to their home."""
-        return {passage.peer.id for passage in self._near.values() if not is_site(passage.peer)}
+        """Returns the connections of peers whose links lead through to their home.
+
+        Those to neighbors over which chains begin or end here are among them.
+        """
+        ends = [each for each in self._near.values() if not each.is_transit]
+        found = {each.peer.id for each in ends if not is_sibling(each.peer)}
+        found |= {each.home.id for each in ends if each.home is not None and is_site(each.home)}
+        return found
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Forwards an event; returns False if it does not concern a link that leads through."""
@@ -219,7 +230,7 @@ class Passages:
         """Has a peer attach again, where its link leads now: by itself nothing is attached."""
         near = passage.attach.link
         lost: Command = CloseConnection(_AWAY)
-        if is_site(passage.peer):
+        if passage.is_chain:
             is_new = not passage.is_answered
             lost = RefuseLink(near, _CUT) if is_new else DetachLink(near, False, _CUT)
         self._tell(passage, lost)
@@ -227,9 +238,20 @@ class Passages:
 
     def drain(self) -> None:
         """Ends the chains that pass this router, which is about to stop: they find other ways."""
-        for passage in [each for each in self._near.values() if is_site(each.peer)]:
-            self._part(passage, closed=False, condition=None)
-            self._home_lost(passage)
+        for passage in [each for each in self._near.values() if each.is_transit]:
+            self._cut(passage)
+
+    def ways_changed(self) -> None:
+        """Has chains that begin here attach again where there is a better next hop by now."""
+        for passage in [each for each in self._near.values() if is_sibling(each.peer)]:
+            hop = self._sites.lead(passage.peer, passage.attach)
+            if isinstance(hop, str) and hop != passage.leads_to:
+                self._cut(passage)
+
+    def _cut(self, passage: Passage) -> None:
+        """Ends a chain, which its ingress attaches again."""
+        self._part(passage, closed=False, condition=None)
+        self._home_lost(passage)
 
     @property
     def count(self) -> int:
@@ -247,13 +269,10 @@ class Passages:
 
     def _homes_of(self, connection: Connection, event: LinkAttached) -> Sequence[str] | Condition:
         """Returns where a link leads, or why it leads nowhere; nothing: its home is this worker."""
-        if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
+        if event.is_answer or self._attacher.is_draining:
             return ()
-        if is_site(connection):
-            if event.name in self._passing:
-                return Condition(NOT_FOUND, "the chain has come here before, in a circle")
-            hop = self._sites.lead(connection, event)
-            return hop if isinstance(hop, Condition) else _one(hop)
+        if is_site(connection) or is_sibling(connection):
+            return self._homes_of_chain(connection, event)
         if self._homes.is_only and event.home is None:
             return ()  # it is this worker's, whatever its route
         place = self._find_exact(connection, event)
@@ -263,6 +282,25 @@ class Passages:
         if address is None and self._homes.are_many:
             return self._homes.names
         return _one(self._homes.elsewhere(address, route))
+
+    def _homes_of_chain(
+        self, connection: Connection, event: LinkAttached
+    ) -> Sequence[str] | Condition:
+        """Returns the same for a link of a neighbor, or of another worker."""
+        hop = self._sites.lead(connection, event)
+        if hop is not None:
+            if event.name in self._passing:
+                return Condition(NOT_FOUND, "the chain has come here before, in a circle")
+            return hop if isinstance(hop, Condition) else _one(hop)
+        if is_sibling(connection) or not self._sites.ends_here(event):
+            return ()
+        address = getattr(event.target, "address", None)
+        match = None if address is None else self._registry.table.lookup(address)
+        route = None if match is None else match.route
+        if address is None or (route is not None and not is_exact(route)):
+            return ()
+        home = self._homes.elsewhere(address, route)
+        return () if home is None else self._sites.find_fault(event) or (home,)
 
     def _find_exact(
         self, connection: Connection, event: LinkAttached
@@ -334,7 +372,7 @@ class Passages:
             ):
                 self._end(before)
         self._near[passage.attach.link] = passage
-        if is_site(passage.peer):
+        if passage.is_chain:
             self._passing.add(passage.attach.name)
         home = self._joined.get(passage.leads_to)
         if home is not None and not any(map(passage.follows, self._parting)):
@@ -348,7 +386,8 @@ class Passages:
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
         if is_site(home):
-            attach = next_hop(passage, passage.far)
+            vouched = self._sites.vouch(passage.attach) if is_sibling(passage.peer) else {}
+            attach = next_hop(passage, passage.far, vouched)
         else:
             permissions = self._registry.permissions_by_id.get(passage.peer.id)
             hostname = None if permissions is None else permissions.vhost
@@ -401,7 +440,7 @@ class Passages:
         asked = passage.attach
         terminus = asked.target if asked.role is Role.RECEIVER else asked.source
         is_new = passage.is_answered and asked.link not in self._detached and not passage.is_amid
-        is_over = not event.is_numbered or bool(passage.surplus) or is_site(passage.peer)
+        is_over = not event.is_numbered or bool(passage.surplus) or passage.is_chain
         if is_over or not is_new or not isinstance(terminus, Source | Target):
             self._leave(passage, event)
             return
@@ -441,7 +480,7 @@ class Passages:
             self._left(passage, event)
         elif isinstance(event, PartsTaken):
             passage.takes_parts = True
-        elif isinstance(event, AttachConfirmed) and is_site(passage.peer):
+        elif isinstance(event, AttachConfirmed) and passage.is_chain:
             pass  # that its map is not late, its number says
         elif not passage.is_answered:
             passage.waiting.append(event)

@@ -6,7 +6,7 @@ one link becomes a command on the other.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 import attrs
@@ -15,7 +15,17 @@ from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE
 from router.core.branches import Branches
 from router.core.guests import GUEST, Introduction
-from router.core.mesh.names import EGRESS, INGRESS, VOUCHED
+from router.core.mesh.names import (
+    EGRESS,
+    INGRESS,
+    MESH_USER,
+    VOUCHED,
+    is_site,
+    is_site_name,
+    link_name,
+    read_chain,
+)
+from router.core.reach import is_sibling
 from router.links.attaches import ATTACH
 from router.links.link import Connection
 from router.model.commands import (
@@ -110,9 +120,20 @@ class Passage:
         return (peer.container, peer.user, peer.vhost, asked.name, asked.role)
 
     @property
+    def is_chain(self) -> bool:
+        """Whether it is part of an exactly-once chain between sites (``mesh.chains``)."""
+        return is_site(self.peer) or is_sibling(self.peer)
+
+    @property
+    def is_transit(self) -> bool:
+        """Whether it is part of a chain of which this router is neither end."""
+        return is_site(self.peer) and is_site_name(self.leads_to)
+
+    @property
     def is_volatile(self) -> bool:
         """Whether what is unsettled is in the peer's engine, and dies with its worker."""
-        return self.attach.unsettled is not None and not self.peer.capabilities.resumes_links
+        is_kept = self.is_chain or self.peer.capabilities.resumes_links
+        return self.attach.unsettled is not None and not is_kept
 
     @property
     def may_bring(self) -> bool:
@@ -214,16 +235,19 @@ def introduction(passage: Passage, far: LinkId, hostname: str | None) -> AttachL
         hostname: that the peer asked for, as the policy sees it; None: we dialed it.
     """
     peer, asked = passage.peer, passage.attach
+    container, user, name = str(peer.container), peer.user, asked.name
+    if passage.is_chain:
+        container, user, name = _ingress_of(asked)
     guest = Introduction(
-        container=peer.container,
-        user=peer.user,
+        container=container,
+        user=user,
         vhost=peer.vhost,
         hostname=hostname,
-        name=asked.name,
+        name=name,
         is_router=peer.capabilities.is_router,
         is_volatile=passage.is_volatile,
         streams=peer.capabilities.streams,
-        keeps_maps=not asked.may_be_late,
+        keeps_maps=passage.is_chain or not asked.may_be_late,
         frame_octets=_share_of_frame(passage),
         is_neighbor=peer.capabilities.is_neighbor,
         sends_ahead=peer.capabilities.sends_ahead,
@@ -244,8 +268,21 @@ def introduction(passage: Passage, far: LinkId, hostname: str | None) -> AttachL
     )
 
 
-def next_hop(passage: Passage, far: LinkId) -> AttachLink:
-    """Returns the attach by which a chain of another site's goes on to the next hop."""
+def _ingress_of(asked: LinkAttached) -> tuple[str, str, LinkName]:
+    """Returns container, user and link name of the ingress, by which its egress knows a chain."""
+    chain = read_chain(asked.properties)
+    assert chain is not None, "it has been looked at"
+    return chain.ingress, MESH_USER, link_name(chain, str(getattr(asked.target, "address", None)))
+
+
+def next_hop(passage: Passage, far: LinkId, vouched: Mapping[object, object]) -> AttachLink:
+    """Returns the attach by which a chain goes on to the next hop.
+
+    Args:
+        passage: the link.
+        far: the link to the next hop.
+        vouched: the property by which this router vouches for a chain that begins here.
+    """
     asked = passage.attach
     return AttachLink(
         link=far,
@@ -257,7 +294,7 @@ def next_hop(passage: Passage, far: LinkId) -> AttachLink:
         receiver_settle_mode=asked.receiver_settle_mode,
         unsettled=asked.unsettled,
         incomplete_unsettled=asked.incomplete_unsettled,
-        properties=_carried(asked),
+        properties={**_carried(asked), **vouched},
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
+from router.core.mesh.names import comes_by_mesh
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.reach import are_back, comes_far, is_sibling, receivers_for
 from router.core.refusals import Refusals
@@ -117,7 +118,7 @@ class Strander:
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
         has_others = bool(pairing.delivery.hops and node.outgoing)  # who sent it may
-        is_back = has_others or is_sibling(pairing.incoming.connection)
+        is_back = has_others or _may_go_elsewhere(pairing.incoming)
         policy = node.route.vacant
         if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
             self._bury(node, pairing)
@@ -150,6 +151,11 @@ def naming(pairing: Pairing, reason: Condition) -> Condition:
     """Returns the error for a link that is detached because of one delivery."""
     info = {**(reason.info or {}), DELIVERY_TAG: bytes(pairing.delivery.tag)}
     return Condition(reason.name, reason.description, info)
+
+
+def _may_go_elsewhere(incoming: IncomingLink) -> bool:
+    """Returns whether another worker, or another site, may have receivers for deliveries."""
+    return is_sibling(incoming.connection) or comes_by_mesh(incoming)
 
 
 def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:

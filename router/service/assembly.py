@@ -15,7 +15,7 @@ import attrs
 
 from router import __version__
 from router.core.mesh.control import Plan
-from router.core.mesh.names import EDGE
+from router.core.mesh.names import EDGE, FRAME_OCTETS_LEAST
 from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
@@ -254,7 +254,13 @@ def _listener_settings(
 
 def _for_mesh(settings: EngineSettings) -> EngineSettings:
     """Returns the settings for routers of the mesh: the access policy is for clients."""
-    return attrs.evolve(settings, is_mesh=True, peer_is_trusted_router=True, terms=None)
+    return attrs.evolve(
+        settings,
+        is_mesh=True,
+        peer_is_trusted_router=True,
+        max_frame_octets=max(settings.max_frame_octets, FRAME_OCTETS_LEAST),
+        terms=None,
+    )
 
 
 def named_listeners(config: RouterConfig) -> dict[str, Listener]:
@@ -593,13 +599,16 @@ def _endpoint(
     """
     idle = container.idle_seconds
     policy = diversion_policy(container)
+    frame_octets = container.max_frame_octets or settings.max_frame_octets
+    if container.is_mesh:
+        frame_octets = max(frame_octets, FRAME_OCTETS_LEAST)
     vhost = container.vhost or url.vhost or other_name
     own = attrs.evolve(
         settings,
         hostname=vhost_to_ask_for(container.protocol, vhost, url.host),
         is_redirectable=policy.is_obeyed,
         idle_seconds=settings.idle_seconds if idle is None else idle,
-        max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
+        max_frame_octets=frame_octets,
         own_sessions=container.sessions,
         sasl_client=_client_mechanisms(container, url),
         is_mesh=container.is_mesh,

@@ -6,12 +6,14 @@ many workers each router has, ``ROUTER_MESH_PAUSE`` how many seconds lie between
 and ``ROUTER_MESH_SECONDS`` after how many the trouble ends in any case.
 """
 
+import itertools
 import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from router.core.homes import rendezvous
 from router.routes.route import Guarantee
 from tests.support.mesh_run import MeshRun
 
@@ -34,6 +36,32 @@ async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers
         faults=FAULTS,
         deliveries=DELIVERIES,
         workers=WORKERS,
+        pause_seconds=PAUSE,
+        most_seconds=SECONDS,
+        tell=partial(print, flush=True),
+    )
+    await run.run()
+    print(run.told())
+    run.check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_the_same_where_the_worker_with_the_neighbors_is_not_the_address_s_home(
+    tmp_path: Path,
+) -> None:
+    workers = max(WORKERS, 2)
+    address = next(
+        each for each in map("orders.{}".format, itertools.count()) if rendezvous(each, workers) > 1
+    )
+    run = MeshRun(
+        folder=tmp_path,
+        seed=SEED,
+        faults=FAULTS,
+        deliveries=DELIVERIES,
+        workers=workers,
+        address=address,
+        more="  homes: all",
         pause_seconds=PAUSE,
         most_seconds=SECONDS,
         tell=partial(print, flush=True),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from router.core.mesh.names import FRAME_OCTETS_LEAST
 from router.core.settings import ContainerTerms
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
@@ -128,6 +129,22 @@ def test_limits_reach_engines_core_and_reception(made: list[EngineSettings]) -> 
     assert whole.admission.connections == 12
     assert (whole.core.hop_limit, whole.core.link_credit) == (5, 11)
     assert core_settings(whole.config) == whole.core
+
+
+def test_routers_of_a_mesh_take_frames_that_hold_an_attach_whatever_clients_may_send(
+    made: list[EngineSettings], tmp_path: Path
+) -> None:
+    whole = assembled(
+        "limits: {max_frame_octets: 4KiB}\nlisteners: [{bind: '127.0.0.1:0'}]\n"
+        "mesh: {listen: '127.0.0.1:1', tls: off, links: {dc2: {host: '127.0.0.2:1'}}}\n"
+    )
+    for listener in whole.listener_settings.values():
+        listener.make_engine(Protocol.AMQP_1_0, CLEAR)
+    for place in itertools.chain(*whole.endpoints.values()):
+        place.make_engine()
+    frames = {settings.is_mesh: settings.max_frame_octets for settings in made}
+    assert frames == {False: 4096, True: FRAME_OCTETS_LEAST}
+    assert len(made) == 3
 
 
 def test_without_a_sasl_section_anybody_may_come_in(made: list[EngineSettings]) -> None:

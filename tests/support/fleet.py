@@ -69,6 +69,8 @@ class Fleet:
         terms: Mapping[str, ContainerTerms] | None = None,
         express: str = "off",
         are_spread: bool = False,
+        settings: CoreSettings | None = None,
+        make: type[Play] = Play,
     ) -> None:
         """Makes the workers and joins each with each.
 
@@ -81,14 +83,18 @@ class Fleet:
             terms: of the containers.
             are_spread: addresses of exactly-once routes have homes at all workers.
             express: ``cython`` or ``off``; nobody but engines' links can be on the express lane.
+            settings: of each, but for its number.
+            make: of what kind they are.
         """
         self.router_id = router_id
         self.express = {number: make_express(express) for number in range(1, workers + 1)}
         lots = itertools.chain(map(frozenset, owned), itertools.repeat(frozenset[str]()))
         self.plays = {
-            number: Play(
+            number: make(
                 *routes,
-                settings=CoreSettings(router_id=router_id, worker=str(number)),
+                settings=attrs.evolve(
+                    settings or CoreSettings(router_id=router_id), worker=str(number)
+                ),
                 policy=policy,
                 terms=terms,
                 containers=lot,

@@ -1,9 +1,11 @@
 """Plays in which the core writes a journal, which flushes when it is told to, and crashes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
-from router.core.settings import CoreSettings
+from router.core.homes import Homes
+from router.core.policy import OPEN, Policy
+from router.core.settings import ContainerTerms, CoreSettings
 from router.journal.block import open_block, seal_block
 from router.journal.block_writer import SealedBlock
 from router.journal.keys import LinkKey
@@ -57,9 +59,11 @@ class Journaled(Play):
         writer: of this life.
         blocks: that all lives have handed in, oldest first.
         is_clouded: a crash finds that records are missing.
+        settle_all: lets the other workers do what an attach that leads through to them waits for.
     """
 
     is_clouded = False
+    settle_all: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -68,9 +72,23 @@ class Journaled(Play):
         settings: CoreSettings | None = None,
         frame_octets: int = 0,
         express: Express | None = None,
+        policy: Policy = OPEN,
+        terms: Mapping[str, ContainerTerms] | None = None,
+        containers: frozenset[str] | None = None,
+        homes: Homes | None = None,
     ) -> None:
-        super().__init__(*routes, settings=settings, frame_octets=frame_octets, express=express)
+        super().__init__(
+            *routes,
+            settings=settings,
+            frame_octets=frame_octets,
+            express=express,
+            policy=policy,
+            terms=terms,
+            containers=containers,
+            homes=homes,
+        )
         self.routes = routes
+        self._containers, self._homes = containers, homes
         self.blocks = list(blocks)
         self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))
         self.core.journal(
@@ -102,6 +120,8 @@ class Journaled(Play):
 
     def pass_on(self) -> None:
         self.flush()
+        if self.settle_all is not None:
+            self.settle_all()
 
     def crash(self, *, loses_unhanded: bool = False, keeps: int | None = None) -> Self:
         """Kills the worker; gives the next life, which knows what was handed in.
@@ -113,8 +133,14 @@ class Journaled(Play):
         if not loses_unhanded:
             self.hand_in()
         blocks = self.blocks if keeps is None else list(self._cut(keeps))
-        following = type(self)(*self.routes, blocks=tuple(blocks), settings=self.settings)
-        following.frame_octets = self.frame_octets
+        following = type(self)(
+            *self.routes,
+            blocks=tuple(blocks),
+            settings=self.settings,
+            containers=self._containers,
+            homes=self._homes,
+        )
+        following.frame_octets, following.settle_all = self.frame_octets, self.settle_all
         memory = following.memory()
         if self.is_clouded:
             memory.cloud()

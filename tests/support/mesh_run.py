@@ -1,8 +1,9 @@
 """A run of five routers as processes, with exactly-once traffic while paths and routers are lost.
 
 The lines between the routers lead through relays, which reset connections and refuse new ones.
-Routers are killed with SIGKILL and stopped with SIGSTOP. Senders are at ``dc1`` and ``dc2``, and
-receivers at ``dc4`` and ``dc5``; ``dc3`` is transit, and each of the others may be::
+Routers are killed with SIGKILL and stopped with SIGSTOP, and so are single workers. Senders are at
+``dc1`` and ``dc2``, and receivers at ``dc4`` and ``dc5``; ``dc3`` is transit, and each of the
+others may be::
 
     dc1 ── dc3 ── dc5        dc1 ── dc2, dc2 ── dc3, dc3 ── dc4, dc4 ── dc5, dc2 ── dc4
 """
@@ -77,6 +78,7 @@ class Fault(Enum):
     KILL_INGRESS = "kills of ingress"
     KILL_EGRESS = "kills of egress"
     KILL_TRANSIT = "kills of transit"
+    KILL_WORKER = "kills of a worker"
 
 
 WEIGHTS: Final = {
@@ -86,8 +88,9 @@ WEIGHTS: Final = {
     Fault.KILL_INGRESS: 6,
     Fault.KILL_EGRESS: 6,
     Fault.KILL_TRANSIT: 8,
+    Fault.KILL_WORKER: 20,
 }
-"""How often each, of a hundred."""
+"""How often each; the last of routers with several workers alone."""
 
 
 @attrs.define(eq=False)
@@ -110,6 +113,7 @@ class MeshRun:
         guarantee: of the routes and the clients.
         pause_seconds: between two faults, at most.
         most_seconds: trouble goes on for so long at most.
+        address: that senders and receivers have.
         more: lines for the section ``router`` of each file, with ``{name}`` for the router's id.
         tell: told of each fault as it begins.
         books: what the clients know.
@@ -123,6 +127,7 @@ class MeshRun:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     pause_seconds: float = 1.5
     most_seconds: float = math.inf
+    address: str = "orders.eu"
     more: str = ""
     tell: Callable[[str], None] = lambda line: None
     books: Books = attrs.field(factory=Books, init=False)
@@ -136,7 +141,8 @@ class MeshRun:
     _begun: float = attrs.field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.counts = dict.fromkeys(Fault, 0)
+        kinds = [fault for fault in Fault if self.workers > 1 or fault is not Fault.KILL_WORKER]
+        self.counts = dict.fromkeys(kinds, 0)
 
     def state(self, name: str) -> Path:
         """Returns the state directory of a router."""
@@ -246,7 +252,7 @@ class MeshRun:
         senders = [
             sending(
                 f"sender-{name}",
-                "orders.eu",
+                self.address,
                 self._ports[name],
                 numbered(self.books.count(self._until_over(index)), 50),
                 guarantee=self.guarantee,
@@ -256,7 +262,7 @@ class MeshRun:
         receivers = [
             receiving(
                 f"receiver-{name}",
-                "orders.eu",
+                self.address,
                 self._ports[name],
                 self.books.take,
                 guarantee=self.guarantee,
@@ -277,10 +283,12 @@ class MeshRun:
     async def _make_trouble(self, nursery: trio.Nursery) -> None:
         chance = random.Random(self.seed)
         self._begun = trio.current_time()
-        due = chance.sample(list(Fault), len(Fault))
+        kinds = list(self.counts)
+        weights = [WEIGHTS[fault] for fault in kinds]
+        due = chance.sample(kinds, len(kinds))
         while due or not self._is_enough():
             await trio.sleep(chance.uniform(0.2, self.pause_seconds))
-            fault = due.pop() if due else chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            fault = due.pop() if due else chance.choices(kinds, weights)[0]
             passed = trio.current_time() - self._begun
             self.tell(f"{passed:.1f} s, {len(self.books.taken)} taken: {fault.value}")
             await self._happen(fault, chance, nursery)
@@ -306,6 +314,9 @@ class MeshRun:
                 await self._kill(chance.choice(RECEIVERS), chance, nursery)
             case Fault.KILL_TRANSIT:
                 await self._kill("dc3", chance, nursery)
+            case Fault.KILL_WORKER:
+                router = self.routers[chance.choice(NAMES)]
+                router.kill_worker(chance.randint(1, self.workers))
 
     async def _part(self, chance: random.Random) -> None:
         """Separates some sites from the others, for a while."""

@@ -29,6 +29,10 @@ VOUCHED: Final = "router:vouched"
 MESH_USER: Final = "\0mesh"
 """Identity of the far end of an exactly-once chain; no mechanism gives it to a client."""
 
+FRAME_OCTETS_LEAST: Final = 1 << 16
+"""Frames of this size every router takes from its neighbors: one of them has to hold the attach of
+an exactly-once chain, with its unsettled map, at each hop."""
+
 EDGE: Final = "router:edge"
 """Property of an edge's open."""
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from router.core.alarms import Alarm
-from router.core.mesh.chains import find_fault
+from router.core.mesh.chains import find_fault, vouch
 from router.core.mesh.control import SLICE_SECONDS, Control
 from router.core.mesh.names import is_edge, is_exact, maker_named, read_chain
 from router.core.mesh.ways import is_direct, is_sharable, is_shared, is_shared_route
@@ -26,6 +26,7 @@ from router.core.node import Direction, Node, NodeKey
 from router.core.reach import Reach, is_sibling
 from router.core.state import State
 from router.core.uplinks import Uplinks
+from router.links.attaches import read_number
 from router.links.link import Connection, OutgoingLink
 from router.model.condition import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, Condition
 from router.model.events import LinkAttached
@@ -103,6 +104,20 @@ class Sites:
             return Condition(NOT_ALLOWED, f"{reason}: the routes of both sites are to agree")
         return address
 
+    def ends_here(self, event: LinkAttached) -> bool:
+        """Returns whether an attach is that of an exactly-once chain that ends at this site."""
+        chain = read_chain(event.properties)
+        return chain is not None and chain.egress == self._settings.router_id and is_exact(event)
+
+    def vouch(self, event: LinkAttached) -> dict[object, object]:
+        """Returns the property by which this router vouches for a chain of another worker's."""
+        chain, number = read_chain(event.properties), read_number(event.properties)
+        assert chain is not None
+        assert number is not None, "it leads on"
+        assert self._reach.sites is not None
+        address = str(getattr(event.target, "address", None))
+        return vouch(self._reach.sites.find_notary(), chain, address, number)
+
     def find_fault(self, event: LinkAttached) -> Condition | None:
         """Returns why an exactly-once chain may not end here; None: it may."""
         address = getattr(event.target, "address", None)
@@ -114,7 +129,7 @@ class Sites:
         return find_fault(self._reach.sites.find_notary(), chain, address, event)
 
     def lead(self, connection: Connection, event: LinkAttached) -> str | Condition | None:
-        """Returns where an attach of a neighbor leads, if this router is transit of its chain.
+        """Returns where an exactly-once chain leads on, if it is a neighbor's or another worker's.
 
         Returns:
             The name of the next hop; why there is none; None: it is no exactly-once chain, or ends
@@ -124,7 +139,7 @@ class Sites:
         own = self._settings.router_id
         if chain is None or not is_exact(event) or chain.egress == own:
             return None
-        if chain.ingress == own:
+        if chain.ingress == own and not is_sibling(connection):
             return Condition(NOT_ALLOWED, f"the chain has come back to its ingress {own}")
         if event.role is not Role.RECEIVER:
             return _UNFIT

@@ -124,10 +124,13 @@ class SiteWays:
             yield Endpoint(site_name(egress), terms=LinkTerms(chain=chain))
 
     def hop_to(self, egress: str) -> str | None:
-        """Returns the name of the neighbor by which a site is reached; None: there is none."""
+        """Returns the name of the neighbor by which a site is reached; None: there is none.
+
+        For a worker that has no neighbors it is the worker that has them.
+        """
         paths = self.find_paths()
         way = None if paths is None else paths.hop_to(RouterId(egress))
-        return None if way is None else site_name(way.hop)
+        return None if way is None else self.find_place() or site_name(way.hop)
 
     def missed_by(self, node: Node) -> tuple[RouterId, ...]:
         """Returns the sites that serve a multicast's address, and that no way leads to."""

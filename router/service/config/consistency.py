@@ -37,7 +37,6 @@ from router.service.config.fallbacks import (
 from router.service.config.file import ConfigFile
 from router.service.config.here import local_problems, with_local
 from router.service.config.hints import nearest, unknown_container
-from router.service.config.home_rules import home_problems
 from router.service.config.journal_rules import journal_problems
 from router.service.config.link_terms import link_name_problems, terms_problems
 from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
@@ -123,7 +122,6 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             problems.append(Problem(entry.where.of(refusal.key), refusal.problem))
     problems += _loop_problems(table, file)
     problems += local_problems(sound, file, table)
-    problems += home_problems(file, table)
     return Judgement(tuple(problems), table, promises, file.containers, file.listeners)
 
 

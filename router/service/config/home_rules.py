@@ -1,28 +1,11 @@
 """Rules about the homes of exactly-once routes (``router.core.homes``)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from router.core.homes import group, is_exact, is_spread
 from router.routes.match import overlaps, parse_pattern
 from router.routes.route import Route
 from router.routes.table import RoutingTable
-from router.service.config.file import ConfigFile
-from router.service.config.problems import Problem
-from router.service.config.process import HomeScope
-
-
-def home_problems(file: ConfigFile, table: RoutingTable) -> Iterator[Problem]:
-    """Yields why addresses cannot have their homes at all workers."""
-    router = file.router
-    if router.homes is not HomeScope.ALL:
-        return
-    spread = [route for route in table.routes if is_exact(route) and is_spread(route)]
-    if file.mesh is not None and spread:
-        problem = (
-            f"homes: all: exactly-once addresses that are shared with other sites"
-            f" ({spread[0].address}) are kept by the first worker; leave it out"
-        )
-        yield Problem(router.where.of("homes"), problem)
 
 
 def moved(old: RoutingTable, new: RoutingTable) -> tuple[Route, Route] | None:

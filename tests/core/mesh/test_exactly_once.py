@@ -14,7 +14,7 @@ from router.model.events import LinkAttached
 from router.model.identity import DeliveryTag, LinkName
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.terminus import ExpiryPolicy, Role
-from router.routes.route import Distribution
+from router.routes.route import Distribution, Unroutable
 from tests.core.test_exactly_once import Receiver, Sender
 from tests.support.exact_sites import EXACT, FOREVER, ExactSites
 from tests.support.sites import Line, unreachable
@@ -394,3 +394,24 @@ def test_a_multicast_is_one_bound_delivery_for_each_site() -> None:
     assert [list(each.processed.values()) for each in receivers] == [[1], [1]]
     assert sender.accepted == sender.sent
     assert not any(sites.remembered(name) for name in sites.plays)
+
+
+@pytest.mark.parametrize("unroutable", [Unroutable.REJECT, Unroutable.RELEASE, Unroutable.HOLD])
+def test_what_finds_no_receiver_at_its_site_any_more_goes_to_another(
+    unroutable: Unroutable,
+) -> None:
+    route = attrs.evolve(EXACT, unroutable=unroutable)
+    sites = ExactSites([*PAIR, ("dc1", "dc6", 20)], route, advertise=BOTH_SERVED)
+    first, other = (Receiver(sites[name], f"at-{name}", False) for name in ("dc5", "dc6"))
+    sender = Sender(sites["dc1"], "sender", False)
+    for client in (first, sender):
+        client.attach()
+        sites.run(1.0)
+    sites.wire("dc1", "dc5").heard_at = sites["dc1"].now + 0.2
+    sender.send(1)
+    assert first.end is not None
+    first.end.detach()
+    other.attach()
+    sites.run(1.0)
+    other.catch_up()
+    assert sum(other.processed.values()) == 1

@@ -20,6 +20,7 @@ from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome
 from tests.core.test_exactly_once import Receiver, Sender
 from tests.support.exact_sites import EXACT, ExactSites
+from tests.support.play import Play
 from tests.support.sites import Line
 
 pytestmark = pytest.mark.thorough
@@ -41,17 +42,28 @@ SERVED = {"out1": ["orders.#"], "out2": ["orders.#"]}
 
 
 class Paths(RuleBasedStateMachine):
+    """Clients come to any of the workers that a router has; the last one keeps their address."""
+
+    workers = 1
+
     def __init__(self) -> None:
         super().__init__()
-        self.sites = ExactSites(LINKS, EXACT, advertise=SERVED)
+        self.sites = ExactSites(LINKS, EXACT, advertise=SERVED, workers=self.workers)
         self.messages = itertools.count(1)
-        self.senders = [Sender(self.sites[name], f"to-{name}", False) for name in ("in1", "in2")]
+        self.senders = [
+            Sender(self.place(name, at), f"to-{name}", False)
+            for at, name in enumerate(("in1", "in2"))
+        ]
         self.receivers = [
-            Receiver(self.sites[name], f"from-{name}", False) for name in ("out1", "out2")
+            Receiver(self.place(name, at), f"from-{name}", False)
+            for at, name in enumerate(("out1", "out2"))
         ]
         for client in self.clients():
             client.attach()
             self.sites.run(1.0)
+
+    def place(self, name: str, at: int) -> Play:
+        return self.sites.worker(name, 1 + at % self.workers)
 
     def clients(self) -> Sequence[Sender | Receiver]:
         return [*self.receivers, *self.senders]
@@ -115,13 +127,16 @@ class Paths(RuleBasedStateMachine):
         if not self.sites.is_connected(one, other):
             self.sites.dial(one, other)
 
-    @rule(which=st.integers(0, len(NAMES) - 1), is_back=st.booleans())
-    def a_router_crashes(self, which: int, is_back: bool) -> None:
-        name = NAMES[which]
-        after = self.sites.crash(name)
+    @rule(which=st.integers(0, len(NAMES) - 1), worker=st.integers(0, 1), is_back=st.booleans())
+    def a_worker_crashes(self, which: int, worker: int, is_back: bool) -> None:
+        name, number = NAMES[which], 1 + worker % self.workers
+        before = self.sites.worker(name, number)
+        after = self.sites.crash(name, number)
         for client in self.clients():
-            if client.play.settings.router_id == name:
+            if client.play is before:
                 client.play, client.peer, client.is_cut = after, None, True
+            elif client.peer is not None and client.peer.closed is not None:
+                client.is_cut = True  # its link's home is gone
         if is_back:
             self.sites.come_back(name)
 
@@ -197,8 +212,15 @@ class Paths(RuleBasedStateMachine):
             assert not sites.remembered(name), name
 
 
+class PathsOfHomes(Paths):
+    """The worker that has the neighbors is another than the one that keeps the address."""
+
+    workers = 2
+
+
 TestPaths = Paths.TestCase
-TestPaths.settings = settings(
+TestPathsOfHomes = PathsOfHomes.TestCase
+TestPaths.settings = TestPathsOfHomes.settings = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,

@@ -33,14 +33,6 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             " mesh, limits, policy; or it belongs, indented, below 'containers', which is empty"
         ],
     ),
-    "homes at all workers, in a mesh": (
-        'router: {homes: all}\nmesh: {listen: "127.0.0.1:0"}\n'
-        "routes:\n  - {address: orders, guarantee: exactly-once}\n",
-        [
-            "1:17: homes: all: exactly-once addresses that are shared with other sites (orders) are"
-            " kept by the first worker; leave it out"
-        ],
-    ),
     "no mapping": (
         "- a\n",
         ["1:1: the file wants keys and values, such as 'router: ...'; its keys are router,"],
