@@ -7,6 +7,67 @@ cdef enum:
     LONGEST_REST = 3600       # seconds
     LEAST_STREAK = 4          # see Carrier
 
+cdef extern from "Python.h":
+    PyObject *list_item "PyList_GET_ITEM"(list items, Py_ssize_t at) noexcept
+
+
+cdef inline PyObject *partner_of(Express kernel, ConnectionState state) noexcept:
+    """Returns the link that a connection's last run went to, or came from, borrowed; NULL: none."""
+    cdef PyObject *link
+    if state.partner >= len(kernel.slots):
+        return NULL
+    link = list_item(kernel.slots, state.partner)
+    return NULL if link == <PyObject *>None else link
+
+
+cdef inline void fetch_state(Express kernel, ConnectionState state) noexcept:
+    """Fetches what a connection refers to."""
+    cdef PyObject *partner = partner_of(kernel, state)
+    fetch_lines(<void *>state.output, 128)
+    fetch_lines(<void *>state.latest, 320)
+    if state.shaped is not None:
+        fetch_lines(<void *>state.shaped, 384)
+        fetch_lines(state.shape, 64)
+    if partner != NULL:
+        fetch_lines(partner, 384)
+
+
+cdef inline void fetch_ring(Ring *ring, uint32_t an_id) noexcept:
+    if ring.slots != NULL:
+        fetch_ahead(&ring.slots[an_id & ring.mask])
+
+
+cdef inline void fetch_sessions(Express kernel, ConnectionState state) noexcept:
+    """Fetches the sessions between which a connection's next frames move."""
+    cdef PyObject *partner = partner_of(kernel, state)
+    cdef SessionState session = state.latest
+    if session is not None:
+        fetch_ring(&session.incoming_ring, <uint32_t>session.expected)
+        fetch_ring(&session.outgoing_ring, session.outgoing_ring.lowest)
+    if partner != NULL:
+        fetch_lines(<void *>(<LinkState>partner).session, 320)
+        fetch_lines(<void *>(<LinkState>partner).lane, 192)
+
+
+cdef inline void fetch_rings(Express kernel, ConnectionState state) noexcept:
+    """Fetches the places of a connection's next deliveries, or of those that are settled next."""
+    cdef PyObject *partner = partner_of(kernel, state)
+    cdef SessionState session = state.latest
+    cdef uint32_t entry
+    if session is not None and session.outgoing_ring.live:
+        entry = session.outgoing_ring.slots[
+            session.outgoing_ring.lowest & session.outgoing_ring.mask
+        ]
+        if entry:
+            fetch_ahead(pair_at(kernel, entry - 1))
+    if partner != NULL:
+        session = (<LinkState>partner).session
+        fetch_ring(&session.outgoing_ring, session.next_outgoing_delivery)
+        fetch_ring(&session.incoming_ring, session.incoming_ring.lowest)
+        fetch_lines(<void *>session.output, 128)
+        fetch_lines(<void *>session.connection, 128)
+
+
 cdef double WORK_SECONDS = 0.002  # between two looks at what others have to do; see net.dataplane
 
 
@@ -129,26 +190,34 @@ cdef class Carrier:
     cdef inline void fetch_next(self) noexcept:
         """Has the processor fetch what the next sockets need, while the system handles this one.
 
-        With many connections none of it is in the nearest caches any more.
+        With many connections none of it is in the nearest caches any more. What leads to something
+        else has come when that is fetched, a socket later.
         """
-        cdef ConnectionState state
+        cdef PyObject *state
+        if self.done + 2 < self.ready:
+            state = self.carried_by(&self.events[self.done + 2])
+            if state != NULL:
+                fetch_lines(state, 192)
         if self.done + 1 < self.ready:
             state = self.carried_by(&self.events[self.done + 1])
-            if state is not None:
-                fetch_lines(<void *>state, 256)
+            if state != NULL:
+                fetch_state(self.express, <ConnectionState>state)
         if self.done < self.ready:
             state = self.carried_by(&self.events[self.done])
-            if state is not None:
-                fetch_lines(<void *>state.output, 128)
-                fetch_lines(<void *>state.latest, 448)
-                if state.shaped is not None:
-                    fetch_lines(<void *>state.shaped, 448)
-                    fetch_lines(state.shape, 64)
+            if state != NULL:
+                fetch_sessions(self.express, <ConnectionState>state)
+        state = self.carried_by(&self.events[self.done - 1])
+        if state != NULL:
+            fetch_rings(self.express, <ConnectionState>state)
 
-    cdef inline ConnectionState carried_by(self, const epoll_event *event):
-        """Returns the connection that an event is of; None: it is not carried."""
+    cdef inline PyObject *carried_by(self, const epoll_event *event) noexcept:
+        """Returns the connection that an event is of, borrowed; NULL: it is not carried."""
         cdef int descriptor = descriptor_of(event)
-        return self.carried[descriptor] if descriptor < len(self.carried) else None
+        cdef PyObject *state
+        if descriptor >= len(self.carried):
+            return NULL
+        state = list_item(self.carried, descriptor)
+        return NULL if state == <PyObject *>None else state
 
     cdef int call(self, int descriptor, uint32_t events, octets) except -1:
         """Hands a socket to the data plane."""

@@ -1,11 +1,12 @@
 # Memory for output and payloads.
 
 cdef enum:
-    CHUNK_CLASSES = 4         # 4, 16, 64 and 256 KiB
-    SMALLEST_CHUNK = 4096
-    LARGEST_CHUNK = 262144
+    CHUNK_CLASSES = 4         # 4, 16, 64 and 256 KiB, with what the allocator needs for each:
+    CHUNK_MARGIN = 64         # one that needs a little more does not fit where one has been
+    SMALLEST_CHUNK = 4096 - CHUNK_MARGIN
+    LARGEST_CHUNK = 262144 - CHUNK_MARGIN
     MOST_POOLED = 33554432    # octets of free chunks that are kept for reuse
-    KEEPER_CHUNK = 65536
+    KEEPER_CHUNK = 65536 - CHUNK_MARGIN
     FIRST_COMPACTION = 67108864  # octets in chunks below which nothing is moved
 
 cdef struct Chunk:
@@ -32,16 +33,20 @@ cdef uint64_t chunk_octets = 0     # of chunks in use
 
 cdef inline uint32_t chunk_class(uint32_t capacity) noexcept nogil:
     cdef uint32_t number = 0
-    while capacity > <uint32_t>SMALLEST_CHUNK << (2 * number):
+    while capacity > class_capacity(number):
         number += 1
     return number
+
+
+cdef inline uint32_t class_capacity(uint32_t number) noexcept nogil:
+    return ((<uint32_t>SMALLEST_CHUNK + CHUNK_MARGIN) << (2 * number)) - CHUNK_MARGIN
 
 
 cdef Chunk *new_chunk(uint32_t octets) except NULL:
     """Returns a chunk of at least ``octets``, at most ``LARGEST_CHUNK``."""
     global pooled_octets, chunk_octets
     cdef uint32_t number = chunk_class(octets)
-    cdef uint32_t capacity = <uint32_t>SMALLEST_CHUNK << (2 * number)
+    cdef uint32_t capacity = class_capacity(number)
     cdef Chunk *chunk = pool[number]
     cdef bytearray memory
     if chunk != NULL:

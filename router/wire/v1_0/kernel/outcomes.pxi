@@ -164,6 +164,7 @@ cdef uint32_t end_run(
         free_pair(kernel, index)
         each += 1
     say_range(kernel, source, TO_SENDER_SETTLED, first, last)
+    session.connection.partner = link_slot
     link.accepted += each - begin
     link.unsettled -= each - begin
     keep(kernel, link, -octets)

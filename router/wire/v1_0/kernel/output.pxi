@@ -198,7 +198,7 @@ cdef class Output:
         if self.octets or chunk == NULL or (chunk.pairs and chunk.fill < chunk.capacity):
             return
         if chunk.fill * 4 <= chunk.capacity:
-            self.next_capacity = max(chunk.capacity // 4, SMALLEST_CHUNK)
+            self.next_capacity = max(chunk.capacity // 4 - CHUNK_MARGIN, SMALLEST_CHUNK)
         else:
             self.next_capacity = chunk.capacity
         self.drop_pen()

@@ -256,6 +256,7 @@ cdef int count_run(Express kernel, LinkState link, LinkState out, const Run *run
     link.unsettled += count
     keep(kernel, link, run.octets)
     lane.touch(link)
+    session.connection.partner = out.slot
     session = out.session
     session.next_outgoing_id += run.count
     session.next_outgoing_delivery += run.count

@@ -154,6 +154,7 @@ cdef class ConnectionState:
     cdef SessionState latest  # that a frame was for; if it is open, the one of that channel
     cdef LinkState shaped     # whose transfers have the shape; see runs
     cdef Shape *shape         # NULL: none was learned yet
+    cdef uint32_t partner     # slot of the link that its last run went to, or came from; NONE
     # the carrier's own
     cdef readonly int descriptor  # of the socket; -1: not carried
     cdef uint32_t watched     # what the poller reports of the socket
@@ -173,6 +174,7 @@ cdef class ConnectionState:
         self.max_frame_octets = 512
         self.max_incoming_frame_octets = 512
         self.descriptor = -1
+        self.partner = NONE
 
     def __dealloc__(self):
         free(self.tail)
