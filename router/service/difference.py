@@ -10,6 +10,7 @@ from router.routes.route import Guarantee, Position
 from router.service.assembly import named_listeners
 from router.service.config import Problem, RouterConfig
 from router.service.config.home_rules import moved
+from router.service.config.options import DEFAULT_POSITION
 from router.service.config.process import HomeScope, Router
 
 AT_RESTART: Final = {
@@ -80,7 +81,17 @@ def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
 
 
 def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
-    """Yields what makes a valid file unfit for a reload: the workers that run are kept."""
+    """Yields what makes a valid file unfit for a reload: the workers that run are kept.
+
+    An empty file is more often one that is just being written than one that is meant.
+    """
+    if new.is_empty and not old.is_empty:
+        problem = (
+            "the file is empty: is it being written? A reload would remove every route and"
+            " listener: if that is meant, write 'routes: []', or start router run again"
+        )
+        yield Problem(Position(new.file, 1, 1), problem)
+        return
     if old.mesh is not None and new.mesh is None:
         problem = "mesh: a reload does not leave a mesh: start router run again"
         yield Problem(Position(new.file, 1, 1), problem)
@@ -106,9 +117,7 @@ def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
 def home_refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
     """Yields what would give an exactly-once address another home."""
     if old.router.homes is not new.router.homes:
-        problem = f"homes: the router has begun with {old.router.homes.value}"
-        where = new.router.where.of("homes")
-        yield Problem(where, f"{problem}, and a reload moves no links: start router run again")
+        yield _other_scope(old, new)
         return
     found = moved(old.table, new.table) if old.router.homes is HomeScope.ALL else None
     if found is not None:
@@ -119,6 +128,18 @@ def home_refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
             " a reload moves no links: start router run again"
         )
         yield Problem(changed.position or Position(new.file, 1, 1), problem)
+
+
+def _other_scope(old: RouterConfig, new: RouterConfig) -> Problem:
+    before, after, where = old.router.homes.value, new.router.homes.value, new.router.where
+    is_given = "homes" in where.keys
+    what = f"homes: {after}" if is_given else f"router.homes is missing, which means '{after}'"
+    problem = (
+        f"{what}: the router has begun with '{before}', and a reload moves no links:"
+        f" write 'homes: {before}', or start router run again"
+    )
+    section = Position(new.file, 1, 1) if where.section is DEFAULT_POSITION else where.section
+    return Problem(where.keys.get("homes", section), problem)
 
 
 def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> Difference:

@@ -118,7 +118,14 @@ def test_a_reload_moves_no_links_to_other_workers() -> None:
     assert list(refusals(running, config(more))) == []
     assert list(refusals(config(more), running)) == []
     (scope,) = refusals(running, config(HOMES.replace(", homes: all", "")))
-    assert "the router has begun with all" in str(scope)
+    assert str(scope) == (
+        "router.yaml:2:9: router.homes is missing, which means 'first': the router has begun with"
+        " 'all', and a reload moves no links: write 'homes: all', or start router run again"
+    )
+    (gone,) = refusals(running, config("routes: []"))
+    assert str(gone).startswith("router.yaml:1:1: router.homes is missing")
+    (other,) = refusals(running, config(HOMES.replace("homes: all", "homes: first")))
+    assert str(other).startswith("router.yaml:2:38: homes: first: the router has begun with 'all'")
     (one_way,) = refusals(running, config(HOMES.replace("{address: orders.#,", DIRECT)))
     assert "router.yaml:6:" in str(one_way)
     assert "'orders.#'" in str(one_way)
@@ -126,6 +133,17 @@ def test_a_reload_moves_no_links_to_other_workers() -> None:
     assert "'east.#' would be kept by another worker, by the change of 'east.eu'" in str(within)
     first = HOMES.replace("homes: all", "homes: first")
     assert list(refusals(config(first), config(first + "  - {address: east.eu}\n"))) == []
+
+
+def test_an_empty_file_is_refused_where_the_running_one_has_any_key() -> None:
+    for text in ("", "\n# all gone\n", "---\n", "{}\n"):
+        (refusal,) = refusals(config(), config(text))
+        assert str(refusal).startswith("router.yaml:1:1: the file is empty: is it being written?")
+        assert "write 'routes: []', or start router run again" in str(refusal)
+        (first,) = refusals(config(HOMES), config(text))
+        assert "the file is empty" in str(first)
+        assert list(refusals(config(""), config(text))) == []
+    assert list(refusals(config(), config("routes: []\n"))) == []
 
 
 DIRECT = "{address: orders.#, to: east,"

@@ -149,6 +149,7 @@ def test_sighup_applies_a_good_file_and_prints_each_difference(tmp_path: Path) -
     ("text", "reason"),
     [
         (FILE + "nonsense: 1\n", "router.yaml:5:1: "),
+        ("", "router.yaml:1:1: the file is empty: "),
         (FILE.replace("127.0.0.1:0", "192.0.2.1:5672"), "listener 192.0.2.1:5672: Cannot assign"),
         (
             FILE.replace('0"}', '0", tls: {cert: bad.pem, key: bad.pem}}'),

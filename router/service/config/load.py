@@ -50,6 +50,7 @@ class RouterConfig:
         notes: warnings about allowed but questionable settings, with positions.
         keeps_unsettled: the journal is needed because earlier lives left unsettled deliveries in
             it, whatever the routes promise now; not from the file.
+        is_empty: the file holds no key at all: a valid file, all of whose values are defaults.
     """
 
     file: str = attrs.field(eq=False)
@@ -64,6 +65,7 @@ class RouterConfig:
     promises: tuple[Promise, ...] = attrs.field(eq=False, repr=False)
     notes: tuple[Problem, ...] = attrs.field(eq=False, repr=False)
     keeps_unsettled: bool = attrs.field(default=False, eq=False)
+    is_empty: bool = attrs.field(default=False, eq=False)
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> RouterConfig:
@@ -146,6 +148,7 @@ def read(
         table=_with_management(judgement.table) if written.router.management else judgement.table,
         promises=judgement.promises,
         notes=(*reading.notes, *_notes(written)),
+        is_empty=not (isinstance(root, Entries) and root.entries),
     )
 
 

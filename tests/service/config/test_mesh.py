@@ -216,5 +216,5 @@ async def test_a_trial_does_not_dial_neighbors_and_says_so() -> None:
 
 def test_a_reload_may_change_a_mesh_and_does_not_leave_it() -> None:
     assert not list(refusals(config(), config(FILE.replace("20", "30"))))
-    (problem,) = refusals(config(), config("{}"))
+    (problem,) = refusals(config(), config("routes: []"))
     assert "a reload does not leave a mesh" in str(problem)
