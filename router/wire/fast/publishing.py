@@ -307,9 +307,17 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self.pump()
 
     def lost(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the end of an attached inlet, and reports it to its handles."""
+        """Handles the end of an attached inlet, and reports it to its handles.
+
+        Commits that wait for what was handed on by it cannot be decided any more.
+        """
+        is_awaited = bool(inlet.unsettled and self.commits)
         super().lost(inlet, condition)
         error = PeerError(reply_of(condition), str(condition))
+        if is_awaited:
+            error = PeerError(reply_of(condition), str(condition), Level.CHANNEL)
+            self._engine.fault(error, self.channel, None)
+            return
         for handle in list(inlet.handles):
             if handle.is_open:
                 handle.close(error)

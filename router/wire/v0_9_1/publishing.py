@@ -15,6 +15,7 @@ Answers to the publisher, by the outcome of the delivery::
     modified, undeliverable-here    the same if it went to a headers or fanout exchange
     no route (link refused)         the same; 404 if the exchange is unknown
     unauthorized (link refused)     channel.close 403
+    none (link detached)            channel.close, with the reason
     anything else                   nack
 
 A publisher without confirms and without ``mandatory`` gets no outcomes, so its deliveries are
@@ -382,6 +383,20 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._engine.pump_later(self)
         elif inlet.address in self._engine.keepers:
             self.pump()
+
+    def lost(self, inlet: Inlet, condition: Condition) -> None:
+        """Handles the end of an attached inlet.
+
+        What was handed on by it gets no outcome any more; which publishes these are is not known.
+
+        Raises:
+            PeerError: the publisher waits for them.
+        """
+        count = inlet.unsettled
+        super().lost(inlet, condition)
+        if count and (self.unconfirmed is not None or self.commits):
+            text = f"{condition}; the outcome of {count} messages for {inlet.address!r} is unknown"
+            raise PeerError(channel_reply(condition), text, 60, 40)
 
     def hand_on_by(self, inlet: Inlet) -> None:
         """Hands on held deliveries, with the time of the turn if a ttl needs it."""

@@ -538,6 +538,17 @@ def test_nothing_is_handed_on_before_commit() -> None:
     assert client.read() == [c.ChannelReply(1, 9, 200)]
 
 
+def test_a_commit_whose_link_is_taken_away_ends_its_channel_with_the_reason() -> None:
+    client = transacted()
+    client.post(b"1")
+    (asked,) = client.say_yes()
+    client.send(c.ChannelCommit(1, 9))
+    client.do(DetachLink(asked.link, True, Condition(NOT_FOUND, "the route is gone")))
+    (close,) = client.read()
+    assert isinstance(close, c.ChannelClose)
+    assert close.reply_code == 404
+
+
 def test_what_was_rolled_back_never_was() -> None:
     """§3.3.5."""
     client = transacted()

@@ -422,10 +422,40 @@ def test_neither_exchange_nor_key_is_unroutable_without_asking_anybody() -> None
     assert isinstance(returned, Content)
 
 
+@pytest.mark.parametrize(
+    ("name", "reply"),
+    [
+        (conditions.UNAUTHORIZED_ACCESS, Reply.ACCESS_REFUSED),
+        (conditions.RESOURCE_DELETED, Reply.NOT_FOUND),
+        (conditions.DETACH_FORCED, Reply.PRECONDITION_FAILED),
+    ],
+)
+def test_a_link_taken_away_that_leaves_publishes_without_outcome_closes_the_channel(
+    name: str, reply: Reply
+) -> None:
+    peer, link = confirming(credit=1)
+    peer.take_events()
+    peer.do(DetachLink(link, True, Condition(name, "why")))
+    [close] = peer.methods()
+    assert isinstance(close, m.ChannelClose)
+    assert close.reply_code == reply
+    assert "the outcome of 1 messages for 'q' is unknown" in close.reply_text
+
+
+def test_a_link_taken_away_that_nobody_waits_for_leaves_the_channel_open() -> None:
+    peer = ClientPeer().open(1)
+    link = attached(peer, 1, mandatory=True)
+    peer.methods()
+    peer.do(DetachLink(link, True, Condition(conditions.RESOURCE_DELETED)))
+    assert peer.methods() == []
+
+
 def test_a_link_that_the_core_takes_away_refuses_what_is_held_and_is_asked_for_anew() -> None:
     peer, link = confirming(credit=1)
+    peer.do(UpdateDeliveries(link, [DeliveryNumber(1)], ACCEPTED, True))
     peer.publish(1, b"held")
     peer.take_events()
+    peer.methods()
     peer.do(DetachLink(link, True, Condition(conditions.RESOURCE_DELETED)))
     assert peer.methods() == [m.BasicNack(2, requeue=False)]
     assert LinkDetached(link, True, Condition(conditions.RESOURCE_DELETED)) in peer.take_events()
