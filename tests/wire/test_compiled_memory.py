@@ -37,7 +37,17 @@ def test_hostile_conversations_stay_within_bounds(tmp_path: Path) -> None:
             [f"tests/core/test_{room}.py" for room in ("bulk", "settle", "resume")],
         ),
         ("router.net._tls", ["tests/net/test_tls_stream.py", *CARRIED_TLS]),
-        ("router.journal._bulk", ["tests/journal/test_lives.py", "tests/journal/test_writer.py"]),
+        (
+            "router.journal._bulk",
+            [
+                *(f"tests/journal/test_{each}.py" for each in ("lives", "writer", "crc")),
+                "tests/journal/test_bulk_rows.py",
+                *(
+                    f"tests/journal/store/test_{each}.py"
+                    for each in ("references", "runs", "taken")
+                ),
+            ],
+        ),
     ],
 )
 def test_shortcuts_and_twins_stay_within_bounds(

@@ -4,7 +4,8 @@
 # the pair with that id. Every id in the slots lies in [lowest, highest), and highest - lowest never
 # exceeds the ring's size, so no two ids meet in a slot. A ring doubles while it is more than half
 # full. A ring that is not half full and still too short has old deliveries at its low end: these
-# are spilled into a dict, so that a receiver that never answers costs only what it holds.
+# are spilled into a dict, so that a receiver that never answers costs only what it holds. Large ones
+# are pages of their own, so that the smaller ones that they replace leave no holes in the heap.
 
 cdef enum:
     FIRST_SLOTS = 256
@@ -18,6 +19,10 @@ cdef struct Ring:
     uint32_t highest
 
 
+cdef inline void free_ring(Ring *ring) noexcept nogil:
+    free_pages(ring.slots, (<size_t>ring.mask + 1) * sizeof(uint32_t))
+
+
 cdef inline int put(
     Express kernel, Ring *ring, dict spilled, bint is_incoming, uint32_t an_id, uint32_t index
 ) except -1:
@@ -25,7 +30,7 @@ cdef inline int put(
     cdef uint32_t lowest = an_id
     cdef uint32_t highest = an_id + 1
     if ring.slots == NULL:
-        ring.slots = <uint32_t *>calloc(FIRST_SLOTS, sizeof(uint32_t))
+        ring.slots = <uint32_t *>zeroed_pages(FIRST_SLOTS * sizeof(uint32_t))
         if ring.slots == NULL:
             raise MemoryError
         ring.mask = FIRST_SLOTS - 1
@@ -58,7 +63,7 @@ cdef uint32_t fit_range(
     while (
         span > ring.mask + 1 and ring.mask < MOST_SLOTS // 2 and (ring.live + 1) * 2 > ring.mask
     ):
-        grown = <uint32_t *>calloc((<size_t>ring.mask + 1) * 2, sizeof(uint32_t))
+        grown = <uint32_t *>zeroed_pages((<size_t>ring.mask + 1) * 2 * sizeof(uint32_t))
         if grown == NULL:
             raise MemoryError
         for slot in range(ring.mask + 1):
@@ -66,7 +71,7 @@ cdef uint32_t fit_range(
             if entry:
                 an_id = id_of(kernel, entry - 1, is_incoming)
                 grown[an_id & (ring.mask * 2 + 1)] = entry
-        free(ring.slots)
+        free_ring(ring)
         ring.slots = grown
         ring.mask = ring.mask * 2 + 1
     if span <= ring.mask + 1:

@@ -115,8 +115,8 @@ cdef class SessionState:
         self.gathering = []
 
     def __dealloc__(self):
-        free(self.incoming_ring.slots)
-        free(self.outgoing_ring.slots)
+        free_ring(&self.incoming_ring)
+        free_ring(&self.outgoing_ring)
         for kind in range(KINDS):
             free(self.sayings[kind].ranges)
 

@@ -28,7 +28,19 @@ cdef extern from *:
         at[0] = value >> 24; at[1] = value >> 16; at[2] = value >> 8; at[3] = value;
     }
 
+    #define LEAST_MAPPED 16384
     #ifdef __linux__
+    #include <sys/mman.h>
+    static inline void *zeroed_pages(size_t octets) {  /* which go back to the system when freed */
+        void *memory;
+        if (octets < LEAST_MAPPED) return calloc(1, octets);
+        memory = mmap(NULL, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return memory == MAP_FAILED ? NULL : memory;
+    }
+    static inline void free_pages(void *memory, size_t octets) {
+        if (memory == NULL || octets < LEAST_MAPPED) free(memory);
+        else munmap(memory, octets);
+    }
     static inline void *zeroed_lines(size_t octets) {
         void *memory = aligned_alloc(64, octets);
         return memory == NULL ? NULL : memset(memory, 0, octets);
@@ -73,6 +85,8 @@ cdef extern from *:
     #else  /* no epoll: nothing is carried, what is here is never called */
     #define CARRIES 0
     static inline void *zeroed_lines(size_t octets) { return calloc(1, octets); }
+    static inline void *zeroed_pages(size_t octets) { return calloc(1, octets); }
+    static inline void free_pages(void *memory, size_t octets) { free(memory); }
     #define EPOLLIN 1
     #define EPOLLOUT 4
     #define EPOLLRDHUP 8192
@@ -108,6 +122,8 @@ cdef extern from *:
     long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
     double seconds_now() noexcept nogil
     void *zeroed_lines(size_t octets) noexcept nogil
+    void *zeroed_pages(size_t octets) noexcept nogil
+    void free_pages(void *memory, size_t octets) noexcept nogil
     const uint32_t HALF
     const uint32_t LANE_NUMBERS  # a link's delivery numbers of the lane begin here
     const uint32_t NONE          # no pair, no link
