@@ -13,7 +13,10 @@ uses the machine; the rate says what this machine had left.
 ``homes`` has exactly-once deliveries of many addresses pass one worker, two and four, with all
 addresses kept by the first worker or each by one of all. Processor time is that of all processes,
 the journal's included; the greatest part that one worker has of it bounds the rate: a worker has
-one core. Each client has one address and is handed to its home.
+one core. Each client has one address and is handed to its home. What several homes cost beside one
+is told twice: with the same load altogether, of which each home has a part, in smaller batches, and
+with the same load for each home. There the batches are those of one home, so the rest is what the
+processes cost each other: they take turns on the cores, each with caches that others have used.
 
 ``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
 tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
@@ -132,16 +135,22 @@ def scale(seconds: float, runs: int) -> None:
             )
 
 
-HOMES = (
-    ("1 worker", 1, "first"),
-    ("2 workers, first", 2, "first"),
-    ("2 workers, all", 2, "all"),
-    ("4 workers, first", 4, "first"),
-    ("4 workers, all", 4, "all"),
-)
-"""Name, workers, and which of them keep addresses."""
-
 ADDRESSES = 16
+"""Of the load that all cases but the last have in common; a pair of clients for each."""
+
+ALONE = "1 worker"
+LESS = "1 worker, a quarter"
+SPREAD = "4 workers, all"
+
+HOMES = (
+    (ALONE, 1, "first", ADDRESSES),
+    ("2 workers, first", 2, "first", ADDRESSES),
+    ("2 workers, all", 2, "all", ADDRESSES),
+    ("4 workers, first", 4, "first", ADDRESSES),
+    (SPREAD, 4, "all", ADDRESSES),
+    (LESS, 1, "first", ADDRESSES // 4),
+)
+"""Name, workers, which of them keep addresses, and how many addresses there are."""
 
 
 @attrs.frozen
@@ -154,6 +163,7 @@ class Cost:
         busiest_us: of the worker that needs most.
         journal_us: of the process that is no worker and needs most: the journal's.
         switches: deliveries for each time that a process has waited, or was made to.
+        forced: the part of these times in which it was made to, because others wanted its core.
         block_octets: of one write of the journal's.
     """
 
@@ -162,38 +172,50 @@ class Cost:
     busiest_us: float
     journal_us: float
     switches: float
+    forced: float
     block_octets: float
 
 
-def exact(workers: int, homes: str, seconds: float) -> Cost:
+def exact(workers: int, homes: str, addresses: int, seconds: float) -> Cost:
     """Measures exactly-once deliveries of addresses whose homes are as many at each worker."""
     promise = "    guarantee: exactly-once\n"
     with serving(workers, more=f", homes: {homes}", route=promise) as router:
         everybody = [router.process.pid, *_children(router.process.pid)]
         watched = list(processes(router).values()) or [router.process.pid]
         before = {each: Use.of(each) for each in everybody}
-        command = options(router, ADDRESSES, seconds, settle="second", address=_evenly(workers))
+        names = _evenly(workers, addresses)
+        command = options(router, addresses, seconds, settle="second", address=names)
         told = json.loads(subprocess.check_output(command))
         used = {each: Use.of(each).since(then) for each, then in before.items()}
     count = told["received"]
     others = [use for each, use in used.items() if each not in watched]
     journal = max(others, key=lambda use: use.seconds)
+    switches = max(1, sum(use.waits + use.forced for use in used.values()))
     return Cost(
         rate=told["messages_per_second"],
         all_us=sum(use.seconds for use in used.values()) / count * 1e6,
         busiest_us=max(used[each].seconds for each in watched) / count * 1e6,
         journal_us=journal.seconds / count * 1e6,
-        switches=count / max(1, sum(use.switches for use in used.values())),
+        switches=count / switches,
+        forced=sum(use.forced for use in used.values()) / switches,
         block_octets=journal.octets / max(1, journal.writes),
     )
 
 
 @attrs.frozen
 class Use:
-    """What a process has used: seconds of a processor, switches of context, and what it wrote."""
+    """What a process has used.
+
+    Attributes:
+        seconds: of a processor.
+        waits: how often it has given its core away.
+        forced: how often its core was taken from it.
+        octets, writes: what it wrote to files, and how often.
+    """
 
     seconds: float
-    switches: int
+    waits: int
+    forced: int
     octets: int
     writes: int
 
@@ -202,16 +224,20 @@ class Use:
         """Returns what a process has used so far."""
         status = _fields(Path(f"/proc/{process}/status"))
         written = _fields(Path(f"/proc/{process}/io"))
-        switches = int(status["voluntary_ctxt_switches"]) + int(
-            status["nonvoluntary_ctxt_switches"]
+        return cls(
+            cpu_seconds(process),
+            int(status["voluntary_ctxt_switches"]),
+            int(status["nonvoluntary_ctxt_switches"]),
+            int(written["wchar"]),
+            int(written["syscw"]),
         )
-        return cls(cpu_seconds(process), switches, int(written["wchar"]), int(written["syscw"]))
 
     def since(self, then: "Use") -> "Use":
         """Returns what it has used since then."""
         return Use(
             self.seconds - then.seconds,
-            self.switches - then.switches,
+            self.waits - then.waits,
+            self.forced - then.forced,
             self.octets - then.octets,
             self.writes - then.writes,
         )
@@ -222,11 +248,11 @@ def _fields(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
-def _evenly(workers: int) -> str:
+def _evenly(workers: int, addresses: int) -> str:
     """Returns a pattern of addresses of which each worker is the home of as many."""
     for number in itertools.count(next(_serial)):
-        homes = Counter(rendezvous(f"q{number}.{at}", workers) for at in range(ADDRESSES))
-        if set(homes.values()) == {ADDRESSES // workers}:
+        homes = Counter(rendezvous(f"q{number}.{at}", workers) for at in range(addresses))
+        if set(homes.values()) == {addresses // workers}:
             return f"q{number}.%d"
     raise AssertionError("there is no end of numbers")
 
@@ -242,10 +268,10 @@ def homes(seconds: float, runs: int) -> None:
     The cases take turns. Processes that share cores displace each other from them, and from their
     caches: the least of several runs is what the work itself takes, the median what it took here.
     """
-    found: dict[str, list[Cost]] = {name: [] for name, _, _ in HOMES}
+    found: dict[str, list[Cost]] = {name: [] for name, *_ in HOMES}
     for _ in range(runs):
-        for name, workers, scope in HOMES:
-            found[name].append(exact(workers, scope, seconds))
+        for name, workers, scope, addresses in HOMES:
+            found[name].append(exact(workers, scope, addresses, seconds))
     for name, costs in found.items():
         least = min(costs, key=lambda cost: cost.all_us)
         median_us = statistics.median(cost.all_us for cost in costs)
@@ -253,9 +279,14 @@ def homes(seconds: float, runs: int) -> None:
             f"{name:20} {max(cost.rate for cost in costs):>10,.0f} /s  processor time for each"
             f" delivery {least.all_us:.2f} us, median {median_us:.2f}; of the busiest worker"
             f" {least.busiest_us:.2f}, of the journal {least.journal_us:.2f};"
-            f" {least.switches:.0f} deliveries a switch, {least.block_octets:,.0f} octets a write",
+            f" {least.switches:.0f} deliveries a switch ({least.forced:.0%} of them forced),"
+            f" {least.block_octets:,.0f} octets a write",
             flush=True,
         )
+    least_us = {name: min(cost.all_us for cost in costs) for name, costs in found.items()}
+    for reading, one in (("altogether", ALONE), ("for each home", LESS)):
+        share = least_us[SPREAD] / least_us[one]
+        print(f"4 workers cost {share:.2f} of 1 with the same load {reading}", flush=True)
 
 
 def reload(seconds: float, runs: int) -> None:
