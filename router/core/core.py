@@ -482,15 +482,16 @@ class Core:
     # The end of a turn
 
     def _end_turn(self) -> list[Order]:
-        turn = self._turn
+        turn, settler = self._turn, self._settler
         for connection, event in chain(self._filtering.take_ready(), self._announcer.take_ready()):
             if not connection.is_gone:
                 self._events.act(connection, event)
         self._watchers.expect()
-        self._queue_returned()
+        if settler.has_left:
+            self._queue_returned()
         self._resumer.pump()
-        self._strander.bury(self._settler.take_dead())
-        self._postponer.take()
+        if settler.has_left:
+            self._put_away()
         self._polls.take_newcomers()
         self._ways.review()  # before anything goes back for that nobody receives here
         self._fallbacks.look()
@@ -511,10 +512,10 @@ class Core:
                 if not (node.feeds or node.rotation):
                     self._registry.fed[node] = None  # deliveries of senders that left may be gone
             self._lanes.review_judged()
-            self._strander.bury(self._settler.take_dead())
-            self._postponer.take()
-            self._queue_returned()
-        for node, count in self._settler.take_stored_again().items():
+            if settler.has_left:
+                self._put_away()
+                self._queue_returned()
+        for node, count in settler.take_stored_again().items():
             self._storer.returned(node, count)
         self._end_unlisted()
         self._attach_once_more()
@@ -546,6 +547,11 @@ class Core:
                 kind = type(outcome).__name__.lower()
                 text = f"the outcome is {kind}, which the source does not list"
                 self._detacher.detach(link, naming(pairing, reason or Condition(NOT_ALLOWED, text)))
+
+    def _put_away(self) -> None:
+        """Buries dead deliveries, and puts off those that wait for another attempt."""
+        self._strander.bury(self._settler.take_dead())
+        self._postponer.take()
 
     def _queue_returned(self) -> None:
         """Queues returned deliveries; those without a sender may need uplinks again."""

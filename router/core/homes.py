@@ -77,12 +77,12 @@ class Homes:
         """Returns the homes at all of so many workers."""
         return cls(own, workers, are_spread=True, groups=group(routes))
 
-    @property
+    @cached_property
     def is_only(self) -> bool:
         """Whether this worker is the home of everything."""
         return self.own == FIRST and not self.are_many
 
-    @property
+    @cached_property
     def are_many(self) -> bool:
         """Whether several workers are homes."""
         return self.are_spread and self.workers > 1

@@ -324,6 +324,11 @@ class Settler:
         """Deliveries returned during the turn that are not in a queue yet."""
         return self._returned
 
+    @property
+    def has_left(self) -> bool:
+        """Whether deliveries are to be queued again, buried or postponed."""
+        return bool(self._returned or self._dead or self._postponed)
+
     def flush_returned(self) -> Mapping[Feed, Sequence[Pairing]]:
         """Queues the deliveries returned during the turn, in their order; returns them."""
         returned, self._returned = self._returned, {}

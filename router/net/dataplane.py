@@ -110,12 +110,13 @@ class DataPlane:
 
     switchboard: Switchboard
     poller: Poller
-    clock: Callable[[], float] = trio.current_time
+    clock: Callable[[], float] = attrs.field(
+        factory=lambda: trio.lowlevel.current_clock().current_time
+    )
     journals: list[JournalPort] = attrs.field(factory=list, init=False)
     allowance: Allowance = attrs.field(factory=Allowance, init=False)
     slicer: Slicer = attrs.field(init=False)
     _carrier: Carrier | None = attrs.field(init=False)
-    _is_carried: bool = attrs.field(default=False, init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -385,14 +386,10 @@ class DataPlane:
         carrier = self._carrier
         assert carrier is not None
         is_alone = not (self.slicer.is_busy or self.switchboard.dirty)
-        may_rest = is_alone and self._is_carried
-        idle_seconds = self.poller.idle_seconds() if may_rest else 0.0
-        now = self.clock()
-        was_ready = carrier.turn(now, self._yield_at, is_alone, now + idle_seconds)
-        if was_ready:
-            self._is_carried = not carrier.has_called
+        was_ready = carrier.turn(self.clock(), self._yield_at, is_alone, self.poller.idle_seconds)
         if carrier.rested:
             self.allowance.rested(carrier.rested)
+            self._yield_at += carrier.rested  # others had nothing to do meanwhile
             carrier.rested = 0.0
         was_behind = self.slicer.work_off()
         if was_ready or was_behind:
@@ -538,7 +535,7 @@ class DataPlane:
             self._end(connection, error.strerror or str(error))
             return
         if connection.stage is Stage.OPEN:
-            if engine.finished or self._has_ended(connection):
+            if engine.finished or (connection.stream is not None and self._has_ended(connection)):
                 self._finish(connection, now)
             elif connection.is_deadline_stale:
                 connection.is_deadline_stale = False
@@ -553,11 +550,13 @@ class DataPlane:
             if self.slicer.is_behind(connection):
                 return
             self._watch(connection)
-        self._keep_transcript(connection)
+        if connection.transcript is not None or connection.is_uncarried:
+            self._keep_transcript(connection)
         interest = WRITABLE if is_blocked else 0
         if not (connection.saw_end or self._must_stop_input(connection, is_blocked)):
             interest |= READABLE
-        self._watch_for(connection, interest)
+        if interest != connection.interest:
+            self._watch_for(connection, interest)
 
     def _keep_transcript(self, connection: Connection) -> None:
         """Marks what has been answered; a connection without a transcript may be carried."""
@@ -730,9 +729,8 @@ class DataPlane:
         self._remind(connection, when)
 
     def _remind(self, whom: Connection | None, when: float | None) -> None:
-        if when is None:
+        if when is None or not self._timers.remind(whom, when):
             return
-        self._timers.remind(whom, when)
         if when < self._alarm.deadline:  # noqa: PLR1730  setting it costs, even to the same
             self._alarm.deadline = when
 

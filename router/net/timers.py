@@ -42,18 +42,19 @@ class Timers(Generic[Item]):
         """When the next reminder comes; infinity if none is kept. Husks may make it early."""
         return float(self._heap[0][0]) if self._heap else math.inf
 
-    def remind(self, item: Item, when: float) -> None:
-        """Keeps a reminder, unless an earlier one for the item is kept already."""
+    def remind(self, item: Item, when: float) -> bool:
+        """Keeps a reminder; false: an earlier one for the item is kept already."""
         kept = self._live.get(item)
         if kept is not None:
             if kept[0] <= when:
-                return
+                return False
             kept[2] = _HUSK
         self._live[item] = entry = [when, next(self._serials), item]
         heapq.heappush(self._heap, entry)
         if len(self._heap) > _SWEEP_AT_LEAST + 2 * len(self._live):
             self._heap = list(self._live.values())
             heapq.heapify(self._heap)
+        return True
 
     def forget(self, item: Item) -> None:
         """Drops the item's reminder, if it has one."""

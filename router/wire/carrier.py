@@ -1,5 +1,6 @@
 """Carriers: move a connection's octets without the data plane, where the express lane can."""
 
+from collections.abc import Callable
 from typing import Protocol as Interface
 
 
@@ -46,7 +47,11 @@ class Carrier(Interface):
         """Stops carrying a connection."""
 
     def turn(
-        self, now: float, until: float, is_alone: bool = False, idle_until: float = 0.0
+        self,
+        now: float,
+        until: float,
+        is_alone: bool = False,
+        idle_seconds: Callable[[], float] | None = None,
     ) -> bool:
         """Serves ready sockets, one after the other, until the given time.
 
@@ -56,8 +61,9 @@ class Carrier(Interface):
                 added.
             is_alone: nothing else waits for the end of the turn: as long as only the lane has had
                 work, further turns follow at once, and their output is sent.
-            idle_until: until then other tasks have nothing to do, so it may wait for sockets, and
-                go on beyond ``until``, as long as nothing comes for the others.
+            idle_seconds: returns how long other tasks have nothing to do, so that it may wait for
+                sockets, and go on beyond ``until``, as long as nothing comes for the others; asked
+                only then. None: it does neither.
 
         Returns:
             whether any was ready.

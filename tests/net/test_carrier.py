@@ -296,19 +296,21 @@ def test_a_carrier_rests_until_a_socket_is_ready_or_others_have_something_to_do(
         now = time.monotonic()
         assert not carrier.turn(now, now + 60, True)
         assert not carrier.rested
-        assert not carrier.turn(now, now + 60, True, now + 0.02)  # their time comes
+        assert not carrier.turn(now, now + 60, False, lambda: 60)  # there is other work
+        assert not carrier.rested
+        assert not carrier.turn(now, now + 60, True, lambda: 0.02)  # their time comes
         assert carrier.rested >= 0.02
         timer = threading.Timer(0.02, peers.send, (b"x",))
         timer.start()
         now = time.monotonic()
-        assert carrier.turn(now, now + 0.001, True, now + 60)  # what it rests is no work
+        assert carrier.turn(now, now + 0.001, True, lambda: 60)  # what it rests is no work
         assert taken == [(ours.fileno(), select.EPOLLIN, None)]
         assert carrier.has_called
         timer.join()
         ours.recv(10)
         signals.send(b"x")
         now = time.monotonic()
-        assert not carrier.turn(now, now + 60, True, now + 60)
+        assert not carrier.turn(now, now + 60, True, lambda: 60)
 
 
 @needs_kernel
@@ -323,12 +325,12 @@ def test_a_carrier_whose_time_is_up_goes_on_while_others_have_nothing_to_do() ->
         world.there[sender].send(transfer(0, 0, data_section(100)))
         now = time.monotonic()
         assert world.carrier.turn(now, now - 1, True)  # nobody knows what others have to do
-        assert world.carrier.turn(now, now - 1, True, now - 1)  # their time has come
+        assert world.carrier.turn(now, now - 1, True, lambda: 0.0)  # their time has come
         signals.send(b"x")
-        assert world.carrier.turn(now, now - 1, True, now + 60)  # something has come for them
+        assert world.carrier.turn(now, now - 1, True, lambda: 60)  # something has come for them
         assert not world.connections[receiver].octets_out
         others.recv(1)
-        assert world.carrier.turn(now, now - 1, True, time.monotonic() + 0.02)
+        assert world.carrier.turn(now, now - 1, True, lambda: 0.02)
         assert world.connections[receiver].octets_out
         assert not world.carrier.has_called
 

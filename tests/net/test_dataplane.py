@@ -195,7 +195,11 @@ class HeldCarrier:
     rested: float = 0.0
 
     def turn(
-        self, now: float, until: float, is_alone: bool = False, idle_until: float = 0.0
+        self,
+        now: float,
+        until: float,
+        is_alone: bool = False,
+        idle_seconds: Callable[[], float] | None = None,
     ) -> bool:
         self.turns += 1
         assert self.turns < 10_000, "it is asked again and again, and its time never comes"

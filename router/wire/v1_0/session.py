@@ -113,6 +113,7 @@ class Session:
         held: links whose peer is to be stopped by the window.
         errant: the peer's handles whose last link ended with an error of ours (§2.6.5).
         ended: links detached with an error whose peer's detach is awaited.
+        can_send: frames of links may be sent.
         read_id: the first of our transfers that the peer has not acknowledged, by its last flow.
         initial_outgoing_id: transfer-id of our first transfer.
         flow_due: a flow of the session alone is due.
@@ -126,6 +127,7 @@ class Session:
     settling_received: Settling
     settling_sent: Settling
     phase: SessionPhase = attrs.field(init=False, default=SessionPhase.UNMAPPED)
+    can_send: bool = attrs.field(init=False, default=False)
     remote_handle_max: int = attrs.field(init=False, default=0xFFFF_FFFF)
     remote_channel: int | None = attrs.field(init=False, default=None)
     initial_outgoing_id: int = attrs.field(init=False, default=0)
@@ -153,11 +155,7 @@ class Session:
         """Applies a step by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
         self.state.is_open = self.phase is SessionPhase.MAPPED
-
-    @property
-    def can_send(self) -> bool:
-        """Whether frames of links may be sent."""
-        return (self.phase, Step.S_FRAME) in TRANSITIONS
+        self.can_send = (self.phase, Step.S_FRAME) in TRANSITIONS
 
     def send(self, body: bytes, payload: bytes = b"") -> None:
         """Sends a frame on our channel."""

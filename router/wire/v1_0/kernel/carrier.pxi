@@ -71,6 +71,11 @@ cdef inline void fetch_rings(Express kernel, ConnectionState state) noexcept:
 cdef double WORK_SECONDS = 0.002  # between two looks at what others have to do; see net.dataplane
 
 
+cdef inline double ask(idle_seconds) except -1:
+    """Returns how long other tasks have nothing to do; 0: nobody knows."""
+    return 0 if idle_seconds is None else idle_seconds()
+
+
 cdef class Carrier:
     """Receives and sends for connections on the lane; see ``express.Carrier``.
 
@@ -131,13 +136,14 @@ cdef class Carrier:
             state.pipe = NULL
             state.pipe_capsule = None
 
-    def turn(self, double now, double until, bint is_alone=False, double idle_until=0):
+    def turn(self, double now, double until, bint is_alone=False, idle_seconds=None):
         """Serves ready sockets until the given time; False: none is ready.
 
         What it rests does not count, and it rests until others have something to do. If they have
         nothing to do when the time is up, it goes on.
         """
         cdef double skew = now - seconds_now()
+        cdef double idle_until = -1
         cdef bint was_ready = False
         cdef epoll_event *event
         self.has_called = False
@@ -147,6 +153,10 @@ cdef class Carrier:
                 self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
                 if self.ready <= 0:
                     self.ready = 0
+                    if not is_alone:
+                        return was_ready
+                    if idle_until < 0:  # it holds for the turn: nothing of others runs meanwhile
+                        idle_until = now + ask(idle_seconds)
                     if idle_until <= now or not self.rest(idle_until - now):
                         return was_ready
                     until += seconds_now() + skew - now
@@ -162,6 +172,8 @@ cdef class Carrier:
             if not is_alone or self.has_called:
                 return True
             if now > until:
+                if idle_until < 0:
+                    idle_until = now + ask(idle_seconds)
                 if now >= idle_until or self.others_call():
                     return True
                 until = now + WORK_SECONDS
