@@ -11,6 +11,7 @@ import click
 
 from router.cli.journal_store import accept, init, move, storage_of
 from router.cli.output import json_text
+from router.journal.ending import Ending
 from router.journal.files import FileStorage
 from router.journal.keys import LinkKey
 from router.journal.record import (
@@ -182,6 +183,10 @@ class Place:
         """Returns the number of the newest segment with durable records; 0: it is not recorded."""
         return 0 if self.name is not None else self.storage.newest()
 
+    def ended(self) -> Ending:
+        """Returns where the last segment ended that was closed in order."""
+        return self.storage.ended()
+
     def names(self) -> list[str]:
         """Returns what to read, in order: the newest snapshot and the segments."""
         if self.name is not None:
@@ -214,6 +219,7 @@ def _inspect(
     place: Place, selection: Selection, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
     """Yields the lines about one segment, or about all segments of a store in their order."""
+    ending = place.ended()
     newest, chain = place.newest(), Chain()  # before listing the names: more may appear meanwhile
     is_chained = bool(newest) and not place.may_lack_oldest
     follower, links = SequenceFollower(), dict[LinkKey, str]()
@@ -241,6 +247,8 @@ def _inspect(
                         yield (_json_line(record, file) if as_json else _table_line(record, links))
             except RecordError as error:
                 yield _note(file, "unreadable", {"reason": str(error)}, as_json=as_json)
+        if number == ending.segment and (cut := ending.cut(scan)) is not None:
+            scan.damage.append(cut)
         yield from _end_lines(scan, file, findings, as_json=as_json)
         chain.last = max(chain.last, number)
     if chain.end(newest):

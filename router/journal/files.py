@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from router.journal.disk import Disk
+from router.journal.ending import Ending, read_ending
 from router.journal.segment import NEWEST_NAME, read_newest, segment_name, snapshot_name
 from router.journal.segment_file import write_all
 
@@ -57,6 +58,10 @@ class FileStorage:
             return read_newest(self.read(NEWEST_NAME))
         except FileNotFoundError:
             return 0
+
+    def ended(self) -> Ending:
+        """Reads the file ``ended``."""
+        return read_ending(self._disk, self._directory)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -37,6 +37,7 @@ import attrs
 
 from router.journal.block import Block, Origin
 from router.journal.disk import Disk
+from router.journal.ending import Ending, write_ending
 from router.journal.facts import LatestFacts
 from router.journal.flusher import Flusher
 from router.journal.protocol import Health
@@ -56,7 +57,7 @@ from router.journal.segment import (
     segment_name,
     snapshot_name,
 )
-from router.journal.segment_file import SegmentFile, end_file, write_all
+from router.journal.segment_file import SegmentFile, end_file, write_note
 from router.journal.storage import Opened
 
 SEGMENT_OCTETS: Final = 64 << 20
@@ -325,7 +326,14 @@ class Log:
         return is_durable
 
     def _note_end(self, segment: SegmentFile) -> None:
-        """Records where the last segment ends, in a log that remembers it."""
+        """Records where the last segment ends, if it has records: nobody writes to it again."""
+        if segment.has_records and self._disk.has_files:
+            ending = Ending(self._begun, segment.durable_octets, self._messages_in(self._begun))
+            write_ending(self._disk, self.directory, ending)
+
+    def _messages_in(self, number: int) -> int:
+        """Returns how many messages a segment held, in the log of a message store."""
+        return 0
 
     def _attempt(self, now_ns: int) -> None:
         """Commits and sets ``health``."""
@@ -530,17 +538,8 @@ class Log:
     def _note_newest(self, number: int) -> None:
         """Records, as far as the disk allows, that a segment holds durable records."""
         self._noted = number
-        path = self.directory / NEWEST_NAME
         with contextlib.suppress(OSError):
-            is_new = NEWEST_NAME not in self._disk.names(self.directory)
-            file = self._disk.create(path) if is_new else self._disk.open(path)
-            try:
-                write_all(self._disk, file, newest_octets(number), 0)
-                self._disk.flush(file)
-            finally:
-                self._disk.close(file)
-            if is_new:
-                self._disk.sync_directory(self.directory)
+            write_note(self._disk, self.directory / NEWEST_NAME, newest_octets(number))
 
     def _know(self, path: Path) -> SegmentScan:
         """Reads a file that must be of our format."""

@@ -2,7 +2,8 @@
 
     newest snapshot, if there is one  ->  every later segment, oldest first  ->  Replayed
 
-A torn tail is ignored: it was never durable. Missing records that were durable (a gap
+A torn tail is ignored: it was never durable; a segment that was closed in order has none
+(``ending``). Missing records that were durable (a gap
 in an origin's sequence, a damaged part of a segment or a missing segment) are reported, and cloud
 the deliveries that they may have concerned: those of the origin's worker, or all of them if the
 origin is unknown.
@@ -22,6 +23,7 @@ import attrs
 from router.errors import RouterError
 from router.journal.block import Block
 from router.journal.disk import Disk
+from router.journal.ending import NO_ENDING, Ending
 from router.journal.files import FileStorage
 from router.journal.memory import Memory
 from router.journal.segment import (
@@ -103,8 +105,14 @@ class Replayed:
             scan.damage.append(Damage(scan.end, len(scan.octets) - scan.end))
         self._note_end(name, scan, 0)
 
-    def take_segment(self, number: int, scan: SegmentScan) -> None:
-        """Reads the segment that follows what was read before."""
+    def take_segment(self, number: int, scan: SegmentScan, ending: Ending = NO_ENDING) -> None:
+        """Reads the segment that follows what was read before.
+
+        Args:
+            number: of the segment.
+            scan: of its file.
+            ending: of the last one that was closed in order.
+        """
         name, known_damage = segment_name(number), 0
         for _, block in _blocks_of(scan):
             known_damage = self._note_damage(name, scan, known_damage)
@@ -118,6 +126,8 @@ class Replayed:
             self.memory.apply(block)
         if scan.is_foreign:
             scan.damage.append(Damage(0, len(scan.octets)))
+        elif number == ending.segment and (cut := ending.cut(scan)) is not None:
+            scan.damage.append(cut)
         self._note_end(name, scan, known_damage)
         self.chain.last = max(self.chain.last, number)  # its head may be damaged
         self.segments += 1
@@ -172,9 +182,10 @@ def replay_from(storage: Readable, *, through: int | None = None) -> Replayed:
     """
     for _ in range(_TRIES):
         newest = storage.newest() if through is None else 0  # before what is newer
+        ending = storage.ended()
         names = storage.names()
         with contextlib.suppress(FileNotFoundError):
-            replayed = _replay_once(storage, names, through)
+            replayed = _replay_once(storage, names, through, ending)
             replayed.take_newest(newest)
             before, after = numbered(names, "snapshot"), storage.names()
             if numbered(after, "snapshot")[-1:] == before[-1:]:
@@ -182,7 +193,9 @@ def replay_from(storage: Readable, *, through: int | None = None) -> Replayed:
     raise ReplayError(f"{storage} does not hold still")
 
 
-def _replay_once(storage: Readable, names: list[str], through: int | None) -> Replayed:
+def _replay_once(
+    storage: Readable, names: list[str], through: int | None, ending: Ending
+) -> Replayed:
     replayed = Replayed()
     snapshots = [n for n in numbered(names, "snapshot") if through is None or n <= through]
     if snapshots:
@@ -192,7 +205,8 @@ def _replay_once(storage: Readable, names: list[str], through: int | None) -> Re
         replayed.chain.last = replayed.last_segment
     for number in numbered(names, "segment"):
         if number > replayed.last_segment and (through is None or number <= through):
-            replayed.take_segment(number, SegmentScan(storage.read(segment_name(number))))
+            scan = SegmentScan(storage.read(segment_name(number)))
+            replayed.take_segment(number, scan, ending)
             replayed.last_segment = number
     replayed.memory.forget_links()
     return replayed

@@ -23,6 +23,23 @@ def write_all(disk: Disk, file: int, octets: bytes | bytearray, offset: int) -> 
         offset += written
 
 
+def write_note(disk: Disk, path: Path, octets: bytes) -> None:
+    """Makes a short file durable that always has as many octets, and may exist.
+
+    Raises:
+        OSError: it has its octets of before, or these.
+    """
+    is_new = path.name not in disk.names(path.parent)
+    file = disk.create(path) if is_new else disk.open(path)
+    try:
+        write_all(disk, file, octets, 0)
+        disk.flush(file)
+    finally:
+        disk.close(file)
+    if is_new:
+        disk.sync_directory(path.parent)
+
+
 def end_file(disk: Disk, file: int, end: int, *, salt: int, incarnation: int, time_ns: int) -> None:
     """Cuts a segment at ``end`` and seals it there."""
     disk.truncate(file, end)

@@ -22,6 +22,7 @@ from typing import Protocol as Interface
 import attrs
 
 from router.journal.block import Block, Origin
+from router.journal.ending import Ending
 from router.journal.protocol import Health
 from router.journal.segment import Damage
 
@@ -151,6 +152,9 @@ class Readable(Interface):
 
     def newest(self) -> int:
         """Returns the number of the newest segment that holds something durable; 0: unknown."""
+
+    def ended(self) -> Ending:
+        """Returns where the last segment ended that was closed in order, as far as known."""
 
 
 class Storage(Readable, Interface):

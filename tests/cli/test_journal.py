@@ -6,6 +6,7 @@ from click.testing import CliRunner, Result
 
 from router.cli.journal import command
 from router.cli.main import main
+from router.journal import ending
 from router.journal.disk import Disk
 from router.journal.keys import LinkKey
 from router.journal.log import Log
@@ -164,6 +165,11 @@ def test_a_torn_tail_is_reported_and_nothing_is_wrong_with_it(journal: Path) -> 
     octets = path.read_bytes()
     last = octets.rfind(BLOCKS_BEGIN, 0, octets.rfind(BLOCKS_BEGIN))
     path.write_bytes(octets[: last + 100])
+    cut = inspect("--json", journal)
+    assert cut.exit_code == 1, "it was closed in order"
+    (damage,) = [line for line in lines(cut) if line["type"] == "damage"]
+    assert damage["offset"] == last
+    (journal / ending.NAME).unlink()  # as a kill leaves it
     result = inspect("--json", journal)
     assert result.exit_code == 0
     (torn,) = [line for line in lines(result) if line["type"] == "torn"]

@@ -189,3 +189,57 @@ def run_until(disk: FakeDisk) -> None:
         log.commit(START_NS + number)
         if number % 20 == 19 and log.number > 2:
             reclaim(DIRECTORY, log.number - 1, now_ns=START_NS, disk=disk)
+
+
+def cut_end(disk: FakeDisk, number: int) -> None:
+    """Cuts a segment to its half, durably."""
+    path = DIRECTORY / segment_name(number)
+    disk.put(path, disk.content(path)[: len(disk.content(path)) // 2])
+
+
+@pytest.mark.parametrize("begins_again", [0, 1, 2])
+def test_what_a_journal_that_was_closed_in_order_lacks_at_its_end_is_told(
+    begins_again: int,
+) -> None:
+    """HoleIsSeen: what may have been sent of it is in doubt; a kill could have left a torn tail."""
+    disk, log, _ = journal()
+    log.close(START_NS + SECOND_NS)
+    known = read(disk)
+    assert known.gaps == []
+    cut_end(disk, known.last_segment)
+    for _ in range(begins_again):  # it cuts the file at its last whole block, and seals it
+        begin_again(disk).close(START_NS + SECOND_NS)
+    found = read(disk)
+    (gap,) = found.gaps
+    assert gap.endswith(f"octets of {segment_name(known.last_segment)} cannot be read")
+    assert found.unsettled
+    assert all(each.clouded for each in found.unsettled)
+
+
+def test_a_torn_tail_behind_what_was_closed_in_order_is_no_gap() -> None:
+    disk, log, writer = journal(1)
+    log.close(START_NS + SECOND_NS)
+    log = begin_again(disk)
+    writer = new_writer(incarnation=START_NS + SECOND_NS)
+    write_life(writer, 5000)
+    append(log, writer)
+    assert log.commit(START_NS + SECOND_NS)
+    left = disk.crashed(random.Random(1))
+    path = DIRECTORY / segment_name(log.number)
+    whole = left.content(path).rstrip(b"\0")
+    left.put(path, whole + bytes(-len(whole) % 8) + b"torn")
+    assert read(left).gaps == []
+    assert read(left).torn_octets
+    begin_again(left)
+    assert read(left).gaps == []
+
+
+def test_what_was_cut_is_told_no_more_when_a_snapshot_stands_for_it() -> None:
+    disk, log, _ = journal()
+    log.close(START_NS + SECOND_NS)
+    last = read(disk).last_segment
+    cut_end(disk, last)
+    begin_again(disk)
+    assert not reclaim(DIRECTORY, last, now_ns=START_NS + SECOND_NS, disk=disk).is_whole
+    assert read(disk).gaps == []
+    assert all(each.clouded for each in read(disk).unsettled)

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from router.journal.ending import Ending
 from router.journal.postgres.remote import RemoteStorage
 from router.journal.record import RecordFlag
 from router.journal.replay import replay_from
@@ -69,6 +70,9 @@ class Shown:
 
     def newest(self) -> int:
         return self.number
+
+    def ended(self) -> Ending:
+        return Ending()
 
     def close(self) -> None:
         """Does nothing."""

@@ -112,3 +112,18 @@ async def test_a_journal_on_a_file_system_that_is_full_is_waited_for(tmp_path: P
             await until_ready(admin, is_ready=True)
             await transfer(port, "orders", 50, Books())
             assert router.stop() == 0
+
+
+async def test_a_segment_that_was_cut_after_an_orderly_end_is_told(tmp_path: Path) -> None:
+    port, admin, state = free_port(), free_port(), tmp_path / "state"
+    text = CONFIG.format(state=state, port=port, admin=admin, workers=1)
+    with running_router(text, tmp_path) as router:
+        await transfer(port, "orders", 20, Books())
+        assert router.stop() == 0
+    path = state / "journal" / FIRST
+    path.write_bytes(path.read_bytes()[:-1000])
+    with running_router(text, tmp_path) as router:
+        await until_ready(admin, is_ready=True)
+        assert router.stop() == 0
+    (told,) = [line for line in router.log if '"journal.incomplete"' in line]
+    assert f"octets of {FIRST} cannot be read" in told

@@ -16,6 +16,7 @@ import struct
 from typing import Final
 
 from router.journal.block import Block, BlockFlag, Origin, seal_block
+from router.journal.ending import Ending
 
 LENGTH: Final = struct.Struct("<Q")
 MISSING: Final = (1 << 64) - 1
@@ -75,6 +76,10 @@ class RemoteStorage:
     def newest(self) -> int:
         """Returns the number of the newest segment that holds something durable."""
         return int(self._ask("newest"))
+
+    def ended(self) -> Ending:
+        """Returns that nothing is known: a database has no torn tail that could be mistaken."""
+        return Ending()
 
     def epoch(self) -> int:
         """Returns the epoch of the lease under which the journal is written now."""

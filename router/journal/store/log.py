@@ -12,7 +12,6 @@ from router.journal.protocol import Health
 from router.journal.record import ROW, RecordFlag, RecordKind, Row
 from router.journal.segment import own_block
 from router.journal.segment_file import SegmentFile
-from router.journal.store.ending import Ending, write_ending
 from router.journal.store.store import (
     STORE_RESERVE_OCTETS,
     STORE_SEGMENT_OCTETS,
@@ -118,11 +117,8 @@ class StoreLog(Log):
             self.store.changes.wants_head |= is_wanted  # its head was lost with the segment
             raise
 
-    def _note_end(self, segment: SegmentFile) -> None:
-        if segment.has_records and self._disk.has_files:
-            messages = self.store.holdings.segment(self._begun).stored
-            ending = Ending(self._begun, segment.durable_octets, messages)
-            write_ending(self._disk, self.directory, ending)
+    def _messages_in(self, number: int) -> int:
+        return self.store.holdings.segment(number).stored
 
     def _has_spare(self) -> bool:
         """Returns whether as much of the disk is free as is to be left."""

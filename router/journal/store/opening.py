@@ -21,6 +21,7 @@ import attrs
 
 from router.journal.block import Block, BlockFlag
 from router.journal.disk import Disk
+from router.journal.ending import Ending, read_ending
 from router.journal.record import RecordError, RecordFlag, RecordKind, heap_strings
 from router.journal.segment import (
     NEWEST_NAME,
@@ -32,7 +33,6 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.sequence import SequenceFollower
-from router.journal.store.ending import Ending, read_ending
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import SegmentIndex, StoredRow, Unsettled, rows_of
 from router.journal.store.place import Place

@@ -1,10 +1,12 @@
-"""Where the last segment of a message store ended when its process was stopped: the file ``ended``.
+"""Where the last segment of a log ended when its process was stopped: the file ``ended``.
 
 What a kill or a crash leaves may end in a torn tail, of which nobody was told that it is durable.
 After an orderly end nothing is torn: whatever is missing then had been durable. The file names the
 last segment with records that was closed in order; it stays true, for nobody writes to that again.
 
     segment, octets of it that are durable, messages that it held: 16 digits each
+
+Messages are those of a message store; a journal says 0.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ from typing import Final, NamedTuple
 
 from router.journal.disk import Disk
 from router.journal.segment import END_OCTETS, Damage, SegmentScan, Tail
-from router.journal.segment_file import write_all
+from router.journal.segment_file import write_note
 
 NAME: Final = "ended"
 
@@ -24,7 +26,7 @@ class Ending(NamedTuple):
     Attributes:
         segment: its number; 0: none is known.
         octets: of it, without its seal.
-        messages: that it held, gone or not.
+        messages: of a message store that it held, gone or not.
     """
 
     segment: int = 0
@@ -37,19 +39,14 @@ class Ending(NamedTuple):
         return Damage(end, self.octets - end) if end < self.octets else None
 
 
+NO_ENDING: Final = Ending()
+"""Nothing was closed in order, as far as known."""
+
+
 def write_ending(disk: Disk, directory: Path, ending: Ending) -> None:
     """Records where a segment ended, as far as the disk allows."""
-    path = directory / NAME
     with contextlib.suppress(OSError):
-        is_new = NAME not in disk.names(directory)
-        file = disk.create(path) if is_new else disk.open(path)
-        try:
-            write_all(disk, file, b"%016d %016d %016d\n" % ending, 0)
-            disk.flush(file)
-        finally:
-            disk.close(file)
-        if is_new:
-            disk.sync_directory(directory)
+        write_note(disk, directory / NAME, b"%016d %016d %016d\n" % ending)
 
 
 def read_ending(disk: Disk, directory: Path) -> Ending:
@@ -57,4 +54,4 @@ def read_ending(disk: Disk, directory: Path) -> Ending:
     with contextlib.suppress(OSError, ValueError):
         segment, octets, messages = map(int, disk.read(directory / NAME).split())
         return Ending(segment, octets, messages)
-    return Ending()
+    return NO_ENDING
