@@ -119,7 +119,7 @@ def test_deliveries_go_on_with_ids_and_tags_of_their_own(first_id: int) -> None:
         frame(
             5,
             encode_transfer(
-                3, (first_id + each) & MASK, (0x8000_0000 + each).to_bytes(4, "big"), 0, False
+                3, (first_id + each) & MASK, (0x8000_0000 + each).to_bytes(4, "big"), 0
             ),
             data_section(each),
         )
@@ -140,7 +140,7 @@ def test_handles_of_any_size_are_written(handle: int) -> None:
     grant_credit(world, RECEIVER, 10)
     turn(world)
     assert world.feed(SENDER, transfer(0, 300, data_section(5), settled=True)) == []
-    body = encode_transfer(handle, 300, b"\x80\0\0\0", 0, False)
+    body = encode_transfer(handle, 300, b"\x80\0\0\0", 0)
     assert turn(world)[RECEIVER] == frame(5, body, data_section(5))
 
 

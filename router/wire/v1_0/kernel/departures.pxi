@@ -165,27 +165,38 @@ cdef int send_pair(
 cdef inline uint8_t *write_transfer(
     uint8_t *frame, LinkState out, uint32_t out_id, uint32_t number, bint settled, bint more
 ) noexcept:
-    """Encodes a delivery's first transfer except payload and size; ``number``: within the link."""
+    """Encodes a delivery's first transfer except payload and size; ``number``: within the link.
+
+    That it is not settled need not be said (§2.7.5), and is kept with its payload.
+    """
     cdef uint8_t *at
+    cdef uint8_t extra
     if out_id >= 256 and not more:
         memcpy(frame + 4, out.head, HEAD_OCTETS)
         at = frame + 4 + out.head_octets
         store32(at, out_id)
         at += 4
+        if settled:
+            frame[12] += 1
+            frame[13] = 5
     else:
         at = write_frame_head(frame, out.session.channel, 0x14)
         at = write_uint(at, out.handle)
         at = write_uint(at, out_id)
-        write_frame_sizes(frame, at + 8 + more, 6 if more else 5)
+        extra = 2 if more else 1 if settled else 0
+        write_frame_sizes(frame, at + 7 + extra, 4 + extra)
     at[0] = 0xA0
     at[1] = 4
     store32(at + 2, number)
     at[6] = 0x43
-    at[7] = 0x41 if settled else 0x42
-    if more:
-        at[8] = 0x41
+    at += 7
+    if settled or more:
+        at[0] = 0x41 if settled else 0x42
         at += 1
-    return at + 8
+    if more:
+        at[0] = 0x41
+        at += 1
+    return at
 
 
 cdef inline int remember(Express kernel, LinkState link, LinkState out, uint32_t index) except -1:

@@ -77,7 +77,7 @@ cdef class Lane:
         end = write_uint(frame + 14, state.handle)
         end[0] = 0x70
         end += 1
-        write_frame_sizes(frame, end + 4 + 6 + 2, 5)
+        write_frame_sizes(frame, end + 4 + 6 + 1, 4)
         state.head_octets = <uint32_t>(end - frame - 4)
         memcpy(state.head, frame + 4, HEAD_OCTETS)
         self.outgoing.append(state)
