@@ -69,8 +69,13 @@ from router.service.difference import Difference
 from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.merge import merge_containers, merge_cores
-from router.service.rehearsal import FindRecord
+from router.service.rehearsal import FindRecord, ListLinks
 from router.service.route_list import RouteList
+
+REHEARSED_LINKS: Final = 10_000
+"""Links of one route that a rehearsal looks at."""
+
+_LINKS_AT_ONCE: Final = 500
 
 ANSWER_SECONDS: Final = 5.0
 
@@ -202,7 +207,7 @@ class Steering(Interface):
     async def reload(self) -> ReloadReport:
         """Reads the configuration file again and applies it if it is valid."""
 
-    async def rehearse(self, find: FindRecord) -> ReloadReport:
+    async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the configuration file again and reports what a reload would change."""
 
 
@@ -387,7 +392,19 @@ class RouterControl:
             SilentError: no worker answers.
         """
         snapshot = await self.snapshot()
-        return await self.steering.rehearse(snapshot.routes.used.get)
+        return await self.steering.rehearse(snapshot.routes.used.get, self._links_of)
+
+    async def _links_of(self, route: str) -> Sequence[LinkRecord] | None:
+        """Returns all links of a route; None: there are too many."""
+        found: list[LinkRecord] = []
+        cursor = None
+        while len(found) < REHEARSED_LINKS:
+            page = await self.links(Filter(route=route), _LINKS_AT_ONCE, cursor)
+            found += (link for _, link in page.items)
+            cursor = page.next
+            if cursor is None:
+                return found
+        return None
 
     # Lists
 

@@ -1,15 +1,18 @@
 """What a reload would do: the differences between two configurations, each with its effects.
 
 A rehearsal changes nothing. It knows the configuration in force and the one in the file; how much
-is affected (links, unsettled deliveries) it reads from the routes' records.
+is affected (links, unsettled deliveries) it reads from the routes' records; where a route's pattern
+has wildcards, from its links, whose addresses other routes may take.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from router.core.listing import LinkRecord
 from router.core.snapshot import RouteRecord
+from router.model.terminus import Role
 from router.routes.match import parse_pattern
 from router.routes.route import Guarantee, Route
 from router.service.config import RouterConfig
@@ -17,6 +20,12 @@ from router.service.difference import Change, Difference, compare
 
 FindRecord = Callable[[str], RouteRecord | None]
 """Returns the record of the route in force that has a name; None: nothing has used it."""
+
+ListLinks = Callable[[str], Awaitable[Sequence[LinkRecord] | None]]
+"""Lists the links of the route in force that has a name; None: there are too many."""
+
+Links = Mapping[str, Sequence[LinkRecord] | None]
+"""Links by the name of their route, as ``ListLinks`` lists them."""
 
 _CONTAINER_EFFECTS: Final = {
     Change.ADDED: "it is dialed",
@@ -30,13 +39,33 @@ _LISTENER_EFFECTS: Final = {
 }
 
 
-def rehearse(old: RouterConfig, new: RouterConfig, find: FindRecord) -> tuple[Difference, ...]:
+def divided(old: RouterConfig, new: RouterConfig, find: FindRecord) -> Iterator[str]:
+    """Yields the routes in force of whose addresses each may go another way.
+
+    They are those with wildcards that are gone or work the other way round, and are in use.
+    """
+    after = {route.address: route for route in new.routes}
+    for route in old.routes:
+        new_route = after.get(route.address)
+        if new_route is not None and _is_one_way(new_route) is _is_one_way(route):
+            continue
+        if parse_pattern(route.address).is_literal:
+            continue
+        record = find(route.name)
+        if record is not None and (record.addresses or record.suspended):
+            yield route.name
+
+
+def rehearse(
+    old: RouterConfig, new: RouterConfig, find: FindRecord, links: Links
+) -> tuple[Difference, ...]:
     """Lists what a reload would change, with the effects of each change.
 
     Args:
         old: the configuration in force.
         new: the one in the file.
         find: finds records of the routes of ``old``.
+        links: of the routes that are ``divided``.
     """
     before = {route.address: route for route in old.routes}
     after = {route.address: route for route in new.routes}
@@ -45,7 +74,8 @@ def rehearse(old: RouterConfig, new: RouterConfig, find: FindRecord) -> tuple[Di
         name = each.name or ""
         effects: Iterator[str] = iter(each.effects)
         if each.section == "routes":
-            effects = _route_effects(before.get(name), after.get(name), old, new, find)
+            known = _Known(old, new, find, links)
+            effects = _route_effects(before.get(name), after.get(name), known)
         elif each.section == "containers":
             effects = iter((_CONTAINER_EFFECTS[each.change],))
         elif each.section == "listeners":
@@ -54,39 +84,87 @@ def rehearse(old: RouterConfig, new: RouterConfig, find: FindRecord) -> tuple[Di
     return tuple(found)
 
 
-def _route_effects(
-    old: Route | None,
-    new: Route | None,
-    old_config: RouterConfig,
-    new_config: RouterConfig,
-    find: FindRecord,
-) -> Iterator[str]:
+@attrs.frozen
+class _Known:
+    """What is known of the two configurations and of the routes in force."""
+
+    old: RouterConfig
+    new: RouterConfig
+    find: FindRecord
+    links: Links
+
+
+@attrs.define
+class _Detached:
+    """How many links and deliveries of a route have no route any more."""
+
+    senders: int = 0
+    receivers: int = 0
+    unsettled: int = 0
+
+
+def _route_effects(old: Route | None, new: Route | None, known: _Known) -> Iterator[str]:
     if old is None and new is not None:
-        yield from _succession(new, old_config, "takes this address from route")
+        yield from _succession(new, known.old, "takes this address from route")
     if old is not None and (new is None or _is_one_way(old) is not _is_one_way(new)):
-        successor = None if new is not None else _taker(old, new_config)
-        if successor is None or _is_one_way(old) is not _is_one_way(successor):
-            yield from _detachments(old, find(old.name))
-        elif successor is not None:
-            yield f"route '{successor.name}' takes this address; its links stay attached"
+        if parse_pattern(old.address).is_literal:
+            yield from _end_of_address(old, new, known)
+        else:
+            yield from _end_of_pattern(old, known)
     ends_before, ends_after = _ends(old), _ends(new)
     yield from (f"link {end} ends" for end in ends_before if end not in ends_after)
     yield from (f"link {end} is new" for end in ends_after if end not in ends_before)
 
 
-def _detachments(route: Route, record: RouteRecord | None) -> Iterator[str]:
-    """Describes what becomes of the links and deliveries of a route that is no more."""
-    if record is None:
+def _end_of_address(old: Route, new: Route | None, known: _Known) -> Iterator[str]:
+    successor = None if new is not None else _taker(old, known.new)
+    if successor is None or _is_one_way(old) is not _is_one_way(successor):
+        yield from _all_detached(old, known.find(old.name))
+    else:
+        yield f"route '{successor.name}' takes this address; its links stay attached"
+
+
+def _end_of_pattern(old: Route, known: _Known) -> Iterator[str]:
+    """Describes what becomes of the addresses in use, each of which is looked up by itself."""
+    links = known.links.get(old.name, ())
+    if links is None:
+        told = _all_detached(old, known.find(old.name))
+        yield from (f"unless other routes take its addresses, {each}" for each in told)
         return
+    detached, taken = _Detached(), dict[str, int]()
+    for link in links:
+        match = None if link.address is None else known.new.table.lookup(link.address)
+        is_attached = link.link is not None and link.configured is None
+        if match is not None and _is_one_way(match.route) is _is_one_way(old):
+            taken[match.route.name] = taken.get(match.route.name, 0) + is_attached
+        elif link.role is Role.RECEIVER:
+            detached.senders += is_attached
+            detached.unsettled += link.unsettled
+        else:
+            detached.receivers += is_attached
+    yield from _detachments(old, detached)
+    for name, count in taken.items():
+        stay = "; 1 link stays attached" if count == 1 else f"; {count} links stay attached"
+        yield f"route '{name}' takes addresses of it{stay if count else ''}"
+
+
+def _all_detached(route: Route, record: RouteRecord | None) -> Iterator[str]:
+    if record is not None:
+        counts = _Detached(record.senders, record.receivers, record.incoming_unsettled)
+        yield from _detachments(route, counts)
+
+
+def _detachments(route: Route, detached: _Detached) -> Iterator[str]:
+    """Describes what becomes of links and deliveries whose route is no more."""
     links = [
         f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-        for count, noun in ((record.senders, "sender"), (record.receivers, "receiver"))
+        for count, noun in ((detached.senders, "sender"), (detached.receivers, "receiver"))
         if count
     ]
     if links:
-        is_one = record.senders + record.receivers == 1
+        is_one = detached.senders + detached.receivers == 1
         yield f"{' and '.join(links)} {'is' if is_one else 'are'} detached"
-    count = record.incoming_unsettled
+    count = detached.unsettled
     if count and route.guarantee is Guarantee.EXACTLY_ONCE:
         deliveries = (
             "1 unsettled delivery is" if count == 1 else f"{count} unsettled deliveries are"

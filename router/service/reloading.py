@@ -23,7 +23,7 @@ from router.service.crew import Crew
 from router.service.difference import Difference, compare, refusals
 from router.service.fleet import ReloadReport
 from router.service.notify import Notifier
-from router.service.rehearsal import FindRecord, rehearse
+from router.service.rehearsal import FindRecord, ListLinks, divided, rehearse
 
 TOLD_AT_ONCE: Final = 200
 """Differences that are logged before others may go on."""
@@ -84,7 +84,7 @@ class Reloader:
             finally:
                 self.notifier.ready()
 
-    async def rehearse(self, find: FindRecord) -> ReloadReport:
+    async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""
         if (refusal := self.life.why_no_reload()) is not None:
             return ReloadReport(refusal=refusal)
@@ -93,7 +93,11 @@ class Reloader:
                 with garbage.exchange(octets_of(self.life.config.file)):
                     config = await self._read()
                     await try_listeners(self.listeners, config)
-                    made = await trio.to_thread.run_sync(rehearse, self.life.config, config, find)
+                    names = await trio.to_thread.run_sync(_divided, self.life.config, config, find)
+                    links = {name: await list_links(name) for name in names}
+                    made = await trio.to_thread.run_sync(
+                        rehearse, self.life.config, config, find, links
+                    )
                     return ReloadReport(differences=made)
             except ConfigError as error:
                 return ReloadReport(problems=tuple(map(str, error.problems)))
@@ -162,6 +166,10 @@ def _compared(before: RouterConfig, file: RouterConfig) -> tuple[Difference, ...
         file: what the file says.
     """
     return tuple(compare(before, file))
+
+
+def _divided(before: RouterConfig, file: RouterConfig, find: FindRecord) -> tuple[str, ...]:
+    return tuple(divided(before, file, find))
 
 
 def _differences(

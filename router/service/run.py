@@ -62,7 +62,7 @@ from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
-from router.service.rehearsal import FindRecord
+from router.service.rehearsal import FindRecord, ListLinks
 from router.service.reloading import Load, Reloader, binds, try_listeners
 from router.service.setup import prepare_process
 from router.service.signals import HANDLED, Kept
@@ -711,9 +711,9 @@ class _Steering:
         """Reloads the file and applies it if it is valid."""
         return await self._reloader.reload()
 
-    async def rehearse(self, find: FindRecord) -> ReloadReport:
+    async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""
-        return await self._reloader.rehearse(find)
+        return await self._reloader.rehearse(find, list_links)
 
     # The interface ``Life`` of a reload
 

@@ -45,7 +45,7 @@ from router.service.control import (
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
 from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
-from router.service.rehearsal import FindRecord
+from router.service.rehearsal import FindRecord, ListLinks
 from router.service.route_list import RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
 
@@ -366,7 +366,7 @@ class FakeSteering:
         self.reloads += 1
         return self.report
 
-    async def rehearse(self, find: FindRecord) -> ReloadReport:
+    async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         await trio.lowlevel.checkpoint()
         return self.report
 
