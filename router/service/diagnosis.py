@@ -539,6 +539,19 @@ def _log(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _awaiting_restart(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Options that a reload has not changed."""
+    if snapshot.awaits_restart:
+        yield Problem(
+            severity=Severity.NOTE,
+            subject="router",
+            name=snapshot.id,
+            text="does not follow its file, until it is started again, in"
+            f" {', '.join(snapshot.awaits_restart)}",
+            advice="router run on the same state directory takes over without a gap",
+        )
+
+
 def _logins(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for source, count in failing_sources(snapshot):
         if count >= FAILED_LOGINS:
@@ -708,6 +721,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _lag,
     _paused,
     _nobody,
+    _awaiting_restart,
 )
 
 

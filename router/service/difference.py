@@ -1,8 +1,8 @@
 """What differs between two configurations, in the words of the file."""
 
 import enum
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import attrs
 
@@ -10,11 +10,11 @@ from router.routes.route import Guarantee, Position
 from router.service.assembly import named_listeners
 from router.service.config import Problem, RouterConfig
 from router.service.config.home_rules import moved
-from router.service.config.options import DEFAULT_POSITION
+from router.service.config.options import DEFAULT_POSITION, Placed, options_of
 from router.service.config.process import HomeScope, Router
 
-AT_RESTART: Final = {
-    "router": frozenset(field.name for field in attrs.fields(Router)),
+AT_RESTART: Final[Mapping[str, frozenset[str]]] = {
+    "router": frozenset(each.attribute for each in options_of(Router)) - {"ledger", "wait_for"},
     "limits": frozenset(
         (
             "attempts",
@@ -29,8 +29,8 @@ AT_RESTART: Final = {
         )
     ),
 }
-"""Options, by section, that a reload does not change but reports. The other limits apply to new
-connections."""
+"""Options, by section, that a reload does not change but reports; the reference of the options says
+so, too. The other limits apply to new connections; ``router.ledger`` is in force by the routes."""
 
 
 class Change(enum.StrEnum):
@@ -65,7 +65,12 @@ class Difference:
 
 
 def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
-    """Lists what differs, section by section, in the order of the files."""
+    """Lists what differs, section by section, in the order of the files.
+
+    Args:
+        old: what runs (``in_force``).
+        new: what the file says.
+    """
     return [
         *(
             _explained(each, old, new)
@@ -78,6 +83,34 @@ def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
         *_compare_section("limits", old.limits, new.limits),
         *_compare_section("policy", old.policy, new.policy),
     ]
+
+
+def in_force(running: RouterConfig, file: RouterConfig) -> RouterConfig:
+    """Returns what runs after a reload: the file, but for what waits for a restart."""
+    return attrs.evolve(
+        file,
+        router=_kept(running.router, file.router, AT_RESTART["router"]),
+        limits=_kept(running.limits, file.limits, AT_RESTART["limits"]),
+    )
+
+
+S = TypeVar("S", bound=Placed)
+
+
+def _kept(running: S, file: S, names: Collection[str]) -> S:
+    """Returns a section of the file with the values of some options that run."""
+    fields = (each for each in attrs.fields(type(file)) if each.name in names)
+    return attrs.evolve(file, **{each.alias: getattr(running, each.name) for each in fields})
+
+
+def awaiting(differences: Iterable[Difference]) -> tuple[str, ...]:
+    """Returns the options whose values in the file wait for a restart, as ``limits.attempts``."""
+    return tuple(
+        f"{each.section}.{option}"
+        for each in differences
+        if each.waits_for_restart
+        for option in each.options
+    )
 
 
 def refusals(old: RouterConfig, new: RouterConfig) -> Iterator[Problem]:
@@ -148,8 +181,8 @@ def _explained(difference: Difference, old: RouterConfig, new: RouterConfig) -> 
         return difference
     before, after = old.router.workers, new.router.workers
     effect = (
-        f"workers: {before} in the file before, {after} now: a reload starts and ends none, and"
-        " those that run keep their connections; router run on the same state directory takes over"
+        f"workers: {before} run, {after} in the file: a reload starts and ends none, and those that"
+        " run keep their connections; router run on the same state directory takes over"
         f" with {after} and lets the running process drain"
     )
     return attrs.evolve(difference, effects=(effect,))

@@ -168,6 +168,10 @@ class Steering(Interface):
         """Who leads; None: the journal is in files, or there is none."""
 
     @property
+    def awaits_restart(self) -> Sequence[str]:
+        """Options whose values in the file wait for a restart."""
+
+    @property
     def is_standby(self) -> bool:
         """Whether this router waits until it may lead."""
 
@@ -222,6 +226,7 @@ class RouterSnapshot:
             or there is none.
         lease: who leads; None: the journal is in files, or there is none.
         is_standby: this router waits until it may lead.
+        awaits_restart: options whose values in the file wait for a restart.
         lives: what became of the workers' processes, if there are several.
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
@@ -253,6 +258,7 @@ class RouterSnapshot:
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
+    awaits_restart: tuple[str, ...] = ()
     lives: tuple[WorkerLives, ...] = ()
 
 
@@ -360,6 +366,7 @@ class RouterControl:
             journal_trouble=steering.journal_trouble,
             lease=steering.lease,
             is_standby=steering.is_standby,
+            awaits_restart=tuple(steering.awaits_restart),
             lives=tuple(steering.lives),
         )
 

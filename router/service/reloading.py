@@ -4,7 +4,7 @@ Workers, listeners and the journal's processes go on; what only a restart can ch
 deferred. Reloads and rehearsals take turns.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,7 @@ from router.service import garbage
 from router.service.assembly import named_listeners
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
-from router.service.difference import Difference, compare, refusals
+from router.service.difference import Difference, awaiting, compare, in_force, refusals
 from router.service.fleet import ReloadReport
 from router.service.notify import Notifier
 from router.service.rehearsal import FindRecord, ListLinks, divided, rehearse
@@ -38,10 +38,12 @@ class Life(Protocol):
     Attributes:
         crew: its workers.
         config: the configuration in force.
+        awaits_restart: options whose values in the file wait for a restart.
     """
 
     crew: Crew
     config: RouterConfig
+    awaits_restart: Sequence[str]
 
     def why_no_reload(self) -> str | None:
         """Returns why the file cannot be reloaded now; None: it can."""
@@ -118,13 +120,12 @@ class Reloader:
     async def _reload(self) -> ReloadReport:
         life, listeners = self.life, self.listeners
         file = await self._read()
-        running = life.config.router
-        section = attrs.evolve(file.router, workers=running.workers, journal=running.journal)
-        config = attrs.evolve(file, router=section)
+        config = in_force(life.config, file)
         if life.keeps_journal():
             config = attrs.evolve(config, keeps_unsettled=True)
         await try_listeners(listeners, config)
         compared = await trio.to_thread.run_sync(_compared, life.config, file)
+        waiting = awaiting(compared)
         await life.crew.prepare(config)
         await life.start_journal(config)
         wanted = binds(config)
@@ -132,7 +133,7 @@ class Reloader:
         kept = await life.crew.apply()
         listeners.serve(wanted, opened)
         differences = _differences(compared, kept)
-        life.config = config
+        life.config, life.awaits_restart = config, waiting
         await self._tell(config, differences)
         return ReloadReport(differences=differences)
 
@@ -161,8 +162,8 @@ def _compared(before: RouterConfig, file: RouterConfig) -> tuple[Difference, ...
     """Returns how a file differs from the configuration before it.
 
     Args:
-        before: was in force: with the journal and the workers that run, of which a reload starts
-            and ends none. A worker that is replaced must not take over what they have.
+        before: was in force, with what a reload does not change. A worker that is replaced must
+            not take over what waits for a restart.
         file: what the file says.
     """
     return tuple(compare(before, file))

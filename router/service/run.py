@@ -205,6 +205,7 @@ class _Steering:
     inherited: _Kept
     is_stale: bool = False
     exit_code: int = FAILED
+    awaits_restart: Sequence[str] = attrs.field(default=(), init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
     _level: LogLevel = attrs.field(init=False)

@@ -62,7 +62,8 @@ def _configuration() -> str:
         for each in part.options:
             facts = [each.unit, options.values(each), f"default: {options.default(each)}"]
             lines += [".TP", f"\\fB{_plain(each.key)}\\fR"]
-            lines.append(_plain(f"{each.help} [{'; '.join(fact for fact in facts if fact)}]"))
+            told = "; ".join(fact for fact in facts if fact)
+            lines.append(_plain(f"{options.help_of(part, each).removesuffix('.')} [{told}]"))
     lines += [".SH SEE ALSO", ".BR router (1),", ".BR router-check (1)"]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ import attrs
 from router.service.config.file import ConfigFile
 from router.service.config.kinds import ListOf, MapOf
 from router.service.config.options import Option, Placed, Section, options_of
+from router.service.difference import AT_RESTART
 from tests.reference.text import code, page, table
 
 _LARGE: Final = 1_000_000
@@ -96,11 +97,17 @@ def options_page() -> str:
     for part in parts():
         lines += [f"## {code(part.path) or 'The file'}", "", f"{_sentence(part.help)}", ""]
         rows = [
-            (code(each.key), _sentence(each.help), each.unit or "", values(each), default(each))
+            (code(each.key), help_of(part, each), each.unit or "", values(each), default(each))
             for each in part.options
         ]
         lines += table(("key", "meaning", "unit", "values", "default"), rows)
     return page("Options", "the classes of `router/service/config`", lines)
+
+
+def help_of(part: Part, each: Option) -> str:
+    """Returns what an option does, and that a reload leaves it alone if it does."""
+    is_kept = each.attribute in AT_RESTART.get(part.path, ())
+    return _sentence(each.help) + (" Takes effect when the router starts." if is_kept else "")
 
 
 def _sentence(text: str) -> str:

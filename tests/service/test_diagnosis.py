@@ -71,6 +71,14 @@ def test_errors_come_before_warnings_and_notes() -> None:
     ]
 
 
+def test_options_that_wait_for_a_restart_are_noted_and_break_nothing() -> None:
+    snapshot = router_snapshot(awaits_restart=("router.id", "limits.link_credit"))
+    problem = only(snapshot)
+    assert problem.severity is Severity.NOTE
+    assert problem.text.endswith("until it is started again, in router.id, limits.link_credit")
+    assert broken(diagnose(snapshot)) == ()
+
+
 def test_deliveries_that_were_rejected_are_a_problem_for_five_minutes() -> None:
     problem = only(router_snapshot(rejecting("orders")))
     assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "route", "orders")

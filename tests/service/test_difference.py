@@ -7,7 +7,15 @@ import attrs
 from router.service.config import RouterConfig, read
 from router.service.config.limits import Limits
 from router.service.config.process import Router
-from router.service.difference import AT_RESTART, Change, Difference, compare, refusals
+from router.service.difference import (
+    AT_RESTART,
+    Change,
+    Difference,
+    awaiting,
+    compare,
+    in_force,
+    refusals,
+)
 
 FILE = """
 router: {id: dc1, workers: 1}
@@ -70,7 +78,7 @@ def test_another_number_of_workers_says_that_those_that_run_go_on() -> None:
     assert difference.options == ("workers",)
     assert difference.waits_for_restart
     (effect,) = difference.effects
-    assert effect.startswith("workers: 3 in the file before, 2 now: a reload starts and ends none")
+    assert effect.startswith("workers: 3 run, 2 in the file: a reload starts and ends none")
 
 
 def test_limits_that_hold_for_new_connections_are_told_from_those_that_wait() -> None:
@@ -85,6 +93,23 @@ def test_limits_that_hold_for_new_connections_are_told_from_those_that_wait() ->
             waits_for_restart=True,
         ),
     ]
+
+
+def test_what_waits_for_a_restart_is_compared_with_what_runs() -> None:
+    more = "router: {id: dc2, wait_for: [east], drain_seconds: 5s, log_level: debug, workers: 1}\n"
+    limits = "limits: {link_credit: 10, idle_seconds: 30s}\n"
+    other = config(FILE.replace("router: {id: dc1, workers: 1}\n", more) + limits)
+    running = in_force(config(), other)
+    waiting = ("router.id", "router.drain_seconds", "router.log_level", "limits.link_credit")
+    assert awaiting(compare(config(), other)) == waiting
+    assert awaiting(compare(running, other)) == waiting  # reloaded once more
+    assert running.router.id == "dc1"
+    assert running.router.wait_for == ("east",)
+    assert running.limits.idle_seconds == 30
+    back = compare(running, config())
+    assert [each.options for each in back] == [("wait_for",), ("idle_seconds",)]
+    assert awaiting(back) == ()
+    assert compare(in_force(running, config()), config()) == []
 
 
 def test_every_option_that_waits_for_a_restart_exists() -> None:

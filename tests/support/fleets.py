@@ -344,6 +344,7 @@ class FakeSteering:
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
+    awaits_restart: Sequence[str] = ()
     message_store: Path | None = None
     lives: Sequence[WorkerLives] = ()
     log_level: LogLevel = LogLevel.INFO

@@ -205,7 +205,7 @@ class Router(Placed):
         default=HomeScope.FIRST,
         help="workers that keep the links of exactly-once routes: first: the first worker; all:"
         " each address of a direct route, and each group of containers that bridges connect, has"
-        " one of all workers, so these routes use all cores. Takes effect when the router starts",
+        " one of all workers, so these routes use all cores",
     )
     state: Path = option(
         FilePath(must_exist=False),
