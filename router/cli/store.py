@@ -213,7 +213,8 @@ def replay(
         done = client.post("store-replay", _whose(route, address))
     resting, revived = done["resting"], done["revived"]
     addresses = "1 address is" if resting == 1 else f"{resting:,} addresses are"
-    print_lines(f"{addresses} tried now; {_messages(revived)} no dead letters any more")
+    letters = "1 dead letter is" if revived == 1 else f"{revived:,} dead letters are"
+    print_lines(f"{addresses} tried now; {letters} sent to the target again")
 
 
 def _whose(route: str | None, address: str | None) -> dict[str, Any]:

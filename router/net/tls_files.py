@@ -175,11 +175,13 @@ class TlsContext:
     Attributes:
         files: what it is made of.
         make: ``TlsFiles.server_context`` or ``TlsFiles.client_context``.
+        trouble: why the present files cannot be used, so that older ones are; None: they can.
     """
 
     files: TlsFiles
     make: Callable[[TlsFiles], ssl.SSLContext]
     clock: Callable[[], float] = trio.current_time
+    trouble: str | None = attrs.field(default=None, init=False)
     _context: ssl.SSLContext = attrs.field(init=False)
     _signature: Signature = attrs.field(init=False)
     _looked_at: float = attrs.field(default=float("-inf"), init=False)
@@ -205,8 +207,10 @@ class TlsContext:
             try:
                 self._context = self.make(self.files)
             except TlsError as error:
+                self.trouble = str(error)
                 self._log.error("certificate.refused", option=self.files.option, reason=str(error))
             else:
+                self.trouble = None
                 self._replaced[old] = now
                 self._log.info("certificate.replaced", option=self.files.option)
         return self._context

@@ -280,6 +280,7 @@ class WorkerSnapshot:
         journal: None: no route asks for one.
         store: the message store; None: no route has one.
         mesh: the mesh; None: the worker is in none.
+        refused_files: why changed TLS files cannot be used, by option and file.
     """
 
     worker: int
@@ -293,6 +294,7 @@ class WorkerSnapshot:
     store: StoreRecord | None = None
     mesh: MeshRecord | None = None
     logins: LoginRecord = LoginRecord()
+    refused_files: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -460,10 +462,18 @@ class LocalControl:
                     store=self._store(),
                     mesh=await self.mesh(None),
                     logins=self._logins(),
+                    refused_files=self._refused_files(),
                 )
                 self._taken_at = began
                 self._taken_of = self.worker.assembly
             return self._last
+
+    def _refused_files(self) -> tuple[str, ...]:
+        """Looks at the TLS files, and says which cannot be used."""
+        contexts = [each.context for each in self.worker.assembly.rotations.values()]
+        for context in contexts:
+            context.current()
+        return tuple(each.trouble for each in contexts if each.trouble is not None)
 
     def _journal(self) -> JournalRecord | None:
         port = self.worker.ledger

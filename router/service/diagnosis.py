@@ -249,6 +249,19 @@ def _listeners(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _refused_files(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """TLS files that were changed and cannot be used."""
+    found = (each for worker in snapshot.workers for each in worker.refused_files)
+    for trouble in dict.fromkeys(found):
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="router",
+            name=snapshot.id,
+            text=f"keeps an older certificate, and could not start again: {trouble}",
+            advice="put good files there: the router takes them over by itself",
+        )
+
+
 def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for container in snapshot.containers:
         if container.is_connected:
@@ -700,6 +713,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _absent_workers,
     _restarted_workers,
     _listeners,
+    _refused_files,
     _lease,
     _journal,
     _mesh,

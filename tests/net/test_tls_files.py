@@ -99,12 +99,14 @@ def test_new_connections_use_new_certificates_and_bad_ones_change_nothing(
         assert context.current() is second
         now += 2
         assert context.current() is second
+        assert str(signed.server) in str(context.trouble)
         os.unlink(signed.server)
         now += 2
         assert context.current() is second
         signed.write_server("third.example")
         now += 2
         assert context.current() not in (first, second)
+        assert context.trouble is None
     assert [line["event"] for line in lines] == [
         "certificate.replaced",
         "certificate.refused",

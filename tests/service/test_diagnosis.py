@@ -79,6 +79,16 @@ def test_options_that_wait_for_a_restart_are_noted_and_break_nothing() -> None:
     assert broken(diagnose(snapshot)) == ()
 
 
+def test_tls_files_that_cannot_be_used_are_told_once_until_they_can() -> None:
+    reason = "listeners[0].tls.key: key.pem: the key is not the certificate's"
+    worker = worker_snapshot(core=core(), refused_files=(reason,))
+    snapshot = attrs.evolve(router_snapshot(), workers=(worker, worker))
+    problem = only(snapshot)
+    assert problem.severity is Severity.ERROR
+    assert problem.text == f"keeps an older certificate, and could not start again: {reason}"
+    assert broken(diagnose(snapshot))
+
+
 def test_deliveries_that_were_rejected_are_a_problem_for_five_minutes() -> None:
     problem = only(router_snapshot(rejecting("orders")))
     assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "route", "orders")

@@ -163,7 +163,7 @@ async def test_messages_whose_target_returns_them_are_tried_at_once(tmp_path: Pa
             code, text = await store(places, "replay", "telemetry.#")
             assert (code, text) == (
                 0,
-                "1 address is tried now; 0 messages no dead letters any more\n",
+                "1 address is tried now; 0 dead letters are sent to the target again\n",
             )
             assert json.loads(near.wait_for("store.replayed"))["resting"] == 1
             nursery.cancel_scope.cancel()
