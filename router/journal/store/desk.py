@@ -55,7 +55,6 @@ from router.journal.store.looking import Drop, Dropped, Look, LookAnswer, Senten
 from router.journal.store.place import Place
 from router.journal.store.queues import QueueKey, RouteKey, StoredQueue, StoredRoute
 from router.journal.store.reading import StoredMessage
-from router.journal.store.references import POSITION_OCTETS
 from router.journal.store.store import MessageStore
 
 OUTPUT_OCTETS: Final = 1 << 20
@@ -346,7 +345,7 @@ class Desk:
                 reference = self._store.refer(queue.key, most, now_ns)
                 if reference is not None:
                     writer.answer(reference)
-                    return reference.messages, reference.messages * POSITION_OCTETS
+                    return reference.messages, reference.messages * queue.octets // queue.messages
             elif (run := self._store.read_run(queue.key, count, now_ns)) is not None:
                 writer.run(run)
                 return len(run.places), run.octets

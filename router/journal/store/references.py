@@ -44,7 +44,7 @@ from router.journal.store.runs import PLACE_OCTETS, MessagesRead, Piece, compose
 
 _HEAD: Final = struct.Struct("<IIII")
 _BLOCK: Final = struct.Struct("<III")
-POSITION_OCTETS: Final = 4
+_POSITION_OCTETS: Final = 4
 _OFFSET: Final = struct.Struct("<I")
 _OFFSET_AT: Final = 72  # in a row
 _LEAST_STRETCH: Final = 8
@@ -96,7 +96,7 @@ class RunReference(NamedTuple):
     @property
     def messages(self) -> int:
         """How many."""
-        return sum([len(each.positions) for each in self.pieces]) // POSITION_OCTETS
+        return sum([len(each.positions) for each in self.pieces]) // _POSITION_OCTETS
 
     @property
     def places(self) -> list[Place]:
@@ -112,7 +112,7 @@ class RunReference(NamedTuple):
         """Returns the body drawn above."""
         blocks = len(self.pieces)
         counts = [
-            _BLOCK.pack(offset, heap, len(positions) // POSITION_OCTETS)
+            _BLOCK.pack(offset, heap, len(positions) // _POSITION_OCTETS)
             for offset, heap, positions in self.pieces
         ]
         return b"".join(
@@ -137,7 +137,7 @@ class RunReference(NamedTuple):
             at = begin + blocks * _BLOCK.size
             pieces = []
             for offset, heap, count in _BLOCK.iter_unpack(body[begin:at]):
-                following = at + count * POSITION_OCTETS
+                following = at + count * _POSITION_OCTETS
                 pieces.append(Spot(offset, heap, body[at:following]))
                 at = following
         except struct.error as error:

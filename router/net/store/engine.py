@@ -58,16 +58,12 @@ from router.model.outcome import is_outcome
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
 from router.net.store.lane import LaneSession
 from router.net.store.pace import Paces
-from router.net.store.patience import Patience
 from router.net.store.shelves import Shelves
 from router.wire.carrier import Carried
 from router.wire.v1_0.express import Express
 
 SURVEY_SECONDS: Final = 2.0
 """How old what is known of the routes' depth becomes."""
-
-TURN_OCTETS: Final = 1 << 20
-"""So much is read out of the log's files at once: other connections are served in between."""
 
 _LONG_AGO: Final = 0.0
 
@@ -135,7 +131,6 @@ class StoreEngine:
         self._others: Collection[RouteKey] = ()
         self._read: set[RouteKey] = set()
         self._reader = reader
-        self._patience = Patience()
         self.lane = None if express is None else LaneSession(express, self)
         self.inlets = Inlets(
             client,
@@ -202,12 +197,10 @@ class StoreEngine:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; None: never."""
-        if self._events or self.inlets.is_stirred or self._client.answers:
+        if self._events or self.inlets.is_stirred:
             return _LONG_AGO
-        if self._patience.is_untimed:
-            return _LONG_AGO
-        times = self._survey_at, self._patience.until, self.inlets.deadline()
-        return min([each for each in times if each is not None], default=None)
+        due = [each for each in (self._survey_at, self.inlets.deadline()) if each is not None]
+        return min(due, default=None)
 
     @property
     def output_octets(self) -> int:
@@ -228,7 +221,12 @@ class StoreEngine:
             self._open(now)
         self.shelves.durable(durable)
         self.inlets.durable(durable)
-        return self._go_on(now)
+        try:
+            while self._client.answers:
+                self._answered(self._client.answers.popleft())
+        except RecordError as error:
+            return self._end(str(error))
+        return self._take_events(now)
 
     def receive_eof(self, now: float) -> list[Event]:
         """Records that the process has ended."""
@@ -269,7 +267,7 @@ class StoreEngine:
 
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
-        if self._follow_lane():
+        if self.lane is not None and self.inlets.follow_lane(self._now):
             self._review(self._now)
         return self._client.data_to_send()
 
@@ -279,10 +277,7 @@ class StoreEngine:
 
     def handle_deadline(self, now: float) -> list[Event]:
         """Returns pending events, and does what is due."""
-        is_late = self._patience.is_over(now)
-        self._begin(now, is_late=is_late)
-        if is_late:
-            self.inlets.ask_late()
+        self._begin(now)
         if self._survey_at is not None and self._survey_at <= now:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
@@ -291,36 +286,17 @@ class StoreEngine:
             if self._reader is not None:
                 self._reader.rest()
             self._client.ask(Survey())
-        return self._go_on(now)
+        return self._take_events(now)
 
     # Inside
 
-    def _begin(self, now: float, *, is_late: bool = False) -> None:
+    def _begin(self, now: float) -> None:
         """Begins a call that returns events."""
         self._now = now
         if self.lane is not None:
             if not self._events:  # the core was told of all others
                 self.lane.go_on()
-            self._follow_lane(is_late=is_late)
-
-    def _go_on(self, now: float) -> list[Event]:
-        """Handles answers, as many as fit in a turn, and returns all events."""
-        answers, octets = self._client.answers, 0
-        try:
-            while answers and octets < TURN_OCTETS:
-                octets += self._answered(answers.popleft())
-        except RecordError as error:
-            return self._end(str(error))
-        return self._take_events(now)
-
-    def _follow_lane(self, *, is_late: bool = False) -> bool:
-        """Handles what the lane has noted if that is worth a turn; returns whether it was."""
-        if self.lane is None or not self.lane.has_notes:
-            return False
-        if not (is_late or self.inlets.is_lane_due()):
-            self._patience.hold()
-            return False
-        return self.inlets.follow_lane(self._now)
+            self.inlets.follow_lane(now)
 
     def _flush_lane(self) -> None:
         if self.lane is not None:
@@ -343,8 +319,6 @@ class StoreEngine:
         if not self.finished and self._survey_at is not None:
             self.inlets.review(now)
             self.shelves.review()
-            if self.inlets.is_patient:
-                self._patience.hold()
 
     def _open(self, now: float) -> None:
         container = ContainerId(f"{self._client.router}/{CONTAINER}")
@@ -366,15 +340,14 @@ class StoreEngine:
             self._read.add(route)
             self._client.ask(Flow(route, None, OVERDUE_WINDOW))
 
-    def _answered(self, answer: object) -> int:
-        """Handles an answer; returns how many octets were read for it out of the log's files."""
+    def _answered(self, answer: object) -> None:
         match answer:
             case QueueNews():
                 self.inlets.announced(answer)
             case MessagesRead():
                 self.inlets.read_run(answer)
             case RunReference():
-                return self.inlets.referred(answer)
+                self.inlets.referred(answer)
             case Halted(route=route, address=address):
                 self.inlets.halted(route, address)
             case MessageRead():
@@ -402,13 +375,12 @@ class StoreEngine:
                 if is_left and answer.messages and route not in self._read:
                     self.shelves.left.add(route)
                     self._say_bounds({route: UNBOUNDED})
-                    return 0
+                    return
                 if route in self._others:
                     self._begin_reading(route)
                 self.shelves.known(route)
             case _:
                 pass
-        return 0
 
     def _end(self, reason: str) -> list[Event]:
         self._finish()

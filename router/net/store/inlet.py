@@ -182,11 +182,6 @@ class Inlet:
             self.state.allowance = max(self.state.allowance, credit)
 
     @property
-    def flying(self) -> int:
-        """Deliveries without an outcome."""
-        return len(self.sent) + sum([run.left for run in self.runs])
-
-    @property
     def is_idle(self) -> bool:
         """Whether it has, and expects, no message."""
         is_open = self.held or self.settling or (self.is_exact and not self.is_attached)

@@ -73,11 +73,8 @@ from router.net.store.overdue import Overdue
 from router.net.store.resuming import Resuming
 from router.net.store.turns import Turns
 
-WINDOW: Final = 1024
+WINDOW: Final = 512
 """Messages of one address that are asked for at once."""
-
-NOTES: Final = 64
-"""So many notes of the lane are handled, whatever they say."""
 
 OVERDUE_WINDOW: Final = 64
 """Messages of one route that are too old, or were dropped, and are asked for at once."""
@@ -151,7 +148,6 @@ class Inlets:
         self._reader = reader
         self._halting: set[tuple[RouteKey, bytes]] = set()
         self._again: dict[Name, float] = {}
-        self._patient: dict[Inlet, None] = {}
         self._asked: dict[tuple[RouteKey, bytes], int] = {}
         self._quiet: dict[Name, tuple[set[int], int]] = {}
         self._attempts: dict[Place, int] = {}
@@ -250,8 +246,8 @@ class Inlets:
             inlet.put_back(message)
         self._roll.stir(inlet)
 
-    def referred(self, answer: RunReference) -> int:
-        """Reads messages of one address that stand in the files of the log; returns their octets.
+    def referred(self, answer: RunReference) -> None:
+        """Reads messages of one address that stand in the files of the log.
 
         If that fails the store reads them, and all that it has answered behind them: these, too, go
         back to it, and until it has said that nothing else comes nothing is asked for.
@@ -266,11 +262,9 @@ class Inlets:
                 self._client.ask(Halt(*name))
                 self._halting.add(name)
             else:
-                octets = len(run.rows) + len(run.heap)
                 self.read_run(run)
-                return octets
+                return
         self._give_back(answer.places, answer.queue)
-        return 0
 
     def _give_back(self, places: Sequence[Place], queue: QueueKey) -> None:
         for place in places:
@@ -505,21 +499,6 @@ class Inlets:
             return found if message is None else message
         return message
 
-    def is_lane_due(self) -> bool:
-        """Returns whether it is worth a turn to handle what the express lane has noted."""
-        if self._lane is None:
-            return False
-        notes, accepted = self._lane.notes, 0
-        for link, first, last in notes:
-            if link is not None:  # there is much of it: it is renewed when half has been used
-                return True
-            accepted += ((last - first) & MASK) + 1
-        return 2 * accepted >= self._lane.flying or len(notes) > NOTES
-
-    def _is_worth(self, inlet: Inlet, more: int, asked: int) -> bool:
-        """Returns whether an address is asked for more at once, or is not in need of it yet."""
-        return more >= WINDOW // 4 or 2 * more >= asked + inlet.flying
-
     def follow_lane(self, now: float) -> bool:
         """Handles what the express lane has noted; returns whether there was anything."""
         notes = [] if self._lane is None else self._lane.take_notes()
@@ -543,7 +522,6 @@ class Inlets:
             for one, other in run.end(begin, end):
                 self.leaving.forward_run(run.read, one, other, OutcomeCode.ACCEPTED)
                 count += other - one
-            self._lane.flying -= count
             inlet.pauses, inlet.accepted_at = 0, now
             self._uncount(inlet.name, count)
             if self.burials.has_swept:
@@ -581,38 +559,20 @@ class Inlets:
                 self.turns.begin(inlet, now)
             if inlet.credit > 0 and inlet.held:
                 self._resume(inlet)
-            if self._may_ask(inlet):
+            may_send = not inlet.is_exact or (not inlet.held and self.resuming.is_clear(inlet.name))
+            if self._older and self._older[inlet.name.address]:
+                may_send = may_send and (inlet.name.is_dead or self._is_older(inlet))
+            if inlet.credit > 0 and inlet not in self._resting and may_send:
                 self._bury_late(inlet)
                 if not inlet.elders:
                     self._send(inlet)
                 self._ask(inlet)
                 self._close_idle(inlet)
 
-    def _may_ask(self, inlet: Inlet) -> bool:
-        """Returns whether an inlet may be sent messages now, if there are any."""
-        if inlet.credit <= 0 or inlet in self._resting:
-            return False
-        if inlet.is_exact and (inlet.held or not self.resuming.is_clear(inlet.name)):
-            return False
-        is_waited_for = self._older and self._older[inlet.name.address]
-        return not is_waited_for or inlet.name.is_dead or self._is_older(inlet)
-
     @property
     def is_stirred(self) -> bool:
         """Whether ``review`` has something to do now."""
         return bool(self._roll.stirred)
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether more could be asked for, of which nobody is in need."""
-        return bool(self._patient)
-
-    def ask_late(self) -> None:
-        """Asks for what nobody was in need of before."""
-        patient, self._patient = self._patient, {}
-        for inlet in patient:
-            if self._roll.by_name.get(inlet.name) is inlet and self._may_ask(inlet):
-                self._ask(inlet, is_late=True)
 
     def deadline(self) -> float | None:
         """Returns when ``review`` has something to do by time; None: never."""
@@ -721,7 +681,6 @@ class Inlets:
         if self._lane is not None:
             self._lane.detach(inlet)
         self._roll.stirred.pop(inlet, None)
-        self._patient.pop(inlet, None)
         self._resting.pop(inlet, None)
         self.turns.end(inlet)
         if self._is_older(inlet):
@@ -771,7 +730,7 @@ class Inlets:
             made.key = message.key
         return made
 
-    def _ask(self, inlet: Inlet, *, is_late: bool = False) -> None:
+    def _ask(self, inlet: Inlet) -> None:
         route, address, is_dead = inlet.name
         if is_dead or not inlet.announced or self.burials.is_enough(route):
             return
@@ -780,14 +739,9 @@ class Inlets:
         asked = self._asked.get((route, address), 0)
         more = min(inlet.credit, WINDOW) - asked - len(inlet.waiting)
         more = max(more, min(inlet.elders, WINDOW) - asked)
-        if more <= 0:
-            return
-        if not is_late and not self._is_worth(inlet, more, asked):
-            self._patient[inlet] = None
-            return
-        self._patient.pop(inlet, None)
-        self._asked[route, address] = asked + more
-        self._client.ask(Flow(route, address, more))
+        if more > 0 and (not asked or more >= WINDOW // 8):
+            self._asked[route, address] = asked + more
+            self._client.ask(Flow(route, address, more))
 
     def _ended(
         self, inlet: Inlet, message: StoredMessage, state: DeliveryState | None, now: float

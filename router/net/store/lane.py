@@ -49,7 +49,7 @@ class LaneSession:
             express: the worker's.
             owner: the engine, which is flushed when there are notes.
         """
-        self.brought = self._flying = 0
+        self.brought = 0
         self._express = express
         states: Any = express.states
         self._states = states
@@ -66,16 +66,6 @@ class LaneSession:
         self._done = 0
         self._kept_away: list[Any] = []
         self._inlets: dict[int, Inlet] = {}
-
-    @property
-    def flying(self) -> int:
-        """Messages that the lane was brought and that have no outcome, notes aside."""
-        return self._flying
-
-    @flying.setter
-    def flying(self, count: int) -> None:
-        self._flying = count
-        self._session.notes_due = count // 2
 
     # Links
 
@@ -110,7 +100,6 @@ class LaneSession:
         first = self._session.next_incoming_delivery
         count: int = state.lane.bring(state, run.rows, run.heap, run.places)
         self.brought += count
-        self.flying += count
         if count:
             sent = SentRun(inlet, run, first, count)
             self._runs.append(sent)
@@ -144,22 +133,11 @@ class LaneSession:
         """Has the lane note everything."""
         self._express.flush()
 
-    @property
-    def notes(self) -> list[Note]:
-        """What was noted since ``take_notes`` was called last."""
-        notes: list[Note] = self._session.notes
-        return notes
-
-    @property
-    def has_notes(self) -> bool:
-        """Whether there are any."""
-        return bool(self._session.notes)
-
     def take_notes(self) -> list[Note]:
         """Returns what was noted since it was called last."""
         notes: list[Note] = self._session.notes
         if notes:
-            self._session.notes, self._session.noted = [], 0
+            self._session.notes = []
         return notes
 
     def sent_between(
@@ -199,7 +177,6 @@ class LaneSession:
             position = run.position(number)
             if position is not None and run.end(position, position + 1):
                 message = run.read.messages[position]
-                self.flying -= 1
                 self.ended(run)
                 return message
         return None
@@ -208,9 +185,7 @@ class LaneSession:
         """Takes all messages out of the runs of an inlet."""
         messages = []
         for run in tuple(inlet.runs):
-            rest = run.rest()
-            self.flying -= len(rest)
-            messages += rest
+            messages += run.rest()
             self.ended(run)
         for number in inlet.sent:
             self._inlets.pop(number, None)

@@ -192,12 +192,12 @@ def test_the_time_to_live_counts_from_arrival() -> None:
 def test_no_more_is_asked_for_than_a_window() -> None:
     shelved = Shelved()
     shelved.attach()
-    for first in range(0, 1500, 500):
+    for first in range(0, 1000, 500):
         shelved.put(first, 500)
-    link = shelved.answer(1500)
-    assert len(shelved.sent(link)) == 1500
-    assert shelved.log.store.taken == 1500
-    assert WINDOW < 1500
+    link = shelved.answer(1000)
+    assert len(shelved.sent(link)) == 1000
+    assert shelved.log.store.taken == 1000
+    assert WINDOW < 1000
 
 
 def test_what_was_forwarded_and_not_durable_is_said_again_and_not_sent_again() -> None:

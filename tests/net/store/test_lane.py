@@ -4,10 +4,7 @@ import random
 
 import pytest
 
-from router.journal.store.references import RunReference
 from router.model.outcome import MODIFIED_FAILED, RELEASED, Rejected
-from router.net.store import engine
-from router.net.store.patience import HOLD_SECONDS
 from tests.support.kernel import needs_kernel
 from tests.support.stored_lane import StoredLane
 
@@ -155,76 +152,6 @@ def test_what_was_accepted_in_the_turn_in_which_the_store_is_lost_is_not_sent_ag
     again = [number for number in range(3000) if lane.received().count(number) > 1]
     assert not [number for number in again if number < 100]
     assert [*dict.fromkeys(lane.received())] == [*range(3000)]
-
-
-def test_few_that_were_accepted_are_said_to_the_store_a_moment_later() -> None:
-    lane = begun(count=500)
-    lane.answer(10)
-    lane.settle_down()
-    assert lane.messages == 500
-    lane.wait(HOLD_SECONDS / 2)
-    assert lane.messages == 500
-    lane.wait(HOLD_SECONDS)
-    assert lane.messages == 490
-
-
-def test_half_of_what_the_target_had_is_said_to_the_store_at_once() -> None:
-    lane = begun(count=500)
-    lane.answer(250)
-    lane.settle_down()
-    assert lane.messages == 250
-
-
-def test_the_last_message_is_said_to_be_gone_at_once() -> None:
-    lane = begun(count=1)
-    lane.answer()
-    lane.settle_down()
-    assert lane.messages == 0
-
-
-def test_a_target_that_grants_credit_one_by_one_is_sent_more_a_moment_later() -> None:
-    lane = begun(count=2000)
-    sent = len(lane.received())
-    for _ in range(3):
-        lane.answer(1)
-        lane.grant(1)
-        lane.settle_down()
-        for _ in range(3):
-            lane.wait(HOLD_SECONDS)
-    assert sent == 1000
-    assert len(lane.received()) == 1003
-
-
-def test_what_is_read_at_once_is_bounded_and_the_rest_is_read_in_the_next_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lane = StoredLane("cython")
-    for address in "abcdef":
-        lane.fill(range(200), f"telemetry.{address}", size=1000)
-    monkeypatch.setattr(engine, "TURN_OCTETS", 300_000)
-    lane.connect()
-    lane.dial()
-    assert lane.store is not None
-    asked = engine.StoreEngine._answered
-
-    def counted(store: engine.StoreEngine, answer: object) -> int:
-        octets = asked(store, answer)
-        if isinstance(answer, RunReference):
-            calls[-1] += octets
-        return octets
-
-    def called(store: engine.StoreEngine, now: float) -> list[object]:
-        calls.append(0)
-        return goes_on(store, now)  # type: ignore[return-value]
-
-    calls, goes_on = [0], engine.StoreEngine._go_on
-    monkeypatch.setattr(engine.StoreEngine, "_answered", counted)
-    monkeypatch.setattr(engine.StoreEngine, "_go_on", called)
-    lane.settle_down()
-    assert 200_000 < max(calls) < 600_000
-    assert sum(calls) > 1_000_000
-    drained(lane)
-    assert lane.received("telemetry.f") == [*range(200)]
 
 
 @pytest.mark.parametrize("block", range(4))

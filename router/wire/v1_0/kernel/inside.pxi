@@ -2,8 +2,7 @@
 # would be written into frames is noted instead, for whoever owns the session.
 #
 # A note is a tuple: (None, first, last) for delivery-ids that were accepted and are settled, and
-# (link, credit, 0) for credit. The owner of the session hears of the first outcome, so that it can
-# take its time, and of credit, and when as many outcomes were noted as are worth a turn.
+# (link, credit, 0) for credit.
 
 cdef enum:
     STORED_ROW = 80           # octets; the fields that are looked at, by their offsets
@@ -140,9 +139,7 @@ cdef int note_outcome(
     """Notes that deliveries were accepted and are settled."""
     if kind == TO_SENDER_SETTLED:
         session.notes.append((None, first, last))
-        session.noted += <uint32_t>(last - first) + 1
-        if len(session.notes) == 1 or session.noted >= session.notes_due:
-            mark_dirty(kernel, session.connection)
+        mark_dirty(kernel, session.connection)
     return 0
 
 

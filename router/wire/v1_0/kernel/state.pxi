@@ -88,8 +88,6 @@ cdef class SessionState:
     cdef public object outgoing
     cdef public object waiting
     cdef public list notes    # of a session without a socket; None: it has one, see inside
-    cdef public int64_t noted      # deliveries in these notes
-    cdef public int64_t notes_due  # so many are worth a turn of their owner
     # the lane's own
     cdef int64_t expected     # next_incoming_delivery; -1: None
     cdef Express express      # whose pairs the rings hold; None: none yet
