@@ -56,6 +56,7 @@ class Findings:
         damaged_octets: number of durable octets that cannot be read.
         torn_octets: number of octets torn off by a crash before they were durable.
         missing: number of missing segments.
+        unread: number of files that are cut off, or cannot be read.
     """
 
     records: int = 0
@@ -63,11 +64,12 @@ class Findings:
     damaged_octets: int = 0
     torn_octets: int = 0
     missing: int = 0
+    unread: int = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether everything durable is there; a torn tail was never durable."""
-        return not (self.holes or self.damaged_octets or self.missing)
+        return not (self.holes or self.damaged_octets or self.missing or self.unread)
 
 
 @attrs.frozen(kw_only=True)
@@ -133,8 +135,8 @@ def inspect(  # noqa: PLR0917 - click passes them by name
     PATH is a segment, a directory of segments, or the state directory of a router: its journal.
 
     Reports segments and records that are missing (missing, holes), octets that were durable and
-    cannot be read (damage), and tails torn by a crash, which never were durable. Payloads are never
-    printed.
+    cannot be read (damage), files that are cut off or cannot be read at all (cut, unread), and
+    tails torn by a crash, which never were durable. Payloads are never printed.
 
     Exits with 0, or with 1 if anything durable is missing.
     """
@@ -155,6 +157,9 @@ def inspect(  # noqa: PLR0917 - click passes them by name
         if findings.missing:
             segments = "segment" if findings.missing == 1 else "segments"
             click.echo(f"{findings.missing} {segments} missing")
+        if findings.unread:
+            files = "file is" if findings.unread == 1 else "files are"
+            click.echo(f"{findings.unread} {files} cut off, or cannot be read")
         click.echo(
             f"{findings.records} records, {findings.holes} missing, "
             f"{findings.damaged_octets} octets damaged, {findings.torn_octets} octets torn off"
@@ -224,7 +229,13 @@ def _inspect(
     is_chained = bool(newest) and not place.may_lack_oldest
     follower, links = SequenceFollower(), dict[LinkKey, str]()
     for name in place.names():
-        scan, file = SegmentScan(place.storage.read(name)), place.storage.title(name)
+        file = place.storage.title(name)
+        try:
+            scan = SegmentScan(place.storage.read(name))
+        except OSError as error:
+            findings.unread += 1
+            yield _note(file, "unread", {"reason": error.strerror or str(error)}, as_json=as_json)
+            continue
         is_snapshot = name.endswith(".snapshot")
         number = _number(name)
         if is_snapshot or not (is_chained or chain.last):
@@ -247,7 +258,9 @@ def _inspect(
                         yield (_json_line(record, file) if as_json else _table_line(record, links))
             except RecordError as error:
                 yield _note(file, "unreadable", {"reason": str(error)}, as_json=as_json)
-        if number == ending.segment and (cut := ending.cut(scan)) is not None:
+        if is_snapshot:
+            scan.end_snapshot()
+        elif number == ending.segment and (cut := ending.cut(scan)) is not None:
             scan.damage.append(cut)
         yield from _end_lines(scan, file, findings, as_json=as_json)
         chain.last = max(chain.last, number)
@@ -285,8 +298,9 @@ def _end_lines(scan: SegmentScan, file: str, findings: Findings, *, as_json: boo
     for damage in scan.damage:
         findings.damaged_octets += damage.octets
         facts = {"offset": damage.offset, "octets": damage.octets}
-        yield _note(file, "damage", facts, as_json=as_json)
-    if scan.tail is Tail.TORN:
+        findings.unread += damage.is_end
+        yield _note(file, "cut" if damage.is_end else "damage", facts, as_json=as_json)
+    if scan.tail is Tail.TORN and scan.torn_octets:
         findings.torn_octets += scan.torn_octets
         facts = {"offset": scan.end, "octets": scan.torn_octets}
         yield _note(file, "torn", facts, as_json=as_json)

@@ -10,6 +10,7 @@ from router.core import bulk
 from router.core.archive import Archive
 from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
 from router.core.node import Feed, Node, feed_of, in_custody
+from router.core.reach import is_sibling
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
 from router.core.stored import is_store
@@ -29,8 +30,12 @@ _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 
 
 def is_archived(feed: Feed) -> bool:
-    """Returns whether what comes is kept; what the store sends was, when its sender sent it."""
-    return feed.node.route.archive and not is_store(feed.incoming.connection)
+    """Returns whether what comes is kept.
+
+    What the store sends was, when its sender sent it; and what another worker sends, at that one.
+    """
+    connection = feed.incoming.connection
+    return feed.node.route.archive and not (is_store(connection) or is_sibling(connection))
 
 
 class Arrivals:

@@ -30,7 +30,6 @@ from router.journal.segment import (
     Chain,
     Damage,
     SegmentScan,
-    Tail,
     numbered,
     segment_name,
     snapshot_name,
@@ -81,7 +80,10 @@ class Replayed:
             parts = "1 part of a message stands" if count == 1 else f"{count:,} parts stand"
             found.append(f"{parts} behind missing ones")
         for name, damage in self.damage:
-            found.append(f"{damage.octets:,} octets of {name} cannot be read")
+            if damage.is_end:
+                found.append(f"the end of {name} is missing")
+            if damage.octets:
+                found.append(f"{damage.octets:,} octets of {name} cannot be read")
         return found
 
     @property
@@ -101,8 +103,7 @@ class Replayed:
                 self.follower.is_new(block)
             else:
                 self.memory.apply(block)
-        if scan.tail is not Tail.SEALED:  # it had its name only when all of it was durable
-            scan.damage.append(Damage(scan.end, len(scan.octets) - scan.end))
+        scan.end_snapshot()
         self._note_end(name, scan, 0)
 
     def take_segment(self, number: int, scan: SegmentScan, ending: Ending = NO_ENDING) -> None:

@@ -79,10 +79,12 @@ class Damage:
     Attributes:
         offset: of the first one.
         octets: how many until the next whole block.
+        is_end: the end of the file is missing, and nobody knows how much stood there.
     """
 
     offset: int
     octets: int
+    is_end: bool = False
 
     def __str__(self) -> str:
         return f"{self.octets} octets from offset {self.offset}"
@@ -300,6 +302,16 @@ class SegmentScan:
             self.end, last = position, block
         if last is not None and _is_end(last):
             self.tail = Tail.SEALED
+
+    def end_snapshot(self) -> None:
+        """Records what a snapshot lacks; call it when its blocks are read.
+
+        A snapshot has its name only when all of it is durable, so nothing that it lacks is a tail
+        torn by a crash.
+        """
+        if self.tail is not Tail.SEALED:
+            self.damage.append(Damage(self.end, len(self.octets) - self.end, is_end=True))
+            self.torn_octets = 0
 
     @property
     def is_foreign(self) -> bool:

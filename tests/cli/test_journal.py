@@ -12,6 +12,7 @@ from router.journal.keys import LinkKey
 from router.journal.log import Log
 from router.journal.reclaim import reclaim
 from router.journal.record import LinkDescription, RecordFlag, Resolution
+from router.journal.replay import replay
 from router.journal.segment import segment_name
 from tests.support.journal import (
     SECOND_NS,
@@ -183,6 +184,37 @@ def test_a_snapshot_is_shown_before_what_follows_it(journal: Path) -> None:
     assert result.exit_code == 0
     kinds = [record["kind"] for record in lines(result)]
     assert kinds.index("snapshot") < kinds.index("segment")
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 1.5])
+def test_a_snapshot_that_is_cut_off_is_reported(journal: Path, blocks: float) -> None:
+    """It had its name only when all of it was durable: nothing of it was torn off by a crash."""
+    reclaim(journal, 2, now_ns=START_NS)
+    (path,) = journal.glob("*.snapshot")
+    octets = path.read_bytes()
+    ends = [at for at in range(1, len(octets)) if octets.startswith(BLOCKS_BEGIN, at)]
+    first = ends[1]
+    cut = {0: 0, 1: first, 1.5: first + 40}[blocks]
+    assert 0 <= cut < len(octets)
+    path.write_bytes(octets[:cut])
+    result = inspect("--json", journal)
+    assert result.exit_code == 1
+    (found,) = [line for line in lines(result) if line["type"] in {"cut", "torn"}]
+    assert (found["type"], found["octets"]) == ("cut", max(0, cut - first))
+    assert "1 file is cut off, or cannot be read" in inspect(journal).output
+    (gap, *_) = replay(journal).gaps
+    assert gap == f"the end of {path.name} is missing"
+
+
+def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_shown(journal: Path) -> None:
+    path = journal / segment_name(2)
+    path.unlink()
+    path.mkdir()
+    result = inspect("--json", journal)
+    assert result.exit_code == 1
+    (unread,) = [line for line in lines(result) if line["type"] == "unread"]
+    assert unread["file"] == str(path)
+    assert {line["file"] for line in lines(result)} >= {str(journal / segment_name(3))}
 
 
 def test_single_segments_can_be_named(journal: Path) -> None:

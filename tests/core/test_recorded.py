@@ -15,6 +15,7 @@ from router.model.outcome import ACCEPTED, RELEASED, Received, Rejected
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode
 from router.pipeline.selection import Keeping, Selection
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing, Unroutable
+from tests.support.fleet import Fleet
 from tests.support.journaled import EPOCH_NS, EXACT, Journaled
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
@@ -323,6 +324,29 @@ def test_a_stored_message_is_archived_once_when_it_comes_from_its_sender(
     play.core.archive_stuck(False, play.now)
     (kept,) = read(archive)
     assert (kept.kind, kept.body) == (RecordKind.ARCHIVED, b"one")
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_message_that_passes_two_workers_is_archived_once(guarantee: Guarantee) -> None:
+    fleet = Fleet(2, attrs.evolve(ARCHIVED, guarantee=guarantee), make=Journaled)
+    plays = [each for each in fleet.plays.values() if isinstance(each, Journaled)]
+    archives = [open_archive(play) for play in plays]
+
+    def settle() -> None:
+        fleet.settle()
+        for play in plays:
+            play.flush()
+        fleet.settle()
+
+    receiver = fleet[1].connect("receiver").attach_receiver("orders", credit=10)
+    settle()
+    sender = fleet[2].connect("sender").attach_sender("orders")
+    settle()
+    sender.send(b"\x00Su\xa0\x03one")
+    settle()
+    assert len(receiver.payloads) == 1
+    (kept,) = [record for archive in archives for record in read(archive)]
+    assert (kept.kind, kept.body) == (RecordKind.ARCHIVED, b"\x00Su\xa0\x03one")
 
 
 def test_what_the_archive_cannot_take_is_counted_and_goes_on() -> None:
