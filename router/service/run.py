@@ -20,6 +20,7 @@ time at which this router has the lease. If another router takes the lease, the 
 and the next one begins as that router's standby.
 """
 
+import errno
 import os
 import signal
 import socket
@@ -35,6 +36,7 @@ import trio
 
 from router import __version__
 from router.errors import RouterError, reason_of
+from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.net.listener import Listeners, Listening
 from router.net.tls_stream import why_slower
@@ -49,7 +51,13 @@ from router.service.config.process import LogFormat, LogLevel
 from router.service.control import Control
 from router.service.crew import Crew, Soloist
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
-from router.service.handover import Handover, OccupiedError, Takeover, take_over
+from router.service.handover import (
+    ANSWER_SECONDS,
+    Handover,
+    OccupiedError,
+    Takeover,
+    take_over,
+)
 from router.service.journal import (
     JournalKeeper,
     Store,
@@ -77,6 +85,9 @@ FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 
 _LOOK_SECONDS: Final = 0.05
+
+TURN_SECONDS: Final = 2.0
+"""How long sockets may take to pass from a process to its successor: far more than they do."""
 
 FENCED_EFFECT: Final = "every connection is closed; this router waits as the standby of the other"
 
@@ -341,12 +352,11 @@ class _Steering:
         Raises:
             OSError, RouterError: a resource is unavailable.
         """
-        takeover = await take_over(config.router.state, config.router.drain_seconds)
+        takeover = await self._find_predecessor(config)
         if takeover is not None:
             self._check_identity(takeover)
             await self._succeed(takeover, config)
         else:
-            await try_listeners(self._listeners, config)  # before any process is started
             self._await_successor()
             await self._admin.open(is_held=False)
             self._admin.serve()
@@ -356,6 +366,33 @@ class _Steering:
                 await self._start_crew(config)
                 await self._listeners.configure(binds(config))
         self._listeners.drop_inherited()
+
+    async def _find_predecessor(self, config: RouterConfig) -> Takeover | None:
+        """Asks the process that runs on the state directory for its sockets; None: none runs.
+
+        While the sockets pass from one process to its successor, neither answers a third one. So
+        if an address is in use, it asks again, for as long as somebody has locked the directory.
+
+        Raises:
+            ConfigError: an address cannot be had, before any process is started.
+            RouterError: the process does not answer.
+        """
+        began, lock = trio.current_time(), Store.JOURNAL.lock(config)
+        while True:
+            takeover = await take_over(config.router.state, config.router.drain_seconds)
+            if takeover is not None:
+                return takeover
+            try:
+                await try_listeners(self._listeners, config)
+            except ConfigError as error:
+                seconds = TURN_SECONDS
+                if find_holder(lock) is not None:
+                    seconds = config.router.drain_seconds + ANSWER_SECONDS
+                if not _is_in_use(error) or trio.current_time() - began >= seconds:
+                    raise
+            else:
+                return None
+            await trio.sleep(_LOOK_SECONDS)
 
     async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
         """Replaces another process.
@@ -749,6 +786,12 @@ class _Steering:
                 self._nursery.start_soon(keep_ledger, state, compaction, self._ledger)
             if tracing is not None:
                 self._nursery.start_soon(self._tracing.run, state, tracing)
+
+
+def _is_in_use(error: ConfigError) -> bool:
+    """Returns whether a listener's address is another process's."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
 
 
 def _has_tls(config: RouterConfig) -> bool:

@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -268,6 +270,24 @@ def test_one_that_is_started_while_another_takes_over_is_the_next(tmp_path: Path
         assert lines(third, "handover.taken")[0]["process"] == second.process.pid
         place.check_service()
         lingering.close()
+
+
+@PROMISES
+def test_several_that_are_started_at_the_same_moment_take_over_one_after_the_other(
+    tmp_path: Path, guarantee: Guarantee
+) -> None:
+    place = Place(folder=tmp_path, guarantee=guarantee, drain_seconds=2)
+    with ExitStack() as stack, ThreadPoolExecutor() as threads:
+        first = stack.enter_context(place.run())
+        runs = [running_router(tmp_path / "router.yaml", tmp_path) for _ in range(3)]
+        others = list(threads.map(lambda run: run.__enter__(), runs))
+        for run in runs:
+            stack.push(run)
+        everybody = [first, *others]
+        while len([each for each in everybody if each.process.poll() is None]) > 1:
+            time.sleep(0.05)
+        assert [each.process.poll() for each in everybody].count(0) == 3
+        place.check_service()
 
 
 @PROMISES
