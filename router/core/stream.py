@@ -78,11 +78,15 @@ class Streams:
         if parts is None:
             return  # settled beforehand, and dropped
         if parts.has_verdict:
-            parts.is_complete = not event.more
-            if parts.is_complete:
-                self._settler.report_outcome(pairing, parts.verdict)
+            self._end_with_verdict(pairing, parts, event.more)
             return
         self._add(pairing, parts, event.payload, event.more)
+
+    def _end_with_verdict(self, pairing: Pairing, parts: Parts, more: bool) -> None:
+        """Throws a part away, and reports the outcome, which is known, after the last one."""
+        parts.is_complete = not more
+        if parts.is_complete:
+            self._settler.report_outcome(pairing, parts.verdict)
 
     def _add(self, pairing: Pairing, parts: Parts, payload: bytes, more: bool) -> None:
         """Adds a part, and forwards it if possible."""
@@ -177,6 +181,9 @@ class Streams:
         incoming, parts = pairing.incoming, pairing.parts
         assert parts is not None
         incoming.partial = pairing if delivery.more else None
+        if parts.has_verdict:  # its receiver has all of it, or wants no more
+            self._end_with_verdict(pairing, parts, delivery.more)
+            return
         ends_early = not delivery.more and len(delivery.payload) < skip_octets
         if skip_octets < 0 or ends_early or not parts.is_whole:
             self._fail(pairing, parts, delivery.more)

@@ -99,6 +99,41 @@ def test_a_crash_in_the_middle_leaves_it_to_be_resumed_from_where_it_was(
     assert after.core._registry.process.used == 0
 
 
+@pytest.mark.parametrize("is_in_one", [True, False])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("sender_first", [True, False])
+def test_an_outcome_that_comes_before_the_rest_of_the_delivery_is_the_senders(
+    parts: int, sender_first: bool, is_in_one: bool
+) -> None:
+    """The receiver has had more than is on record here."""
+    play, _, receiving = begun(parts)
+    after = play.crash()
+    map_there: dict[DeliveryTag, DeliveryState | None] = {receiving.last.tag: ACCEPTED}
+    if not sender_first:
+        receiver(after.connect("east"), unsettled=map_there)
+        after.flush()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[TAG]
+    start = octets_before(BODY, known) if isinstance(known, Received) else 0
+    assert start is not None
+    cut = len(BODY) if is_in_one else (start + len(BODY)) // 2
+    state = known if isinstance(known, Received) else None
+    delivery = back.delivery(BODY[start:cut], tag=TAG, resume=True, state=state, more=not is_in_one)
+    back.peer.happens(back.run([delivery]))
+    if not is_in_one:
+        back.go_on(BODY[cut:], more=False)
+    after.flush()
+    if sender_first:
+        receiver(after.connect("east"), unsettled=map_there)
+        after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    after.flush()
+    assert not after.remembered()
+    assert after.core._registry.process.used == 0
+
+
 @pytest.mark.parametrize("state", POSITIONS)
 @pytest.mark.parametrize("crashes", [True, False])
 def test_what_its_sender_never_finishes_is_given_up_and_never_arrives(
