@@ -56,7 +56,7 @@ from router.links.recovery import (
     Settle,
     resume,
 )
-from router.links.unsettled import is_whole, sent_state
+from router.links.unsettled import ALL, is_whole, sent_state
 from router.model.capabilities import Protocol
 from router.model.commands import AbortDelivery
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
@@ -403,6 +403,12 @@ class Resumer:
         parts = pairing.parts
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag, outgoing.resume, outgoing.state = pairing.outgoing_tag, True, None
+        if position == ALL:  # it has all of it, even if the sender has not sent us the rest again
+            outgoing.payload, outgoing.state = b"", ALL
+            outgoing.ttl_milliseconds = outgoing.delivery_count = None  # they are in its header
+            life.track(link, pairing)
+            self._turn.send(link, outgoing)
+            return
         if parts is not None:
             outgoing.payload = joined(pairing)
         if position != START:

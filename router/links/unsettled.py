@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Set
+from typing import Final
 
 from router.links.link import Link
 from router.links.pairing import Pairing
@@ -37,29 +38,39 @@ def reported_state(pairing: Pairing, undurable: Set[DeliveryKey | None]) -> Deli
 
 
 def received_state(pairing: Pairing) -> DeliveryState | None:
-    """As its receiver: the outcome, or how much has come (all of it: the end of the message)."""
+    """As its receiver: the outcome, or how much has come (all of it: the end of the message).
+
+    A router may have dropped what it has sent already, and then cannot tell what the end of the
+    message is: it is told that all of it is here. (It must not abort what is whole.)
+    """
     if pairing.outcome is not None:
         return pairing.outcome
     parts = pairing.parts
     if pairing.delivery.protocol is not Protocol.AMQP_1_0:
         return None
+    if parts is None or parts.is_complete:
+        if _comes_from_router(pairing) or not is_whole(pairing):
+            return ALL
     if parts is None:
         return position_at_end(pairing.delivery.payload)
-    if parts.is_complete and not parts.is_whole:
-        return _ALL
     return position_at_end(parts.joined())
+
+
+def _comes_from_router(pairing: Pairing) -> bool:
+    connection = pairing.incoming.connection
+    return connection is not None and connection.capabilities.is_router
 
 
 def _undecided_state(pairing: Pairing) -> DeliveryState | None:
     """As its receiver, which has all of it and may not tell the outcome yet."""
-    return _ALL if pairing.delivery.protocol is Protocol.AMQP_1_0 else None
+    return ALL if pairing.delivery.protocol is Protocol.AMQP_1_0 else None
 
 
 def sent_state(pairing: Pairing) -> DeliveryState | None:
     """As its sender: the outcome if it is decided, else from where on it can be sent again."""
     if pairing.outcome is not None:
         return pairing.outcome
-    return None if is_whole(pairing) else _ALL
+    return None if is_whole(pairing) else ALL
 
 
 def is_whole(pairing: Pairing) -> bool:
@@ -67,5 +78,5 @@ def is_whole(pairing: Pairing) -> bool:
     return pairing.parts is None or pairing.parts.is_whole
 
 
-_ALL = Received(0xFFFF_FFFF, 0)
-"""Stands for the end of a message whose octets are not here any more: nothing need be sent."""
+ALL: Final = Received(0xFFFF_FFFF, 0)
+"""Stands for the end of a message, wherever that is: nothing need be sent."""

@@ -8,13 +8,14 @@ from router.core.resolve import Decision
 from router.journal.block import open_block
 from router.journal.record import RecordKind
 from router.links.position import octets_before
+from router.links.unsettled import ALL
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, DeliveryState, Received
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Unroutable
 from tests.support.journaled import EXACT, Journaled
-from tests.support.play import Peer, ReceiverEnd, SenderEnd
+from tests.support.play import AMQP, Peer, ReceiverEnd, SenderEnd
 
 TAG = DeliveryTag(b"a")
 BODY = b"\x00\x53\x75\xb0\x00\x00\x00\x1e" + b"0123456789" * 3
@@ -132,6 +133,55 @@ def test_an_outcome_that_comes_before_the_rest_of_the_delivery_is_the_senders(
     after.flush()
     assert not after.remembered()
     assert after.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("sender_first", [True, False])
+def test_a_receiver_that_has_all_of_it_is_never_told_to_drop_it(
+    parts: int, sender_first: bool
+) -> None:
+    """It is a router that was sent all, of which a part is on record here."""
+    play, _, receiving = begun(parts)
+    after = play.crash()
+    map_there: dict[DeliveryTag, DeliveryState | None] = {receiving.last.tag: ALL}
+    again: ReceiverEnd | None = None
+    if not sender_first:
+        again = receiver(after.connect("east"), unsettled=map_there)
+        after.flush()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[TAG]
+    assert isinstance(known, Received)
+    start = octets_before(BODY, known)
+    assert start is not None
+    delivery = back.delivery(BODY[start:], tag=TAG, resume=True, state=known)
+    back.peer.happens(back.run([delivery]))
+    after.flush()
+    if again is None:
+        again = receiver(after.connect("east"), unsettled=map_there)
+        after.flush()
+    assert again.aborted == []
+    assert (again.last.resume, again.last.payload, again.last.more) == (True, b"", False)
+    again.update(again.last.number, settled=False)
+    after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    after.flush()
+    assert not after.remembered()
+    assert after.core._registry.process.used == 0
+
+
+def test_a_router_is_told_that_all_of_a_delivery_is_here() -> None:
+    play = Journaled(EXACT)
+    receiver(play.connect("east"))
+    router = attrs.evolve(AMQP, is_router=True, resumes_links=True)
+    sending = sender(play.connect("west", capabilities=router))
+    sending.send(BODY, tag=TAG)
+    play.flush()
+    sending.peer.lose()
+    back = sender(play.connect("west", capabilities=router), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: ALL}
 
 
 @pytest.mark.parametrize("state", POSITIONS)
