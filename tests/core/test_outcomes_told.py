@@ -13,6 +13,7 @@ from typing import Any, Self
 import attrs
 import pytest
 
+from router.core.homes import Homes
 from router.core.listing import Filter
 from router.core.resolve import Decision
 from router.core.settings import CoreSettings
@@ -58,8 +59,12 @@ class Stage(Journaled):
         *routes: Route | str,
         blocks: tuple[SealedBlock, ...] = (),
         settings: CoreSettings | None = None,
+        containers: frozenset[str] | None = None,
+        homes: Homes | None = None,
     ) -> None:
-        super().__init__(*routes, blocks=blocks, settings=settings)
+        super().__init__(
+            *routes, blocks=blocks, settings=settings, containers=containers, homes=homes
+        )
         self.sources: list[Source] = []
         self.looked = 0
         self.put_back: Route | None = None
