@@ -58,7 +58,7 @@ def received_state(pairing: Pairing) -> DeliveryState | None:
 
 def _comes_from_router(pairing: Pairing) -> bool:
     connection = pairing.incoming.connection
-    return connection is not None and connection.capabilities.is_router
+    return connection is not None and connection.capabilities.traces
 
 
 def _undecided_state(pairing: Pairing) -> DeliveryState | None:

@@ -174,7 +174,7 @@ def test_a_receiver_that_has_all_of_it_is_never_told_to_drop_it(
 def test_a_router_is_told_that_all_of_a_delivery_is_here() -> None:
     play = Journaled(EXACT)
     receiver(play.connect("east"))
-    router = attrs.evolve(AMQP, is_router=True, resumes_links=True)
+    router = attrs.evolve(AMQP, is_neighbor=True, resumes_links=True)
     sending = sender(play.connect("west", capabilities=router))
     sending.send(BODY, tag=TAG)
     play.flush()
