@@ -361,8 +361,8 @@ class Core:
             if not is_sibling(connection) and any(map(is_exact, links)):
                 found.add(connection.id)
         ingresses = (guest.id for guest in self._registry.guests.values() if guest.is_ingress)
-        siblings = {each.id for each in self._registry.connections.values() if is_sibling(each)}
-        found.update(each for each in ingresses if each not in siblings)
+        known = self._registry.connections
+        found.update(each for each in ingresses if not is_sibling(known.get(each)))
         return list(found)
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:

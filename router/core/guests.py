@@ -11,7 +11,7 @@ from typing import Final, cast
 import attrs
 
 from router.core.govern import Governor
-from router.core.mesh.names import MESH_USER, is_exact, link_name, read_chain
+from router.core.mesh.names import MESH_USER, address_of, ending_chain, link_name
 from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.link import Connection, Octets
@@ -90,10 +90,8 @@ class Guests:
             return guest
         if is_sibling(joint):
             return self._welcome(joint, event) if GUEST in event.properties else None
-        chain = read_chain(event.properties)
-        if chain is None or chain.egress != self._settings.router_id or not is_exact(event):
-            return None
-        return self._welcome_ingress(joint, event, chain)
+        chain = ending_chain(event, self._settings.router_id)
+        return None if chain is None else self._welcome_ingress(joint, event, chain)
 
     def of(self, joint: Connection) -> list[Connection]:
         """Returns the guests of a connection to a sibling."""
@@ -107,14 +105,13 @@ class Guests:
 
     def _welcome_ingress(self, joint: Connection, event: LinkAttached, chain: Chain) -> Connection:
         """Makes a guest of another site's router, whose chain ends here (``mesh.chains``)."""
-        address = getattr(event.target, "address", None)
         guest = self._registry.guests[event.link] = Connection(
             id=joint.id,
             container=ContainerId(chain.ingress),
             user=MESH_USER,
             capabilities=attrs.evolve(joint.capabilities, express=False),
             octets=Octets(self._settings.connection_octets),
-            guest=link_name(chain, str(address)),
+            guest=link_name(chain, str(address_of(event))),
             keeps_maps=True,
             is_ingress=True,
         )

@@ -61,7 +61,7 @@ from router.core.attach import Attacher, Place
 from router.core.branches import Branched, Branches
 from router.core.guests import UNSENT
 from router.core.homes import FIRST, Homes, is_exact
-from router.core.mesh.names import is_site
+from router.core.mesh.names import address_of, is_site
 from router.core.mesh.sites import Sites
 from router.core.passing import (
     SURPLUS_OCTETS,
@@ -294,7 +294,7 @@ class Passages:
             return hop if isinstance(hop, Condition) else _one(hop)
         if is_sibling(connection) or not self._sites.ends_here(event):
             return ()
-        address = getattr(event.target, "address", None)
+        address = address_of(event)
         match = None if address is None else self._registry.table.lookup(address)
         route = None if match is None else match.route
         if address is None or (route is not None and not is_exact(route)):

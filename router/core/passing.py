@@ -20,6 +20,7 @@ from router.core.mesh.names import (
     INGRESS,
     MESH_USER,
     VOUCHED,
+    address_of,
     is_site,
     is_site_name,
     link_name,
@@ -272,7 +273,7 @@ def _ingress_of(asked: LinkAttached) -> tuple[str, str, LinkName]:
     """Returns container, user and link name of the ingress, by which its egress knows a chain."""
     chain = read_chain(asked.properties)
     assert chain is not None, "it has been looked at"
-    return chain.ingress, MESH_USER, link_name(chain, str(getattr(asked.target, "address", None)))
+    return chain.ingress, MESH_USER, link_name(chain, str(address_of(asked)))
 
 
 def next_hop(passage: Passage, far: LinkId, vouched: Mapping[object, object]) -> AttachLink:

@@ -185,7 +185,7 @@ class Streams:
             self._end_with_verdict(pairing, parts, delivery.more)
             return
         ends_early = not delivery.more and len(delivery.payload) < skip_octets
-        is_lost = not (parts.is_whole or parts.sinks)  # what was dropped, these have been sent
+        is_lost = not (parts.is_whole or parts.sinks)  # sinks have been sent what is gone here
         if skip_octets < 0 or ends_early or is_lost:
             self._fail(pairing, parts, delivery.more)
             return

@@ -599,19 +599,17 @@ def _endpoint(
     """
     idle = container.idle_seconds
     policy = diversion_policy(container)
-    frame_octets = container.max_frame_octets or settings.max_frame_octets
     if container.is_mesh:
-        frame_octets = max(frame_octets, FRAME_OCTETS_LEAST)
+        settings = _for_mesh(settings)
     vhost = container.vhost or url.vhost or other_name
     own = attrs.evolve(
         settings,
         hostname=vhost_to_ask_for(container.protocol, vhost, url.host),
         is_redirectable=policy.is_obeyed,
         idle_seconds=settings.idle_seconds if idle is None else idle,
-        max_frame_octets=frame_octets,
+        max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
         own_sessions=container.sessions,
         sasl_client=_client_mechanisms(container, url),
-        is_mesh=container.is_mesh,
         properties={**settings.properties, **({EDGE: True} if container.is_hub else {})},
         peer_is_trusted_router=container.is_router,
     )

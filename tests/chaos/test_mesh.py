@@ -10,6 +10,7 @@ import itertools
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,24 +26,28 @@ SECONDS = float(os.environ.get("ROUTER_MESH_SECONDS", "inf"))
 SEED = int(os.environ.get("ROUTER_MESH_SEED", "1"))
 
 
+async def run(folder: Path, **changes: Any) -> None:
+    """Runs, and checks; ``changes`` are to what the environment asks for."""
+    asked = {"faults": FAULTS, "deliveries": DELIVERIES, "workers": WORKERS, **changes}
+    mesh = MeshRun(
+        folder=folder,
+        seed=SEED,
+        pause_seconds=PAUSE,
+        most_seconds=SECONDS,
+        tell=partial(print, flush=True),
+        **asked,
+    )
+    await mesh.run()
+    print(mesh.told())
+    mesh.check()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 async def test_every_delivery_arrives_once_whatever_happens_to_paths_and_routers(
     tmp_path: Path,
 ) -> None:
-    run = MeshRun(
-        folder=tmp_path,
-        seed=SEED,
-        faults=FAULTS,
-        deliveries=DELIVERIES,
-        workers=WORKERS,
-        pause_seconds=PAUSE,
-        most_seconds=SECONDS,
-        tell=partial(print, flush=True),
-    )
-    await run.run()
-    print(run.told())
-    run.check()
+    await run(tmp_path)
 
 
 @pytest.mark.long
@@ -54,21 +59,7 @@ async def test_the_same_where_the_worker_with_the_neighbors_is_not_the_address_s
     address = next(
         each for each in map("orders.{}".format, itertools.count()) if rendezvous(each, workers) > 1
     )
-    run = MeshRun(
-        folder=tmp_path,
-        seed=SEED,
-        faults=FAULTS,
-        deliveries=DELIVERIES,
-        workers=workers,
-        address=address,
-        more="  homes: all",
-        pause_seconds=PAUSE,
-        most_seconds=SECONDS,
-        tell=partial(print, flush=True),
-    )
-    await run.run()
-    print(run.told())
-    run.check()
+    await run(tmp_path, workers=workers, address=address, more="  homes: all")
 
 
 @pytest.mark.long
@@ -76,35 +67,10 @@ async def test_the_same_where_the_worker_with_the_neighbors_is_not_the_address_s
 async def test_at_least_once_nothing_is_lost_that_its_sender_does_not_know_of(
     tmp_path: Path,
 ) -> None:
-    run = MeshRun(
-        folder=tmp_path,
-        seed=SEED,
-        faults=FAULTS,
-        deliveries=DELIVERIES,
-        workers=WORKERS,
-        guarantee=Guarantee.AT_LEAST_ONCE,
-        pause_seconds=PAUSE,
-        most_seconds=SECONDS,
-        tell=partial(print, flush=True),
-    )
-    await run.run()
-    print(run.told())
-    run.check()
+    await run(tmp_path, guarantee=Guarantee.AT_LEAST_ONCE)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(8 * 3600)
 async def test_a_million_deliveries_through_a_thousand_faults(tmp_path: Path) -> None:
-    run = MeshRun(
-        folder=tmp_path,
-        seed=SEED,
-        faults=1_000,
-        deliveries=1_000_000,
-        workers=WORKERS,
-        pause_seconds=PAUSE,
-        most_seconds=SECONDS,
-        tell=partial(print, flush=True),
-    )
-    await run.run()
-    print(run.told())
-    run.check()
+    await run(tmp_path, faults=1_000, deliveries=1_000_000)

@@ -10,6 +10,7 @@ from router.journal.record import RecordKind
 from router.links.position import octets_before
 from router.links.unsettled import ALL
 from router.model.capabilities import Protocol
+from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, DeliveryState, Received
 from router.model.terminus import ExpiryPolicy
@@ -53,6 +54,29 @@ def theirs(tag: DeliveryTag, state: object) -> dict[DeliveryTag, DeliveryState |
     return {} if isinstance(state, str) else {tag: state}
 
 
+def gone_on(play: Journaled, parts: int) -> tuple[SenderEnd, ReceivedDelivery]:
+    """The sender comes back, and sends the rest from where so many parts end."""
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[TAG]
+    assert isinstance(known, Received)
+    start = octets_before(BODY, known)
+    assert start == len(b"".join(CUTS[:parts]))
+    delivery = back.delivery(BODY[start:], tag=TAG, resume=True, state=known)
+    back.peer.happens(back.run([delivery]))
+    play.flush()
+    return back, delivery
+
+
+def check_accepted(play: Journaled, back: SenderEnd, delivery: ReceivedDelivery) -> None:
+    """Wants the sender to have been told so; when it has settled nothing is left."""
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    play.flush()
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0
+
+
 def in_doubt(play: Journaled) -> int:
     return len(play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now).deliveries)
 
@@ -78,26 +102,14 @@ def test_a_crash_in_the_middle_leaves_it_to_be_resumed_from_where_it_was(
     if not sender_first:
         again = receiver(after.connect("east"), unsettled=theirs(receiving.last.tag, state))
         after.flush()
-    back = sender(after.connect("west"), unsettled={TAG: None})
-    assert back.attach is not None
-    known = (back.attach.unsettled or {})[TAG]
-    assert isinstance(known, Received)
-    start = octets_before(BODY, known)
-    assert start == len(b"".join(CUTS[:parts]))
-    delivery = back.delivery(BODY[start:], tag=TAG, resume=True, state=known)
-    back.peer.happens(back.run([delivery]))
-    after.flush()
+    back, delivery = gone_on(after, parts)
     if again is None:
         again = receiver(after.connect("east"), unsettled=theirs(receiving.last.tag, state))
         after.flush()
     assert arrived(again, state) == [BODY]
     again.update(again.last.number, settled=False)
     after.flush()
-    assert back.outcome(delivery.number) == (ACCEPTED, False)
-    back.settle(delivery.number, state=ACCEPTED)
-    after.flush()
-    assert not after.remembered()
-    assert after.core._registry.process.used == 0
+    check_accepted(after, back, delivery)
 
 
 @pytest.mark.parametrize("is_in_one", [True, False])
@@ -128,11 +140,7 @@ def test_an_outcome_that_comes_before_the_rest_of_the_delivery_is_the_senders(
     if sender_first:
         receiver(after.connect("east"), unsettled=map_there)
         after.flush()
-    assert back.outcome(delivery.number) == (ACCEPTED, False)
-    back.settle(delivery.number, state=ACCEPTED)
-    after.flush()
-    assert not after.remembered()
-    assert after.core._registry.process.used == 0
+    check_accepted(after, back, delivery)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
@@ -148,15 +156,7 @@ def test_a_receiver_that_has_all_of_it_is_never_told_to_drop_it(
     if not sender_first:
         again = receiver(after.connect("east"), unsettled=map_there)
         after.flush()
-    back = sender(after.connect("west"), unsettled={TAG: None})
-    assert back.attach is not None
-    known = (back.attach.unsettled or {})[TAG]
-    assert isinstance(known, Received)
-    start = octets_before(BODY, known)
-    assert start is not None
-    delivery = back.delivery(BODY[start:], tag=TAG, resume=True, state=known)
-    back.peer.happens(back.run([delivery]))
-    after.flush()
+    back, delivery = gone_on(after, parts)
     if again is None:
         again = receiver(after.connect("east"), unsettled=map_there)
         after.flush()
@@ -164,11 +164,7 @@ def test_a_receiver_that_has_all_of_it_is_never_told_to_drop_it(
     assert (again.last.resume, again.last.payload, again.last.more) == (True, b"", False)
     again.update(again.last.number, settled=False)
     after.flush()
-    assert back.outcome(delivery.number) == (ACCEPTED, False)
-    back.settle(delivery.number, state=ACCEPTED)
-    after.flush()
-    assert not after.remembered()
-    assert after.core._registry.process.used == 0
+    check_accepted(after, back, delivery)
 
 
 def test_a_router_is_told_that_all_of_a_delivery_is_here() -> None:

@@ -126,6 +126,19 @@ def is_exact(event: LinkAttached) -> bool:
     return ATTACH in event.properties
 
 
+def ending_chain(event: LinkAttached, router: str) -> Chain | None:
+    """Returns the exactly-once chain of an attach, if it ends at a router."""
+    chain = read_chain(event.properties)
+    ends = chain is not None and chain.egress == router and is_exact(event)
+    return chain if ends else None
+
+
+def address_of(event: LinkAttached) -> str | None:
+    """Returns the address that an attaching sender names; None: it names none."""
+    address = getattr(event.target, "address", None)
+    return address if isinstance(address, str) else None
+
+
 def chain_properties(chain: Chain | None) -> dict[object, object]:
     """Returns the link properties that name a chain."""
     return {} if chain is None else {INGRESS: chain.ingress, EGRESS: chain.egress}

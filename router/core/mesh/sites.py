@@ -20,7 +20,14 @@ from typing import Final
 from router.core.alarms import Alarm
 from router.core.mesh.chains import find_fault, vouch
 from router.core.mesh.control import SLICE_SECONDS, Control
-from router.core.mesh.names import is_edge, is_exact, maker_named, read_chain
+from router.core.mesh.names import (
+    address_of,
+    ending_chain,
+    is_edge,
+    is_exact,
+    maker_named,
+    read_chain,
+)
 from router.core.mesh.ways import is_direct, is_sharable, is_shared, is_shared_route
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import Reach, is_sibling
@@ -77,8 +84,8 @@ class Sites:
             A chain's node and its route, where this router is transit; where it is the egress, the
             address; or why the link is refused.
         """
-        address = getattr(event.target, "address", None)
-        if event.role is not Role.RECEIVER or not isinstance(address, str):
+        address = address_of(event)
+        if event.role is not Role.RECEIVER or address is None:
             return _UNFIT
         chain = read_chain(event.properties)
         if chain is None:
@@ -106,8 +113,7 @@ class Sites:
 
     def ends_here(self, event: LinkAttached) -> bool:
         """Returns whether an attach is that of an exactly-once chain that ends at this site."""
-        chain = read_chain(event.properties)
-        return chain is not None and chain.egress == self._settings.router_id and is_exact(event)
+        return ending_chain(event, self._settings.router_id) is not None
 
     def vouch(self, event: LinkAttached) -> dict[object, object]:
         """Returns the property by which this router vouches for a chain of another worker's."""
@@ -115,13 +121,13 @@ class Sites:
         assert chain is not None
         assert number is not None, "it leads on"
         assert self._reach.sites is not None
-        address = str(getattr(event.target, "address", None))
-        return vouch(self._reach.sites.find_notary(), chain, address, number)
+        notary = self._reach.sites.find_notary()
+        return vouch(notary, chain, str(address_of(event)), number)
 
     def find_fault(self, event: LinkAttached) -> Condition | None:
         """Returns why an exactly-once chain may not end here; None: it may."""
-        address = getattr(event.target, "address", None)
-        if event.role is not Role.RECEIVER or not isinstance(address, str):
+        address = address_of(event)
+        if event.role is not Role.RECEIVER or address is None:
             return _UNFIT
         chain = read_chain(event.properties)
         assert chain is not None

@@ -12,7 +12,15 @@ from router.model.condition import STOLEN, UNAUTHORIZED_ACCESS
 from router.model.events import LinkAttached
 from router.routes.mesh.nouns import RouterId
 from router.routes.mesh.paths import Order, Unreachable
-from tests.core.mesh.test_exactly_once import DIAMOND, LINE, PAIR, SERVED, World, chain_attach
+from tests.core.mesh.test_exactly_once import (
+    DIAMOND,
+    LINE,
+    PAIR,
+    SERVED,
+    World,
+    chain_attach,
+    leave_a_cut_path,
+)
 from tests.core.test_exactly_once import Receiver, Sender
 from tests.support.exact_sites import EXACT, ExactSites
 from tests.support.fleet import Joint
@@ -87,15 +95,7 @@ def test_only_the_homes_remember() -> None:
 
 
 def test_a_cut_path_is_left_for_another() -> None:
-    world = WorldOfHomes(DIAMOND)
-    world.send(1, 2)
-    world.receiver.look()
-    world.receiver.answer()
-    world.sites.cut("dc2", "dc4")
-    world.sites.run(0.5)
-    world.work()
-    assert world.sites.transfers("dc3", "dc5") > 0
-    world.check(2)
+    leave_a_cut_path(WorldOfHomes(DIAMOND))
 
 
 def test_a_better_path_is_taken_while_the_other_stands() -> None:
