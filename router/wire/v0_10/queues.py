@@ -6,8 +6,7 @@ receives from, and the subscriptions that take turns. There are two kinds:
 - a *routed* queue is an address of the routing table: shared, durable and held by whoever is behind
   the route. Each subscription has a link of its own to it;
 - a *local* queue lasts as long as its session: exclusive or auto-delete. Its own name is one
-address,
-  each binding adds one; its outlets (outgoing links) exist from the beginning, and accept
+  address, each binding adds one; its outlets (outgoing links) exist from the beginning, and accept
   ``LOCAL_CREDIT`` deliveries before there is a subscription; except from the name of a queue that
   is not exclusive, because others may receive from that.
 
