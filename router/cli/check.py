@@ -1,6 +1,7 @@
 """``router check``: validates a configuration and says what each route really gives."""
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Final, NoReturn
 
@@ -12,6 +13,7 @@ from router.model.text import shown
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
 from router.service import inquiry
+from router.service.certificates import certificate_notes
 from router.service.config import ConfigError, Problem, RouterConfig, json_schema
 from router.service.credentials import load_usable
 from router.service.journal import stores_on_postgres
@@ -141,7 +143,8 @@ def report(config: RouterConfig, found: Iterable[Problem] = ()) -> None:
     if config.router.journal.store is not None:
         print_lines("", SURVIVES, GOES_ON if config.router.journal.standby else IS_STARTED)
         print_lines(*_where_the_rest_is(config))
-    for note in (*config.notes, *state_notes(config), *found):
+    due = certificate_notes(config, time.time())
+    for note in (*config.notes, *state_notes(config), *due, *found):
         print_lines("", f"note: {note}")
 
 

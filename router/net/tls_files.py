@@ -6,14 +6,15 @@ dialed host, unless another is given. Every error is one line that names option 
 Certificates are rotated by writing the files: the ``current`` context is always made from the
 present contents of the files. Established connections keep their certificate until
 ``rotation`` ends them. A file that cannot be used is reported once, and the last good context stays
-in use.
+in use. So it does if the new certificate has expired and the one in use has not.
 """
 
 import hmac
 import os
 import ssl
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ import trio
 
 from router.net.tls import TlsError, describe_error
 from router.net.tls_stream import make_ready, share_tickets
+from router.net.validity import Validity, read_authorities, read_chain, why_refused
 
 LOOK_SECONDS: Final = 1.0
 """The files are looked at no more often than this."""
@@ -98,6 +100,16 @@ class TlsFiles:
         context.verify_mode = self.verify
         self._load(context, ssl.Purpose.SERVER_AUTH)
         return context
+
+    def validities(self) -> tuple[Validity, ...]:
+        """Returns until when the certificates and authorities in the files are valid."""
+        return tuple(each for each in self._validities() if each is not None)
+
+    def _validities(self) -> Iterator[Validity | None]:
+        if self.certificate is not None:
+            yield read_chain(self._option("cert"), self.certificate)
+        if self.authorities is not None:
+            yield read_authorities(self._option("ca"), self.authorities)
 
     def _load(self, context: ssl.SSLContext, purpose: ssl.Purpose) -> None:
         context.minimum_version = self.minimum_version
@@ -175,13 +187,17 @@ class TlsContext:
     Attributes:
         files: what it is made of.
         make: ``TlsFiles.server_context`` or ``TlsFiles.client_context``.
+        wall: the time in seconds since 1970.
         trouble: why the present files cannot be used, so that older ones are; None: they can.
+        validities: until when the certificates in use are valid.
     """
 
     files: TlsFiles
     make: Callable[[TlsFiles], ssl.SSLContext]
     clock: Callable[[], float] = trio.current_time
+    wall: Callable[[], float] = time.time
     trouble: str | None = attrs.field(default=None, init=False)
+    validities: tuple[Validity, ...] = attrs.field(default=(), init=False)
     _context: ssl.SSLContext = attrs.field(init=False)
     _signature: Signature = attrs.field(init=False)
     _looked_at: float = attrs.field(default=float("-inf"), init=False)
@@ -193,6 +209,7 @@ class TlsContext:
     def __attrs_post_init__(self) -> None:
         self._signature = self._sign()
         self._context = self.make(self.files)
+        self.validities = self.files.validities()
 
     def current(self) -> ssl.SSLContext:
         """Returns the context for a new connection."""
@@ -203,17 +220,37 @@ class TlsContext:
         signature = self._sign()
         if signature != self._signature:
             self._signature = signature
-            old = self._context
-            try:
-                self._context = self.make(self.files)
-            except TlsError as error:
-                self.trouble = str(error)
-                self._log.error("certificate.refused", option=self.files.option, reason=str(error))
-            else:
-                self.trouble = None
-                self._replaced[old] = now
-                self._log.info("certificate.replaced", option=self.files.option)
+            self._follow(now)
         return self._context
+
+    def _follow(self, now: float) -> None:
+        """Makes the context anew, or keeps it and says why."""
+        try:
+            context, validities = self.make(self.files), self.files.validities()
+        except TlsError as error:
+            self._refuse(str(error))
+            return
+        expired = self._has_only_now_expired(self.validities, validities)
+        if expired is not None:
+            self._refuse(expired)
+            return
+        self.trouble, self.validities = None, validities
+        self._replaced[self._context] = now
+        self._context = context
+        self._log.info("certificate.replaced", option=self.files.option)
+
+    def _refuse(self, reason: str) -> None:
+        self.trouble = reason
+        self._log.error("certificate.refused", option=self.files.option, reason=reason)
+
+    def _has_only_now_expired(
+        self, before: tuple[Validity, ...], after: tuple[Validity, ...]
+    ) -> str | None:
+        """Returns why a change is refused: it brings an expired certificate for a valid one."""
+        in_use, now = {each.option: each for each in before}, self.wall()
+        changes = ((in_use[each.option], each) for each in after if each.option in in_use)
+        reasons = (why_refused(old, each, now) for old, each in changes)
+        return next((each for each in reasons if each is not None), None)
 
     @property
     def has_replaced(self) -> bool:
@@ -228,10 +265,17 @@ class TlsContext:
         """Replaces another one, made for the same purpose before a reload."""
         self._replaced.update(other._replaced)
         is_same = attrs.evolve(other.files, option=self.files.option) == self.files
-        if is_same and other._signature == self._signature:
-            self._context = other._context
-        else:
+        in_use = tuple(
+            attrs.evolve(each, option=self.files.option + each.option[len(other.files.option) :])
+            for each in other.validities
+        )
+        expired = self._has_only_now_expired(in_use, self.validities)
+        if not is_same or (other._signature != self._signature and expired is None):
             self._replaced[other._context] = self.clock()
+            return
+        self._context, self.validities, self.trouble = other._context, in_use, other.trouble
+        if other._signature != self._signature and expired is not None:
+            self._refuse(expired)
 
     def _sign(self) -> Signature:
         """Returns a signature of the files' states, without reading them."""

@@ -136,7 +136,10 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
         **{
             name: Rotation(
                 context=TlsContext(
-                    attrs.evolve(server_files(each.tls, number), tickets=shared.tickets),
+                    attrs.evolve(
+                        server_files(each.tls, number, is_mesh=each.is_mesh),
+                        tickets=shared.tickets,
+                    ),
                     TlsFiles.server_context,
                 ),
                 retire_seconds=each.tls.retire_seconds,

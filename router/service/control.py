@@ -42,6 +42,7 @@ from router.routes.mesh.edge import Edge
 from router.routes.mesh.mesh import Mesh
 from router.routes.mesh.paths import Nobody, Order, Through, Unreachable, Ways
 from router.service.assembly import Assembly
+from router.service.certificates import NO_TLS, TlsRecord
 from router.service.config.containers import Container
 from router.service.vitals import Meter, Vitals
 from router.service.worker import Worker
@@ -280,7 +281,7 @@ class WorkerSnapshot:
         journal: None: no route asks for one.
         store: the message store; None: no route has one.
         mesh: the mesh; None: the worker is in none.
-        refused_files: why changed TLS files cannot be used, by option and file.
+        tls: its certificates.
     """
 
     worker: int
@@ -294,7 +295,7 @@ class WorkerSnapshot:
     store: StoreRecord | None = None
     mesh: MeshRecord | None = None
     logins: LoginRecord = LoginRecord()
-    refused_files: tuple[str, ...] = ()
+    tls: TlsRecord = NO_TLS
 
 
 @attrs.frozen(kw_only=True)
@@ -462,18 +463,14 @@ class LocalControl:
                     store=self._store(),
                     mesh=await self.mesh(None),
                     logins=self._logins(),
-                    refused_files=self._refused_files(),
+                    tls=self._tls(),
                 )
                 self._taken_at = began
                 self._taken_of = self.worker.assembly
             return self._last
 
-    def _refused_files(self) -> tuple[str, ...]:
-        """Looks at the TLS files, and says which cannot be used."""
-        contexts = [each.context for each in self.worker.assembly.rotations.values()]
-        for context in contexts:
-            context.current()
-        return tuple(each.trouble for each in contexts if each.trouble is not None)
+    def _tls(self) -> TlsRecord:
+        return TlsRecord.of(each.context for each in self.worker.assembly.rotations.values())
 
     def _journal(self) -> JournalRecord | None:
         port = self.worker.ledger

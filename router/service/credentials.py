@@ -47,10 +47,10 @@ def load_usable(path: str | Path) -> RouterConfig:
     return config
 
 
-def server_files(tls: ListenerTls, number: int) -> TlsFiles:
-    """Returns the TLS files of the listener with that number, counted from 0."""
+def server_files(tls: ListenerTls, number: int, *, is_mesh: bool = False) -> TlsFiles:
+    """Returns the TLS files of the listener with that number, counted from 0, or of the mesh's."""
     return TlsFiles(
-        option=f"listeners[{number}].tls",
+        option="mesh.tls" if is_mesh else f"listeners[{number}].tls",
         certificate=tls.cert,
         key=tls.key,
         authorities=tls.ca,
@@ -62,7 +62,7 @@ def server_files(tls: ListenerTls, number: int) -> TlsFiles:
 def client_files(container: Container, name: str) -> TlsFiles:
     """Returns the TLS files of a container that is dialed with TLS."""
     return TlsFiles(
-        option=f"containers.{name}.tls",
+        option="mesh.tls" if container.is_mesh else f"containers.{name}.tls",
         certificate=container.tls.cert,
         key=container.tls.key,
         authorities=container.tls.ca,
@@ -85,23 +85,47 @@ def admin_files(admin: Admin) -> TlsFiles | None:
     )
 
 
-def _problems(config: RouterConfig) -> Iterator[Problem]:
-    yield from _state_problems(config)
-    yield from mesh_file_problems(config)
+@attrs.frozen
+class TlsSection:
+    """A TLS section of the configuration.
+
+    Attributes:
+        name: address of the listener, or name of the container; empty: it is the admin endpoint's.
+        files: what it names.
+        make: makes a context of them.
+        where: where it stands.
+    """
+
+    name: str
+    files: TlsFiles
+    make: Callable[[TlsFiles], ssl.SSLContext]
+    where: Where
+
+
+def tls_sections(config: RouterConfig) -> Iterator[TlsSection]:
+    """Yields the TLS sections of a file."""
     admin = config.router.admin
     files = None if admin is None else admin_files(admin)
     if admin is not None and files is not None:
-        yield from _tls_problems(files, TlsFiles.server_context, admin.where)
+        yield TlsSection("", files, TlsFiles.server_context, admin.where)
     for number, listener in enumerate(config.listeners):
         if listener.tls is not None:
-            made = server_files(listener.tls, number)
-            yield from _tls_problems(made, TlsFiles.server_context, listener.tls.where)
-        if listener.sasl is not None:
-            yield from _user_problems(listener.sasl, number)
+            made = server_files(listener.tls, number, is_mesh=listener.is_mesh)
+            yield TlsSection(str(listener.bind), made, TlsFiles.server_context, listener.tls.where)
     for name, container in config.containers.items():
         if any(url.is_tls for url in container.url):
-            made = client_files(container, name)
-            yield from _tls_problems(made, TlsFiles.client_context, container.tls.where)
+            dialing = client_files(container, name)
+            yield TlsSection(name, dialing, TlsFiles.client_context, container.tls.where)
+
+
+def _problems(config: RouterConfig) -> Iterator[Problem]:
+    yield from _state_problems(config)
+    yield from mesh_file_problems(config)
+    for section in tls_sections(config):
+        yield from _tls_problems(section)
+    for number, listener in enumerate(config.listeners):
+        if listener.sasl is not None:
+            yield from _user_problems(listener.sasl, number)
 
 
 def _state_problems(config: RouterConfig) -> Iterator[Problem]:
@@ -113,19 +137,18 @@ def _state_problems(config: RouterConfig) -> Iterator[Problem]:
         yield Problem(config.router.where.of("state"), problem)
 
 
-def _tls_problems(
-    files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], where: Where
-) -> Iterator[Problem]:
+def _tls_problems(section: TlsSection) -> Iterator[Problem]:
     """Makes a TLS context of the files as a trial; the system's authorities need none."""
+    files = section.files
     if files.authorities is None:
         if files.certificate is None:
             return
         files = attrs.evolve(files, verify=ssl.CERT_NONE)
     try:
-        make(files)
+        section.make(files)
     except TlsError as error:
         key = (error.option or "").rpartition(".")[2]
-        yield Problem(where.of(key), str(error))
+        yield Problem(section.where.of(key), str(error))
 
 
 def _user_problems(sasl: ListenerSasl, number: int) -> Iterator[Problem]:

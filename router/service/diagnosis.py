@@ -19,6 +19,7 @@ from router.service.advice import (
     first_fitting,
     link_advice,
 )
+from router.service.certificates import RENEW
 from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
@@ -251,14 +252,31 @@ def _listeners(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 def _refused_files(snapshot: RouterSnapshot) -> Iterator[Problem]:
     """TLS files that were changed and cannot be used."""
-    found = (each for worker in snapshot.workers for each in worker.refused_files)
-    for trouble in dict.fromkeys(found):
+    for trouble in snapshot.tls.refused:
         yield Problem(
             severity=Severity.ERROR,
             subject="router",
             name=snapshot.id,
-            text=f"keeps an older certificate, and could not start again: {trouble}",
-            advice="put good files there: the router takes them over by itself",
+            text=f"keeps an older certificate, and does not use what is there now: {trouble}",
+            advice="put good files there: the router takes them over by itself; do not start it"
+            " anew before",
+        )
+
+
+def _certificates(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Certificates that have expired, or will before long."""
+    for each in snapshot.tls.in_use:
+        if not each.is_due(snapshot.at):
+            continue
+        has_expired = each.has_expired(snapshot.at)
+        distance = show_seconds(abs(each.ends - snapshot.at))
+        when = f"{distance} ago" if has_expired else f"in {distance}"
+        yield Problem(
+            severity=Severity.ERROR if has_expired else Severity.WARNING,
+            subject="router",
+            name=snapshot.id,
+            text=f"uses a certificate that has to be renewed: {each.describe(snapshot.at)}, {when}",
+            advice=RENEW,
         )
 
 
@@ -714,6 +732,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _restarted_workers,
     _listeners,
     _refused_files,
+    _certificates,
     _lease,
     _journal,
     _mesh,

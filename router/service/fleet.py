@@ -44,6 +44,7 @@ from router.journal.store.queues import RouteKey
 from router.net.store import operating
 from router.routes.match import PatternError
 from router.routes.table import RoutingTable
+from router.service.certificates import NO_TLS, TlsRecord
 from router.service.config.process import LogLevel
 from router.service.control import (
     FRESH_SECONDS,
@@ -168,6 +169,10 @@ class Steering(Interface):
         """Who leads; None: the journal is in files, or there is none."""
 
     @property
+    def tls(self) -> TlsRecord:
+        """The certificates of the admin endpoint."""
+
+    @property
     def awaits_restart(self) -> Sequence[str]:
         """Options whose values in the file wait for a restart."""
 
@@ -226,6 +231,7 @@ class RouterSnapshot:
             or there is none.
         lease: who leads; None: the journal is in files, or there is none.
         is_standby: this router waits until it may lead.
+        tls: the certificates of all workers and of the admin endpoint.
         awaits_restart: options whose values in the file wait for a restart.
         lives: what became of the workers' processes, if there are several.
         core: merged snapshot of all workers' cores, with the routes that have been used.
@@ -258,6 +264,7 @@ class RouterSnapshot:
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
+    tls: TlsRecord = NO_TLS
     awaits_restart: tuple[str, ...] = ()
     lives: tuple[WorkerLives, ...] = ()
 
@@ -366,6 +373,7 @@ class RouterControl:
             journal_trouble=steering.journal_trouble,
             lease=steering.lease,
             is_standby=steering.is_standby,
+            tls=TlsRecord.merged((*(each.tls for each in survey.answers), steering.tls)),
             awaits_restart=tuple(steering.awaits_restart),
             lives=tuple(steering.lives),
         )

@@ -67,6 +67,7 @@ class SnapshotCollector(Collector):
         yield from _of_store(self.snapshot)
         yield from _of_mesh(self.snapshot)
         yield from _of_logins(self.snapshot)
+        yield from _of_certificates(self.snapshot)
 
     def describe(self) -> Iterator[Metric]:
         """Yields nothing: the registry is made for one scrape."""
@@ -518,6 +519,31 @@ def _of_logins(snapshot: RouterSnapshot) -> Iterator[Metric]:
         "Failed logins of the last minutes, for the IP addresses with most of them.",
         ("source",),
         [((source,), count) for source, count in failing_sources(snapshot)],
+    )
+
+
+def _of_certificates(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    in_use = [((each.option, each.file), each) for each in snapshot.tls.in_use]
+    labels = ("option", "file")
+    yield _gauge(
+        "router_certificate_expiry_timestamp_seconds",
+        "When the certificate in use expires, in seconds since 1970: the first of a chain, the last"
+        " of several authorities.",
+        labels,
+        [(names, each.ends) for names, each in in_use],
+    )
+    yield _gauge(
+        "router_certificate_due",
+        "1 if the certificate has expired, or expires within 14 days or, if that is less, a quarter"
+        " of its life.",
+        labels,
+        [(names, each.is_due(snapshot.at)) for names, each in in_use],
+    )
+    yield _gauge(
+        "router_certificate_files_refused",
+        "TLS files that were changed and are not used: an older certificate is.",
+        (),
+        [((), len(snapshot.tls.refused))],
     )
 
 

@@ -4,6 +4,7 @@ Workers, listeners and the journal's processes go on; what only a restart can ch
 deferred. Reloads and rehearsals take turns.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,6 +19,7 @@ from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
 from router.service import garbage
 from router.service.assembly import named_listeners
+from router.service.certificates import expired_anew, tell_certificates
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
 from router.service.difference import Difference, awaiting, compare, in_force, refusals
@@ -113,7 +115,9 @@ class Reloader:
             ConfigError: it is invalid, or they cannot.
         """
         file = await trio.to_thread.run_sync(self.load)
-        if problems := [*refusals(self.life.config, file)]:
+        config, now = self.life.config, time.time()
+        expired = await trio.to_thread.run_sync(lambda: [*expired_anew(config, file, now)])
+        if problems := [*refusals(config, file), *expired]:
             raise ConfigError(problems)
         return file
 
@@ -155,6 +159,7 @@ class Reloader:
                 kept=each.kept or None,
                 effects=list(each.effects) or None,
             )
+        await trio.to_thread.run_sync(tell_certificates, config)
         self._log.info("config.reloaded", config=config.file, count=len(differences))
 
 

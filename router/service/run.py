@@ -45,6 +45,7 @@ from router.routes.table import RoutingTable
 from router.service import garbage
 from router.service.admin.keeper import AdminKeeper
 from router.service.assembly import assemble, named_listeners, share
+from router.service.certificates import TlsRecord, tell_certificates
 from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
@@ -574,6 +575,7 @@ class _Steering:
         )
         if not express.is_built():
             self._log.warning("express.slower", reason=express.SLOWER)
+        tell_certificates(self.config)
         slower = why_slower()
         if slower is not None and _has_tls(self.config):
             self._log.warning("tls.slower", reason=slower)
@@ -636,6 +638,11 @@ class _Steering:
     def message_store(self) -> Path | None:
         """The socket of the message store's process; None: there is none."""
         return Store.MESSAGES.socket(self.config) if Store.MESSAGES in self._journals else None
+
+    @property
+    def tls(self) -> TlsRecord:
+        """The certificates of the admin endpoint; workers know those of their connections."""
+        return TlsRecord.of(self._admin.contexts)
 
     @property
     def lives(self) -> Sequence[WorkerLives]:

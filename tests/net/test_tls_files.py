@@ -2,15 +2,18 @@
 
 import os
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trustme
 from structlog.testing import capture_logs
 
 from router.net.tls import TlsError
 from router.net.tls_files import TlsContext, TlsFiles
+from router.net.validity import Validity
 from tests.support.planes import Papers, papers
 
 
@@ -122,3 +125,88 @@ def test_an_authority_of_ones_own_replaces_the_systems(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(path))
     context = TlsFiles(option="containers.west.tls", authorities=path).client_context()
     assert len(context.get_ca_certs()) == 1
+
+
+class Watched:
+    """A context whose files are looked at anew each time."""
+
+    def __init__(self, signed: Papers) -> None:
+        self.now = 0.0
+        self.signed = signed
+        self.context = TlsContext(signed.server_files(), TlsFiles.server_context, lambda: self.now)
+
+    def look(self) -> ssl.SSLContext:
+        self.now += 2
+        return self.context.current()
+
+
+def test_an_expired_certificate_does_not_replace_one_that_is_valid(signed: Papers) -> None:
+    watched = Watched(signed)
+    first = watched.look()
+    with capture_logs() as lines:
+        signed.write_server(days=-1)
+        assert watched.look() is first
+        assert [line["event"] for line in lines] == ["certificate.refused"]
+    (in_use,) = watched.context.validities
+    assert not in_use.has_expired(time.time())
+    trouble = str(watched.context.trouble)
+    assert trouble.startswith(f"listeners[0].tls.cert: {signed.server} expired on 20")
+    assert "; what is in use is valid until 20" in trouble
+    signed.write_server(days=60)
+    assert watched.look() is not first
+    assert watched.context.trouble is None
+    assert watched.context.validities[0].ends > in_use.ends
+
+
+def test_an_expired_certificate_is_served_where_there_was_none_better(signed: Papers) -> None:
+    signed.write_server(days=-2)
+    watched = Watched(signed)
+    first = watched.look()
+    signed.write_server(days=-1)
+    assert watched.look() is not first
+    assert watched.context.trouble is None
+    assert watched.context.validities[0].has_expired(time.time())
+
+
+def test_a_reload_does_not_bring_a_certificate_that_was_refused(signed: Papers) -> None:
+    watched = Watched(signed)
+    first = watched.look()
+    signed.write_server(days=-1)
+    for option in ("listeners[1].tls", "listeners[2].tls"):
+        before = watched.context
+        files = attrs.evolve(signed.server_files(), option=option)
+        watched.context = TlsContext(files, TlsFiles.server_context, lambda: watched.now)
+        watched.context.succeed(before)
+        assert watched.look() is first
+        assert "expired on" in str(watched.context.trouble)
+        (in_use,) = watched.context.validities
+        assert in_use.option == f"{option}.cert"
+        assert not in_use.has_expired(time.time())
+
+
+def test_a_chain_is_due_with_its_first_and_authorities_with_their_last(
+    signed: Papers, tmp_path: Path
+) -> None:
+    now = time.time()
+    (own,) = signed.server_files().validities()
+    assert (own.what, own.is_due(now)) == ("", False)
+    chain = tmp_path / "chain.pem"
+    long = signed.server.read_bytes()
+    signed.write_server(days=10)
+    chain.write_bytes(long + signed.server.read_bytes())
+    (both,) = attrs.evolve(signed.server_files(), certificate=chain).validities()
+    assert both.is_due(now)
+    assert both.own_ends > both.ends
+    assert "a certificate of its chain expires on 20" in both.describe(now)
+    files = TlsFiles(option="containers.west.tls", authorities=chain)
+    (authorities,) = files.validities()
+    assert not authorities.is_due(now)
+    assert TlsFiles(option="x", certificate=tmp_path / "none.pem").validities() == ()
+
+
+def test_a_certificate_of_a_short_life_is_due_in_its_last_quarter() -> None:
+    day = Validity(option="x", file="y", begins=0.0, ends=86400.0, own_ends=86400.0)
+    assert not day.is_due(60_000.0)
+    assert day.is_due(70_000.0)
+    assert day.describe(0.0) == "x: y expires on 1970-01-02 00:00 UTC"
+    assert day.describe(86401.0) == "x: y expired on 1970-01-02 00:00 UTC"

@@ -8,6 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.snapshot import PeerRecord
+from router.net.validity import Validity
+from router.service.certificates import TlsRecord
 from router.service.control import (
     JournalRecord,
     LoginRecord,
@@ -27,6 +29,10 @@ from tests.support.fleets import (
     route,
     router_snapshot,
     worker_snapshot,
+)
+
+_CERTIFICATE: Final = Validity(
+    option="listeners[0].tls.cert", file="tls.pem", begins=0.0, ends=9e9, own_ends=9e9
 )
 
 _STORE: Final = StoreRecord(
@@ -52,6 +58,7 @@ def families() -> Iterator[Metric]:
         core=attrs.evolve(snapshot.core, peers=(PeerRecord(container="east", is_configured=True),)),
         workers=(worker_snapshot(1, journal=journal, logins=logins, store=_STORE, mesh=_MESH),),
         lives=(WorkerLives(worker=1, is_up=True, ends=1),),
+        tls=TlsRecord(in_use=(_CERTIFICATE,)),
         lease=LeaseRecord(leads=True, epoch=7, place="a", since=4000.0, age_seconds=0.3),
     )
     yield from text_string_to_metric_families(render(snapshot).decode())

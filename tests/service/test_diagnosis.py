@@ -10,8 +10,10 @@ import pytest
 from router.core.reach import sibling_name
 from router.core.snapshot import PeerRecord, Stall
 from router.net.journal import UNANSWERED
+from router.net.validity import Validity
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing
 from router.routes.table import RoutingTable
+from router.service.certificates import TlsRecord
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
 from router.service.control import ContainerRecord, JournalRecord, LoginRecord, MeshRecord
@@ -81,12 +83,35 @@ def test_options_that_wait_for_a_restart_are_noted_and_break_nothing() -> None:
 
 def test_tls_files_that_cannot_be_used_are_told_once_until_they_can() -> None:
     reason = "listeners[0].tls.key: key.pem: the key is not the certificate's"
-    worker = worker_snapshot(core=core(), refused_files=(reason,))
-    snapshot = attrs.evolve(router_snapshot(), workers=(worker, worker))
+    worker = TlsRecord(refused=(reason,))
+    snapshot = router_snapshot(tls=TlsRecord.merged((worker, worker)))
     problem = only(snapshot)
     assert problem.severity is Severity.ERROR
-    assert problem.text == f"keeps an older certificate, and could not start again: {reason}"
+    text = f"keeps an older certificate, and does not use what is there now: {reason}"
+    assert problem.text == text
     assert broken(diagnose(snapshot))
+
+
+def test_a_certificate_is_a_problem_two_weeks_before_it_expires() -> None:
+    day = 86400.0
+    at = 1_000 * day
+
+    def found(ends: float) -> tuple[Problem, ...]:
+        own = Validity(
+            option="listeners[0].tls.cert", file="a.pem", begins=0, ends=ends, own_ends=0
+        )
+        return diagnose(router_snapshot(at=at, tls=TlsRecord(in_use=(own,))))
+
+    assert found(at + 15 * day) == ()
+    (warning,) = found(at + 10 * day)
+    assert warning.severity is Severity.WARNING
+    assert warning.text == (
+        "uses a certificate that has to be renewed: listeners[0].tls.cert: a.pem expires on"
+        " 1972-10-07 00:00 UTC, in 10 d"
+    )
+    (error,) = found(at - 3 * day)
+    assert error.severity is Severity.ERROR
+    assert error.text.endswith("a.pem expired on 1972-09-24 00:00 UTC, 3 d ago")
 
 
 def test_deliveries_that_were_rejected_are_a_problem_for_five_minutes() -> None:

@@ -30,6 +30,7 @@ from router.model.terminus import Role
 from router.routes.table import RoutingTable
 from router.service.admin.app import make_app
 from router.service.admin.history import History, Moment, Rates
+from router.service.certificates import NO_TLS, TlsRecord
 from router.service.config.process import LogLevel
 from router.service.control import (
     ConnectionEntries,
@@ -344,6 +345,7 @@ class FakeSteering:
     journal_trouble: str | None = None
     lease: LeaseRecord | None = None
     is_standby: bool = False
+    tls: TlsRecord = NO_TLS
     awaits_restart: Sequence[str] = ()
     message_store: Path | None = None
     lives: Sequence[WorkerLives] = ()

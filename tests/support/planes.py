@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import attrs
@@ -151,11 +152,16 @@ class Papers:
     server: Path
     client: Path
 
-    def write_server(self, name: str = "localhost") -> None:
-        """Signs a new certificate for the server."""
-        self.authority.issue_cert(name, "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
-            str(self.server)
+    def write_server(self, name: str = "localhost", days: float = 30.0) -> None:
+        """Signs a new certificate for the server, which begins 90 days ago and ends in ``days``."""
+        now = datetime.now(UTC)
+        issued = self.authority.issue_cert(
+            name,
+            "127.0.0.1",
+            not_before=now - timedelta(days=90),
+            not_after=now + timedelta(days=days),
         )
+        issued.private_key_and_cert_chain_pem.write_to_path(str(self.server))
 
     def client_context(self) -> ssl.SSLContext:
         """What a client that trusts the authority dials with."""

@@ -26,11 +26,13 @@ class AdminEndpoint:
         control: the router.
         history: takes samples while the endpoint serves; None: this endpoint offers no history.
         server: the HTTP server.
+        tls: its TLS context; None: plain HTTP.
     """
 
     control: RouterControl
     history: History | None
     server: Server
+    tls: TlsContext | None = None
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     @property
@@ -65,9 +67,11 @@ async def open_endpoint(
     """
     history = History()
     token = None if admin.token is None else admin.token.reveal()
-    server = Server(make_app(control, history, admin.bind, token), _tls(admin))
+    tls = _tls(admin)
+    app = make_app(control, history, admin.bind, token)
+    server = Server(app, None if tls is None else tls.current)
     await server.open(admin.bind, inherited)
-    return AdminEndpoint(control, history, server)
+    return AdminEndpoint(control, history, server, tls)
 
 
 async def open_probes(
@@ -88,6 +92,6 @@ async def open_probes(
     return AdminEndpoint(control, None, server)
 
 
-def _tls(admin: Admin) -> Any:
+def _tls(admin: Admin) -> TlsContext | None:
     files = admin_files(admin)
-    return None if files is None else TlsContext(files, TlsFiles.server_context).current
+    return None if files is None else TlsContext(files, TlsFiles.server_context)

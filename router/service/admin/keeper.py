@@ -16,6 +16,7 @@ import trio
 
 from router.model.place import BindAddress
 from router.net.sockets import describe_refusal, is_bound_to
+from router.net.tls_files import TlsContext
 from router.service.admin.endpoint import AdminEndpoint, open_endpoint, open_probes
 from router.service.config.options import Where
 from router.service.config.process import Router
@@ -126,6 +127,11 @@ class AdminKeeper:
     def probe_addresses(self) -> list[str] | None:
         """Addresses of the endpoint for probes; None: it does not listen."""
         return self._addresses("probes")
+
+    @property
+    def contexts(self) -> Sequence[TlsContext]:
+        """The TLS contexts of the endpoints that speak TLS."""
+        return [each.tls for each in self._endpoints() if each.tls is not None]
 
     @property
     def sockets(self) -> Sequence[socket.socket]:

@@ -60,7 +60,10 @@ class ServerMechanism(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class ListenerTls(Placed):
-    """TLS of a listener. Files are read again when they change."""
+    """TLS of a listener. Files are read again when they change.
+
+    An expired certificate does not replace one that is still valid.
+    """
 
     cert: Path = option(FilePath(), help="certificate chain (PEM)")
     key: Path = option(FilePath(), help="private key (PEM)")

@@ -1,0 +1,114 @@
+"""Certificates that a router uses: when each has to be renewed, and which changes were refused."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+import structlog
+
+from router.net.tls_files import TlsContext
+from router.net.validity import Validity, why_refused
+from router.routes.route import Position
+from router.service.config import Problem, RouterConfig
+from router.service.credentials import TlsSection, tls_sections
+
+RENEW: Final = (
+    "write a renewed certificate, with its chain and key, to the same files: the router takes them"
+    " over by itself, and new connections use them"
+)
+
+
+@attrs.frozen
+class TlsRecord:
+    """The certificates of a process.
+
+    Attributes:
+        in_use: until when they are valid.
+        refused: why changed TLS files are not used, by option and file.
+    """
+
+    in_use: tuple[Validity, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, contexts: Iterable[TlsContext]) -> "TlsRecord":
+        """Looks at the files of contexts, and returns what follows."""
+        seen = tuple(contexts)
+        for each in seen:
+            each.current()
+        in_use = (validity for each in seen for validity in each.validities)
+        refused = (each.trouble for each in seen if each.trouble is not None)
+        return cls(tuple(dict.fromkeys(in_use)), tuple(dict.fromkeys(refused)))
+
+    @classmethod
+    def merged(cls, records: Iterable["TlsRecord"]) -> "TlsRecord":
+        """Returns what several processes use; of a file, what is valid for the shortest time."""
+        found: dict[tuple[str, str], Validity] = {}
+        refused: dict[str, None] = {}
+        for record in records:
+            refused |= dict.fromkeys(record.refused)
+            for each in record.in_use:
+                known = found.setdefault((each.option, each.file), each)
+                if each.ends < known.ends:
+                    found[each.option, each.file] = each
+        return cls(tuple(found.values()), tuple(refused))
+
+
+NO_TLS: Final = TlsRecord()
+
+
+def tell_certificates(config: RouterConfig) -> None:
+    """Logs which certificates of a configuration have expired, or will before long."""
+    log = structlog.get_logger()
+    for note in certificate_notes(config, time.time()):
+        log.warning("certificate.due", reason=note.problem)
+
+
+def certificate_notes(config: RouterConfig, now: float) -> Iterator[Problem]:
+    """Yields which certificates of a configuration have expired, or will before long.
+
+    Args:
+        config: its files are read.
+        now: in seconds since 1970.
+    """
+    told = set()
+    for section in tls_sections(config):
+        for each in section.files.validities():
+            place = each.option, each.file
+            if each.is_due(now) and place not in told:
+                told.add(place)
+                yield Problem(_place(section, each), each.describe(now))
+
+
+def expired_anew(old: RouterConfig, new: RouterConfig, now: float) -> Iterator[Problem]:
+    """Yields which other files a reload would bring whose certificate has expired.
+
+    Only where there was one that is still valid: what has expired already may as well be replaced
+    by something else. Files that were changed in place are watched by ``TlsContext``.
+
+    Args:
+        old: what runs.
+        new: what the file says.
+        now: in seconds since 1970.
+    """
+    before = {each.name: each.files for each in tls_sections(old)}
+    for section in tls_sections(new):
+        files = before.get(section.name)
+        if files is None or files == section.files:
+            continue
+        in_use = {_key(each): each for each in files.validities()}
+        for each in section.files.validities():
+            known = in_use.get(_key(each))
+            if known is None or known.file == each.file:
+                continue
+            if (reason := why_refused(known, each, now)) is not None:
+                yield Problem(_place(section, each), reason)
+
+
+def _key(validity: Validity) -> str:
+    return validity.option.rpartition(".")[2]
+
+
+def _place(section: TlsSection, validity: Validity) -> Position:
+    return section.where.of(_key(validity))
