@@ -112,6 +112,7 @@ class JournalRecord:
         waiting_octets: octets of records that the journal has not accepted yet.
         unrecorded: deliveries that went unrecorded because their routes do not wait for the
             journal: gaps of the ledger.
+        gaps: what was missing of the journal when it was read at the start, for people.
     """
 
     trouble: str | None
@@ -119,6 +120,7 @@ class JournalRecord:
     durable: int
     waiting_octets: int
     unrecorded: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -482,6 +484,7 @@ class LocalControl:
             durable=port.client.durable_sequence,
             waiting_octets=port.client.waiting_octets,
             unrecorded=self.worker.core.unrecorded,
+            gaps=self.worker.core.lister.gaps,
         )
 
     def _store(self) -> StoreRecord | None:

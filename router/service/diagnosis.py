@@ -63,6 +63,9 @@ FILLING_SECONDS: Final = 6 * 3600.0
 UNLED_SECONDS: Final = 15.0
 """A lease that was not renewed for so long should have been taken: something keeps the standby."""
 
+GAPS_MOST: Final = 5
+"""Missing parts of the journal that are named."""
+
 BROKEN_MOST: Final = 50
 """Lines that say what is broken."""
 
@@ -476,6 +479,24 @@ def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
         )
 
 
+def _journal_gaps(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """What the journal lacked when it was read: it stays so until the router is started anew."""
+    journals = (worker.journal for worker in snapshot.workers)
+    found = dict.fromkeys(gap for each in journals if each is not None for gap in each.gaps)
+    if found:
+        shown = "; ".join(islice(found, GAPS_MOST))
+        left = f"; and {len(found) - GAPS_MOST} more" if len(found) > GAPS_MOST else ""
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="journal",
+            name="of the router",
+            text=f"was incomplete when it was read: {shown}{left}",
+            advice="exactly-once deliveries that may have been sent are in doubt (router deliveries"
+            " --in-doubt), those recorded only in the missing part are no longer known: router"
+            " journal inspect shows what is there, router audit compares the ledgers of both sides",
+        )
+
+
 def _journal_advice(snapshot: RouterSnapshot, trouble: str) -> str:
     advices = _JOURNAL_ADVICE if snapshot.lease is None else _DATABASE_ADVICE
     return first_fitting(advices, trouble, "see the log for journal lines")
@@ -735,6 +756,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _certificates,
     _lease,
     _journal,
+    _journal_gaps,
     _mesh,
     _ledger,
     _tracing,

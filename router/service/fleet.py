@@ -202,6 +202,9 @@ class Steering(Interface):
     def listeners(self) -> tuple[ListenerRecord, ...]:
         """Returns the listeners and their addresses."""
 
+    def why_no_worker(self) -> str:
+        """Says what the router does while it has no worker that serves."""
+
     def why_no_handover(self) -> str | None:
         """Returns why the lease cannot be left to a standby; None: it can, or this is under way."""
 
@@ -289,10 +292,16 @@ class Page(Generic[Item]):
 
 @attrs.frozen
 class SilentError(RouterError):
-    """No worker has answered in time."""
+    """No worker has answered.
+
+    Attributes:
+        reason: why there is none that could; None: none has answered in time.
+    """
+
+    reason: str | None = None
 
     def __str__(self) -> str:
-        return f"no worker answers within {ANSWER_SECONDS:g} s"
+        return self.reason or f"no worker answers within {ANSWER_SECONDS:g} s"
 
 
 class FleetFeed(Interface):
@@ -344,6 +353,8 @@ class RouterControl:
             SilentError: no worker answers.
         """
         asked_at = trio.current_time()
+        if not self.workers():
+            raise SilentError(self.steering.why_no_worker())
         async with self._surveying:
             if self._silent_at >= asked_at:  # the survey that this request has waited for
                 raise SilentError

@@ -51,6 +51,7 @@ from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.control import Control
 from router.service.crew import Crew, Soloist
+from router.service.durations import show_seconds
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import (
     ANSWER_SECONDS,
@@ -63,6 +64,7 @@ from router.service.journal import (
     JournalKeeper,
     Store,
     check_format,
+    needs_journal,
     remembering,
     waits_for_predecessor,
 )
@@ -226,6 +228,7 @@ class _Steering:
     _handover: Handover = attrs.field(init=False)
     _reloader: Reloader = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
+    _beginning: str = attrs.field(default="it begins to serve", init=False)
     _is_starting: bool = attrs.field(default=False, init=False)
     _is_standby: bool = attrs.field(default=False, init=False)
     _patience: Patience | None = attrs.field(default=None, init=False)
@@ -410,6 +413,10 @@ class _Steering:
             await trio.to_thread.run_sync(check_format, config)
             self.notifier.succeeding()
             takeover.begin_to_wait()
+            self._beginning = (
+                f"it takes the place of process {takeover.process}, and waits until that has"
+                f" drained, for {show_seconds(config.router.drain_seconds)} at most"
+            )
             self._await_successor()
             self._admin.serve()
             await takeover.wait_for_end()
@@ -505,6 +512,8 @@ class _Steering:
             RouterError: they cannot be started.
         """
         self._is_starting = True
+        reads = "reads its journal and " if needs_journal(config) else ""
+        self._beginning = f"it {reads}starts its workers"
         await self.start_journal(config)
         await (crew or self.crew).start(self._nursery)
 
@@ -678,6 +687,17 @@ class _Steering:
             )
             for name, listener in named.items()
         )
+
+    def why_no_worker(self) -> str:
+        """Says what the router does while it has no worker that serves."""
+        if self.is_draining:
+            return "it is draining, and its workers have ended"
+        ended = [each for each in self.lives if each.ended_at is not None]
+        if not ended:
+            return self._beginning
+        last = max(ended, key=lambda each: each.ended_at or 0.0)
+        ended_last = f"worker {last.worker} ended last: {last.reason}"
+        return f"all its workers have died, and are started again; {ended_last}"
 
     def why_no_handover(self) -> str | None:
         """Returns why the lease cannot be left to a standby; None: it can, or this is under way."""

@@ -114,6 +114,17 @@ def test_a_certificate_is_a_problem_two_weeks_before_it_expires() -> None:
     assert error.text.endswith("a.pem expired on 1972-09-24 00:00 UTC, 3 d ago")
 
 
+def test_what_the_journal_lacked_is_told_once() -> None:
+    gaps = tuple(f"segment {number} is missing" for number in range(1, 8))
+    journal = JournalRecord(trouble=None, records=0, durable=0, waiting_octets=0, gaps=gaps)
+    worker = worker_snapshot(core=core(), journal=journal)
+    problem = only(attrs.evolve(router_snapshot(), workers=(worker, worker)))
+    assert (problem.severity, problem.subject) == (Severity.WARNING, "journal")
+    assert problem.text.startswith("was incomplete when it was read: segment 1 is missing; segment")
+    assert problem.text.endswith("segment 5 is missing; and 2 more")
+    assert "router deliveries --in-doubt" in problem.advice
+
+
 def test_deliveries_that_were_rejected_are_a_problem_for_five_minutes() -> None:
     problem = only(router_snapshot(rejecting("orders")))
     assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "route", "orders")

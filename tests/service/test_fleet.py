@@ -65,15 +65,15 @@ async def test_a_worker_that_is_just_gone_is_named_and_left_out() -> None:
     assert snapshot.silent == (0,)
 
 
-async def test_a_router_without_workers_yet_says_so() -> None:
+async def test_a_router_without_workers_yet_says_at_once_what_it_does() -> None:
     made = fleet()
     made.workers.clear()
-    with pytest.raises(SilentError):
+    with pytest.raises(SilentError, match=r"^it starts its workers$"):
         await made.control.snapshot()
 
 
 async def test_a_router_none_of_whose_workers_answers_says_so(autojump_clock: MockClock) -> None:
-    with pytest.raises(SilentError):
+    with pytest.raises(SilentError, match=r"^no worker answers within 5 s$"):
         await fleet(FakeControl(is_silent=True)).control.snapshot()
 
 

@@ -358,6 +358,9 @@ class FakeSteering:
     def listeners(self) -> tuple[ListenerRecord, ...]:
         return self.listening
 
+    def why_no_worker(self) -> str:
+        return "it starts its workers"
+
     def why_no_handover(self) -> str | None:
         return None
 
