@@ -33,6 +33,7 @@ class StoreClient(JournalClient):
     Attributes:
         records: appends records; each of its methods returns a sequence number.
         answers: what was answered and nobody has taken out yet, oldest first.
+        known: up to which record all were durable when each of these came.
     """
 
     records: StoreWriter
@@ -46,6 +47,7 @@ class StoreClient(JournalClient):
         )
         self.records = StoreWriter(worker=worker, incarnation=incarnation)
         self.answers: deque[Answer] = deque()
+        self.known: deque[int] = deque()
         self._asks = AskWriter(BlockFlag.ASKS)
         self._reader = AnswerReader()
         self._cut = b""  # what is too short to tell how long it is
@@ -130,4 +132,5 @@ class StoreClient(JournalClient):
                 self.answers += self._reader.answers_of(open_block(whole, is_checked=True))
             except RouterError as error:
                 raise JournalReplyError(str(error)) from error
+            self.known += [self.durable_sequence] * (len(self.answers) - len(self.known))
         return count

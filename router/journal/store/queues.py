@@ -57,8 +57,13 @@ def _hash(*parts: bytes) -> int:
 
 def stored_octets(row: Row) -> int:
     """Returns what the records of a message take, from its first row."""
-    parts = max(0, row[10] - 1) // PART_OCTETS + 1
-    return parts * ROW.size + row[5] + row[14] + row[10]
+    return record_octets(row[10], row[5] + row[14])
+
+
+def record_octets(payload_octets: int, string_octets: int) -> int:
+    """Returns what the records of a message take, whose address and tag have so many octets."""
+    parts = max(0, payload_octets - 1) // PART_OCTETS + 1
+    return parts * ROW.size + string_octets + payload_octets
 
 
 class Full(enum.StrEnum):
@@ -90,16 +95,28 @@ class Bounds:
         return self.octets is None and self.messages is None and self.age_ns is None
 
     def are_reached(self, messages: int, octets: int) -> bool:
-        """Returns whether so many messages of so many octets are as many as may be."""
-        return (self.messages is not None and messages >= self.messages) or (
-            self.octets is not None and octets >= self.octets
+        """Returns whether so many messages of so many octets are as many as the store takes."""
+        most_messages, most_octets = self.most
+        return (most_messages is not None and messages >= most_messages) or (
+            most_octets is not None and octets >= most_octets
         )
+
+    @property
+    def most(self) -> tuple[int | None, int | None]:
+        """How many messages and octets the store takes at most, dead letters that wait included."""
+        if self.full is Full.REFUSE:
+            return self.messages, self.octets
+        return _with_slack(self.messages), _with_slack(self.octets)
 
     def are_exceeded(self, messages: int, octets: int) -> bool:
         """Returns whether so many messages of so many octets are too many."""
         return (self.messages is not None and messages > self.messages) or (
             self.octets is not None and octets > self.octets
         )
+
+
+def _with_slack(bound: int | None) -> int | None:
+    return None if bound is None else bound + -(-bound // _SLACK)
 
 
 UNBOUNDED: Final = Bounds()
@@ -141,12 +158,7 @@ class StoredRoute:
         A route that drops its oldest messages lets its senders wait when a quarter of its bounds
         waits for its dead letters' target besides.
         """
-        if self.bounds.full is Full.REFUSE:
-            return self.bounds.are_reached(self.messages, self.octets)
-        scale = _SLACK + 1
-        return self.bounds.are_reached(
-            self.messages * _SLACK // scale, self.octets * _SLACK // scale
-        )
+        return self.bounds.are_reached(self.messages, self.octets)
 
     def must_drop(self) -> bool:
         """Returns whether its oldest messages must go."""

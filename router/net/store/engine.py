@@ -125,6 +125,7 @@ class StoreEngine:
         self._client = client
         self._events: list[Event] = []
         self._now = 0.0
+        self._durable_sequence = 0
         self._survey_at: float | None = None
         self._stored_property = stored_property
         self._bounds: dict[RouteKey, Bounds] = {}
@@ -144,7 +145,7 @@ class StoreEngine:
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
         for claim, outcome in going:
-            self.inlets.leaving.forward((claim,), outcome)
+            self.inlets.leaving.forward((claim,), outcome, None)
 
     @property
     def going(self) -> list[tuple[Claim, int]]:
@@ -187,7 +188,7 @@ class StoreEngine:
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
         self._bounds, self._others = dict(bounds), others
-        self.shelves.bounds = self._bounds
+        self.shelves.bound(self._bounds)
         if self._client.state is ClientState.OPEN:
             self._say_bounds({**dropped, **changed})
             self._client.ask(Survey())
@@ -199,8 +200,8 @@ class StoreEngine:
         """When ``handle_deadline`` is due; None: never."""
         if self._events or self.inlets.is_stirred:
             return _LONG_AGO
-        due = [each for each in (self._survey_at, self.inlets.deadline()) if each is not None]
-        return min(due, default=None)
+        due = (self._survey_at, self.inlets.deadline(), self.shelves.deadline)
+        return min((each for each in due if each is not None), default=None)
 
     @property
     def output_octets(self) -> int:
@@ -219,13 +220,13 @@ class StoreEngine:
             return self._end("" if refusal is None else refusal.name.lower())
         if self._survey_at is None and self._client.state is ClientState.OPEN:
             self._open(now)
-        self.shelves.durable(durable)
-        self.inlets.durable(durable)
         try:
             while self._client.answers:
+                self._durable(self._client.known.popleft())  # news of a route count all of that
                 self._answered(self._client.answers.popleft())
         except RecordError as error:
             return self._end(str(error))
+        self._durable(durable)
         return self._take_events(now)
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -238,7 +239,7 @@ class StoreEngine:
         """Carries out a command; others than these mean nothing here."""
         match command:
             case SendDeliveries(link=link, deliveries=deliveries):
-                self.shelves.store(link, deliveries)
+                self.shelves.store(link, deliveries, self._now)
             case UpdateDeliveries(link=link, numbers=numbers, state=state, settled=settled):
                 if not self.inlets.owns(link):
                     if settled:
@@ -268,7 +269,7 @@ class StoreEngine:
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
         if self.lane is not None and self.inlets.follow_lane(self._now):
-            self._review(self._now)
+            self.inlets.review(self._now)
         return self._client.data_to_send()
 
     def bytes_sent(self, count: int) -> None:
@@ -289,6 +290,14 @@ class StoreEngine:
         return self._take_events(now)
 
     # Inside
+
+    def _durable(self, sequence: int) -> None:
+        """Handles that all records up to one are durable, if that is news."""
+        if sequence > self._durable_sequence:
+            self._durable_sequence = sequence
+            self.shelves.durable(sequence)
+            for route, messages in self.inlets.durable(sequence).items():
+                self.shelves.gone(route, messages)
 
     def _begin(self, now: float) -> None:
         """Begins a call that returns events."""
@@ -318,7 +327,7 @@ class StoreEngine:
     def _review(self, now: float) -> None:
         if not self.finished and self._survey_at is not None:
             self.inlets.review(now)
-            self.shelves.review()
+            self.shelves.review(now)
 
     def _open(self, now: float) -> None:
         container = ContainerId(f"{self._client.router}/{CONTAINER}")
@@ -360,7 +369,7 @@ class StoreEngine:
                 self.inlets.drop(answer)
             case UnreadableNews(words=words):
                 self.unreadable = words or None
-            case RouteNews(route=route, is_full=is_full):
+            case RouteNews(route=route):
                 is_left = not self.inlets.knows(route)
                 if answer.messages or not is_left:
                     self.held[route] = answer
@@ -368,10 +377,7 @@ class StoreEngine:
                 self.paces.note(answer, self._now)
                 if not answer.messages:
                     self.inlets.emptied(route)
-                if is_full:
-                    self.shelves.full.add(route)
-                else:
-                    self.shelves.full.discard(route)
+                self.shelves.heard(answer)
                 if is_left and answer.messages and route not in self._read:
                     self.shelves.left.add(route)
                     self._say_bounds({route: UNBOUNDED})

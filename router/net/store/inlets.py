@@ -537,7 +537,7 @@ class Inlets:
             inlet.pauses = 0
             inlet.accepted_at = now
             outcome = OutcomeCode.REJECTED if inlet.name.is_dead else OutcomeCode.ACCEPTED
-            self.leaving.forward([each.claim for each in messages], outcome)
+            self.leaving.forward([each.claim for each in messages], outcome, inlet.name.route)
             self._left(inlet, messages)
         self._roll.stir(inlet)
         self._close_idle(inlet)
@@ -788,7 +788,7 @@ class Inlets:
     def _gone(self, inlet: Inlet, message: StoredMessage) -> int:
         """Records that a message has arrived, at its target or at the dead letters'."""
         outcome = OutcomeCode.REJECTED if inlet.name.is_dead else OutcomeCode.ACCEPTED
-        sequence = self.leaving.forward((message.claim,), outcome)
+        sequence = self.leaving.forward((message.claim,), outcome, inlet.name.route)
         self._left(inlet, (message,))
         return sequence
 
@@ -811,14 +811,19 @@ class Inlets:
         elif name in self._quiet:
             self._quiet[name] = self._quiet[name][0], self._quiet[name][1] - count
 
-    def durable(self, sequence: int) -> None:
-        """Records up to which record everything is durable."""
-        is_any_gone, settled = self.leaving.durable(sequence)
+    def durable(self, sequence: int) -> dict[RouteKey, int]:
+        """Records up to which record everything is durable.
+
+        Returns:
+            How many messages are gone now, by route.
+        """
+        gone, settled = self.leaving.durable(sequence)
         for link, numbers in settled.items():
             inlet = self._roll.by_link.get(link)
             if inlet is not None:
                 inlet.settling -= len(numbers)
                 self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, True))
                 self._close_idle(inlet)
-        if is_any_gone:
+        if gone:
             self._roll.stirred.update((e, None) for e in self._roll.by_link.values() if e.held)
+        return {route: count for route, count in gone.items() if route is not None}

@@ -1,12 +1,12 @@
 """Messages that leave the store: said to be gone, and gone when that is durable."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from router.journal.store.client import StoreClient
 from router.journal.store.place import Place
-from router.journal.store.queues import Claim
+from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.runs import MessagesRead
 from router.model.identity import DeliveryNumber, LinkId
 
@@ -25,15 +25,22 @@ class Going(NamedTuple):
     Attributes:
         sequence: number of the last record.
         outcome: of all of them.
+        route: whose messages they are; None: an earlier connection has said that they are gone.
         names: of the messages; None: they are those of the run from ``begin`` to ``end``.
     """
 
     sequence: int
     outcome: int
+    route: RouteKey | None
     names: Sequence[Claim] | None
     run: MessagesRead | None = None
     begin: int = 0
     end: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many they are."""
+        return self.end - self.begin if self.names is None else len(self.names)
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -64,17 +71,17 @@ class Leaving:
         """What is gone as soon as that is durable, with its outcomes."""
         return [(claim, each.outcome) for each in self._going for claim in each.claims]
 
-    def forward(self, claims: Sequence[Claim], outcome: int) -> int:
+    def forward(self, claims: Sequence[Claim], outcome: int, route: RouteKey | None) -> int:
         """Has the store forget messages; returns the number of the last record."""
         last = self._client.records.forwarded(self._clock_ns(), claims, outcome)
-        self._going.append(Going(last, outcome, claims))
+        self._going.append(Going(last, outcome, route, claims))
         return last
 
     def forward_run(self, run: MessagesRead, begin: int, end: int, outcome: int) -> None:
         """Has the store forget some messages of a run."""
         records = self._client.records
         last = records.forwarded_run(self._clock_ns(), run, begin, end, outcome)
-        self._going.append(Going(last, outcome, None, run, begin, end))
+        self._going.append(Going(last, outcome, run.route, None, run, begin, end))
 
     def is_going(self, place: Place) -> bool:
         """Returns whether it is not durable yet that a message is gone."""
@@ -84,18 +91,20 @@ class Leaving:
         """Has a delivery settled when a record is durable."""
         self._settling.append(Settling(sequence, link, number))
 
-    def durable(self, sequence: int) -> tuple[bool, dict[LinkId, list[DeliveryNumber]]]:
+    def durable(
+        self, sequence: int
+    ) -> tuple[Counter[RouteKey | None], dict[LinkId, list[DeliveryNumber]]]:
         """Records up to which record everything is durable.
 
         Returns:
-            Whether any message is gone, and the deliveries that are settled now.
+            How many messages are gone, by route, and the deliveries that are settled now.
         """
-        is_any_gone = False
+        gone: Counter[RouteKey | None] = Counter()
         while self._going and self._going[0].sequence <= sequence:
-            self._going.popleft()
-            is_any_gone = True
+            each = self._going.popleft()
+            gone[each.route] += each.messages
         settled: dict[LinkId, list[DeliveryNumber]] = {}
         while self._settling and self._settling[0].sequence <= sequence:
             _, link, number = self._settling.popleft()
             settled.setdefault(link, []).append(number)
-        return is_any_gone, settled
+        return gone, settled

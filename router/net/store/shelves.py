@@ -13,13 +13,13 @@ the link again, after either side was lost, its unsettled map is compared with t
 
     AttachLink --what was written before is durable--> UNSETTLED asked --answered--> LinkAttached
 
-A link has credit for ``WINDOW`` messages that are not durable. It has none while its route is full,
-or while the store cannot write or has more to write than it should; what comes with credit granted
-before is stored all the same.
+A link has credit for ``room.WINDOW`` messages that are not durable, or for its share of what its
+route may still store. It has none while its route is full, or while the store cannot write or has
+more to write than it should; what comes with credit granted before is stored all the same.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -28,9 +28,16 @@ from router.journal.client import ClientState
 from router.journal.keys import NO_LINK, LinkKey, link_key
 from router.journal.protocol import Health
 from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, GuaranteeCode
-from router.journal.store.asks import AskUnsettled, UnsettledKeys
+from router.journal.store.asks import AskUnsettled, RouteNews, UnsettledKeys
 from router.journal.store.client import StoreClient
-from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey, rank_of, route_key
+from router.journal.store.queues import (
+    UNBOUNDED,
+    Bounds,
+    RouteKey,
+    rank_of,
+    record_octets,
+    route_key,
+)
 from router.model.commands import AttachLink
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, DeliveriesUpdated, Event, LinkAttached
@@ -38,15 +45,12 @@ from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, Deli
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import ReceiverSettleMode, Role, Target
 from router.net.store.inlets import Inlets
+from router.net.store.room import Room
 from router.wire.priority import priority_in
 
+_LONG_AGO: Final = 0.0
 _NAMER: Final = ContainerId("message-store")
 """Stands for the store in the names by which its log knows links."""
-
-WINDOW: Final = 1000
-"""Messages that may be on their way to the disk on one link."""
-
-_PART: Final = 4  # a route with few messages gives no link credit for more than a fourth of them
 
 
 @attrs.define(eq=False)
@@ -60,7 +64,6 @@ class Shelf:
         name: by which the store knows the link in every life; None: it settles first.
         unsettled: deliveries that the core is to settle, by number.
         waiting: messages that are not durable.
-        window: of them and of the credit that the core knows of.
     """
 
     link: LinkId
@@ -69,7 +72,6 @@ class Shelf:
     name: LinkKey | None = None
     unsettled: dict[DeliveryNumber, DeliveryKey] = attrs.field(factory=dict)
     waiting: int = 0
-    window: int = 0
 
 
 @attrs.define(eq=False)
@@ -98,7 +100,6 @@ class Shelves:
     """All links on which messages come.
 
     Attributes:
-        bounds: of routes.
         full: routes that have stored as much as they may.
         left: routes that are not in the file any more, and whose messages the log has not told yet.
     """
@@ -118,7 +119,6 @@ class Shelves:
             clock_ns: nanoseconds since 1970.
             inlets: on which the messages are sent.
         """
-        self.bounds: dict[RouteKey, Bounds] = {}
         self.full: set[RouteKey] = set()
         self.left: set[RouteKey] = set()
         self._client = client
@@ -130,6 +130,35 @@ class Shelves:
         self._unanswered: dict[LinkId, _Asked] = {}
         self._seen: tuple[bool, frozenset[RouteKey], int] = (True, frozenset(), 0)
         self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int, int]] = deque()
+        self._rooms: dict[RouteKey, Room] = {}
+        self._due: dict[Shelf, None] = {}
+        self._stirred: set[RouteKey] = set()
+
+    def bound(self, bounds: Mapping[RouteKey, Bounds]) -> None:
+        """Bounds the routes, and no others, from now on."""
+        for route in {*self._rooms, *bounds}:
+            self._room(route).bounds = bounds.get(route, UNBOUNDED)
+        self._due.update(dict.fromkeys(self._by_link.values()))
+
+    def _room(self, route: RouteKey) -> Room:
+        room = self._rooms.get(route)
+        if room is None:
+            room = self._rooms[route] = Room()
+        return room
+
+    def heard(self, news: RouteNews) -> None:
+        """Records what the store says of a route."""
+        if news.is_full:
+            self.full.add(news.route)
+        else:
+            self.full.discard(news.route)
+        self._room(news.route).told(news)
+        self._stirred.add(news.route)
+
+    def gone(self, route: RouteKey, messages: int) -> None:
+        """Records that it is durable that messages of a route are gone."""
+        self._room(route).left(messages)
+        self._stirred.add(route)
 
     def attach(self, command: AttachLink, route: str) -> None:
         """Answers the core's attach of a link with messages of a route.
@@ -196,24 +225,31 @@ class Shelves:
                 unsettled=unsettled,
             )
         )
-        self._grant(shelf)
+        self._due[shelf] = None
 
     def detach(self, link: LinkId) -> bool:
         """Ends a link; what came on it is stored; returns whether it is one of these."""
         is_one = self._unanswered.pop(link, None) is not None
-        return self._by_link.pop(link, None) is not None or is_one
+        shelf = self._by_link.pop(link, None)
+        if shelf is None:
+            return is_one
+        self._room(shelf.route).shares.leave(link)
+        self._due.pop(shelf, None)
+        self._stirred.add(shelf.route)
+        return True
 
-    def store(self, link: LinkId, deliveries: Iterable[OutgoingDelivery]) -> None:
+    def store(self, link: LinkId, deliveries: Iterable[OutgoingDelivery], now: float) -> None:
         """Hands messages to the store; the core hears of each when it is durable."""
         shelf = self._by_link.get(link)
         if shelf is None:
             return
         now_ns, records = self._clock_ns(), self._client.records
         numbers: list[DeliveryNumber] = []
-        count = elders = sequence = 0
+        count = octets = elders = sequence = concluded = 0
         for delivery in deliveries:
             if delivery.resume and (delivery.settled or is_outcome(delivery.state)):
                 self._conclude(shelf, delivery)
+                concluded += 1
                 continue
             is_exact = shelf.name is not None and not delivery.settled
             assert not is_exact or len(delivery.tag) == len(NO_KEY), "its tag is its key"
@@ -235,14 +271,19 @@ class Shelves:
                 ttl_milliseconds=NO_TTL if ttl is None else min(ttl, NO_TTL - 1),
             )
             count += 1
+            octets += len(delivery.payload)
             elders += delivery.is_elder
             if not delivery.settled:
                 numbers.append(delivery.number)
             if is_exact:
                 shelf.unsettled[delivery.number] = DeliveryKey(delivery.tag)
+        room = self._room(shelf.route)
+        room.shares.used(link, count + concluded, now, waiting=count)
         if count:
             shelf.waiting += count
-            self._waiting.append((sequence, shelf, numbers, count, elders))
+            octets += count * record_octets(0, len(shelf.address.encode()))
+            room.came(count, octets)
+            self._waiting.append((sequence, shelf, numbers, count, octets))
             if elders:
                 self._inlets.await_elders(shelf.route, shelf.address.encode(), elders)
 
@@ -273,8 +314,11 @@ class Shelves:
         self._ask_unsettled(sequence)
         accepted: dict[LinkId, list[DeliveryNumber]] = {}
         while self._waiting and self._waiting[0][0] <= sequence:
-            _, shelf, numbers, count, _ = self._waiting.popleft()
+            _, shelf, numbers, count, octets = self._waiting.popleft()
             shelf.waiting -= count
+            room = self._room(shelf.route)
+            room.stored(count, octets)
+            room.shares.done(shelf.link, count)
             self._inlets.stored(shelf.route, shelf.address.encode(), count)
             if self._by_link.get(shelf.link) is shelf:
                 accepted.setdefault(shelf.link, []).extend(numbers)
@@ -282,17 +326,38 @@ class Shelves:
             if numbers:
                 is_settled = self._by_link[link].name is None
                 self._emit(DeliveriesUpdated(link, numbers, ACCEPTED, is_settled))
-            self._grant(self._by_link[link])
+            self._due[self._by_link[link]] = None
 
-    def review(self) -> None:
-        """Grants credit, or takes it back, where a route or the store is not what it was."""
+    @property
+    def deadline(self) -> float | None:
+        """When ``review`` has something to do; None: nothing that is known now."""
+        if self._due or self._stirred:
+            return _LONG_AGO
+        due = [room.shares.deadline for room in self._rooms.values()]
+        return min((each for each in due if each is not None), default=None)
+
+    def review(self, now: float) -> None:
+        """Grants credit, or takes it back, as there is room, and as the store can write."""
         seen = (self._is_writing, frozenset(self.full), self._inlets.turns.count)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        for shelf in self._by_link.values():
-            if shelf.window != self._window(shelf):
-                self._grant(shelf)
+        if seen != self._seen:
+            self._seen = seen
+            self._due.update(dict.fromkeys(self._by_link.values()))
+        for shelf in self._due:
+            room, link = self._room(shelf.route), shelf.link
+            self._stirred.add(shelf.route)
+            if self._is_open(shelf):
+                if link not in room.shares:
+                    room.shares.join(link, now, shelf.waiting)
+            elif link in room.shares:
+                room.shares.leave(link)
+                self._emit(CreditGranted(link, 0))
+        self._due.clear()
+        for route, room in self._rooms.items():
+            deadline = room.shares.deadline
+            if route in self._stirred or (deadline is not None and deadline <= now):
+                for link in room.shares.review(room.free, now):
+                    self._emit(CreditGranted(link, room.shares.credit(link)))
+        self._stirred.clear()
 
     @property
     def _is_writing(self) -> bool:
@@ -301,15 +366,8 @@ class Shelves:
         is_writing = client.state is ClientState.OPEN and client.health is Health.WRITING
         return is_writing and not client.is_over_budget
 
-    def _grant(self, shelf: Shelf) -> None:
-        shelf.window = self._window(shelf)
-        self._emit(CreditGranted(shelf.link, max(0, shelf.window - shelf.waiting)))
-
-    def _window(self, shelf: Shelf) -> int:
-        """Returns how many messages of a link may wait for the disk."""
+    def _is_open(self, shelf: Shelf) -> bool:
+        """Returns whether messages of a link may be stored now."""
         if not self._is_writing or shelf.route in self.full:
-            return 0
-        if self._inlets.is_turning(shelf.route, shelf.address.encode()):
-            return 0
-        most = self.bounds.get(shelf.route, UNBOUNDED).messages
-        return WINDOW if most is None else min(WINDOW, max(1, most // _PART))
+            return False
+        return not self._inlets.is_turning(shelf.route, shelf.address.encode())

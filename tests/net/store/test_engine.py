@@ -32,7 +32,7 @@ from router.net.store.inlets import (
     REFUSED_SECONDS,
     WINDOW,
 )
-from router.net.store.shelves import WINDOW as SHELF_WINDOW
+from router.net.store.room import WINDOW as SHELF_WINDOW
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from tests.support.journal import FakeDisk
 from tests.support.shelved import KEY, SHELF, Shelved
@@ -147,11 +147,11 @@ def test_what_is_dropped_as_the_oldest_is_a_dead_letter() -> None:
 def test_a_full_route_gets_no_credit_until_there_is_room() -> None:
     shelved = Shelved(bounds=Bounds(messages=8))
     shelved.attach()
-    assert shelved.credit() == 2
+    assert shelved.credit() == 8
     shelved.put(1, 8)
     assert shelved.credit() == 0
     link = shelved.answer(100)
-    shelved.outcome(link, ACCEPTED, 1)
+    shelved.outcome(link, ACCEPTED, 1, 2)
     assert shelved.credit() == 2
 
 
