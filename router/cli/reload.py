@@ -28,7 +28,7 @@ _LATE: Final = (
     help="Print what a reload would change, with its effects, and change nothing; default: off.",
 )
 def command(*, admin: str | None, token: str | None, config: Path | None, dry_run: bool) -> None:
-    """Let a running router read its file anew, and print the difference.
+    """Let a running router read its file anew, and print the differences with their effects.
 
     A file with problems changes nothing: they are printed as `router check` prints them, and
     the exit code is 2; at a router that drains, or is a standby, it is 1. Unsettled deliveries
@@ -51,20 +51,20 @@ def command(*, admin: str | None, token: str | None, config: Path | None, dry_ru
     for each in differences:
         print_lines(_describe(each), *(f"    {effect}" for effect in each["effects"]))
     if left:
-        click.echo(f"and {left} more")
-    if dry_run:
-        click.echo(_conclude(done))
-    elif not differences:
-        click.echo("nothing has changed")
+        click.echo(f"and {left:,} more")
+    click.echo(_conclude(done, dry_run=dry_run))
 
 
-def _conclude(done: Any) -> str:
-    """Returns the last line of a dry run."""
+def _conclude(done: Any, *, dry_run: bool) -> str:
+    """Returns the last line."""
     if not done["total"]:
-        return "a reload would change nothing"
-    parts = [f"{done[change]} {change}" for change in _SIGNS if done[change]]
-    parts += [f"{done['waiting']} waiting for a restart"] * bool(done["waiting"])
-    return f"a reload would do this: {', '.join(parts)}; nothing was changed"
+        return "a reload would change nothing" if dry_run else "nothing has changed"
+    parts = [f"{done[change]:,} {change}" for change in _SIGNS if done[change]]
+    parts += [f"{done['waiting']:,} waiting for a restart"] * bool(done["waiting"])
+    counts = ", ".join(parts)
+    if dry_run:
+        return f"a reload would do this: {counts}; nothing was changed"
+    return f"reloaded: {counts}"
 
 
 def _describe(difference: Any) -> str:

@@ -52,7 +52,7 @@ class Difference:
         waits_for_restart: a reload does not change these options.
         kept: unsettled exactly-once deliveries that wait for a route of their address, because
             this entry's route was removed or its direction was reversed.
-        effects: what becomes of it, in phrases: of what a reload does, only a rehearsal tells.
+        effects: what becomes of it, in phrases (``rehearsal``).
     """
 
     section: str

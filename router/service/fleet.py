@@ -216,7 +216,7 @@ class Steering(Interface):
                 effect if there is a reason against it (``why_no_handover``).
         """
 
-    async def reload(self) -> ReloadReport:
+    async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the configuration file again and applies it if it is valid."""
 
     async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
@@ -419,6 +419,17 @@ class RouterControl:
         """
         snapshot = await self.snapshot()
         return await self.steering.rehearse(snapshot.routes.used.get, self._links_of)
+
+    async def reload(self) -> ReloadReport:
+        """Reads the configuration file again and applies it if it is valid.
+
+        Without an answer of the workers the report does not say what was affected.
+        """
+        try:
+            snapshot = await self.snapshot()
+        except SilentError:
+            return await self.steering.reload(lambda _: None, _no_links)
+        return await self.steering.reload(snapshot.routes.used.get, self._links_of)
 
     async def _links_of(self, route: str) -> Sequence[LinkRecord] | None:
         """Returns all links of a route; None: there are too many."""
@@ -653,6 +664,11 @@ class RouterControl:
         if refusals:
             raise refusals[0]
         return dict(sorted(answers.items()))
+
+
+async def _no_links(route: str) -> Sequence[LinkRecord]:
+    """Returns no links: none are known."""
+    return ()
 
 
 @contextmanager

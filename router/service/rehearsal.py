@@ -1,4 +1,4 @@
-"""What a reload would do: the differences between two configurations, each with its effects.
+"""What a reload would do, or does: the differences between two configurations, with effects.
 
 A rehearsal changes nothing. It knows the configuration in force and the one in the file; how much
 is affected (links, unsettled deliveries) it reads from the routes' records; where a route's pattern
@@ -26,6 +26,9 @@ ListLinks = Callable[[str], Awaitable[Sequence[LinkRecord] | None]]
 
 Links = Mapping[str, Sequence[LinkRecord] | None]
 """Links by the name of their route, as ``ListLinks`` lists them."""
+
+KEPT: Final = "kept until there is a route again"
+"""Ends what is foreseen of unsettled deliveries; a reload knows it itself (``Difference.kept``)."""
 
 _CONTAINER_EFFECTS: Final = {
     Change.ADDED: "it is dialed",
@@ -169,7 +172,7 @@ def _detachments(route: Route, detached: _Detached) -> Iterator[str]:
         deliveries = (
             "1 unsettled delivery is" if count == 1 else f"{count} unsettled deliveries are"
         )
-        yield f"{deliveries} kept until there is a route again"
+        yield f"{deliveries} {KEPT}"
 
 
 def _succession(route: Route, config: RouterConfig, words: str) -> Iterator[str]:

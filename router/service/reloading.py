@@ -1,9 +1,10 @@
-"""A reload: the file is read again, tried, and applied if all of it can be.
+"""A reload: the file is read again when it is still, tried, and applied if all of it can be.
 
 Workers, listeners and the journal's processes go on; what only a restart can change is reported as
 deferred. Reloads and rehearsals take turns.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,13 +23,19 @@ from router.service.assembly import named_listeners
 from router.service.certificates import expired_anew, tell_certificates
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
-from router.service.difference import Difference, awaiting, compare, in_force, refusals
+from router.service.difference import Difference, awaiting, in_force, refusals
 from router.service.fleet import ReloadReport
 from router.service.notify import Notifier
-from router.service.rehearsal import FindRecord, ListLinks, divided, rehearse
+from router.service.rehearsal import KEPT, FindRecord, ListLinks, divided, rehearse
 
 TOLD_AT_ONCE: Final = 200
 """Differences that are logged before others may go on."""
+
+STILL_SECONDS: Final = 0.25
+"""A file is read when it was not written for so long: programs write theirs in one go."""
+
+STILL_MOST_SECONDS: Final = 5.0
+"""How long a reload waits for a file that is being written."""
 
 Load = Callable[[], RouterConfig]
 """Loads the configuration; raises ``ConfigError`` if the file is invalid."""
@@ -72,15 +79,20 @@ class Reloader:
     _turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
-    async def reload(self) -> ReloadReport:
-        """Reloads the file and applies it if it is valid."""
+    async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
+        """Reloads the file and applies it if it is valid.
+
+        Args:
+            find: finds records of the routes in force.
+            list_links: lists the links of one of these.
+        """
         if (refusal := self.life.why_no_reload()) is not None:
             return ReloadReport(refusal=refusal)
         async with self._turns:
             self.notifier.reloading()
             try:
                 with garbage.exchange(octets_of(self.life.config.file)):
-                    return await self._reload()
+                    return await self._reload(find, list_links)
             except ConfigError as error:
                 return self._refuse([str(problem) for problem in error.problems])
             except (RouterError, OSError) as error:
@@ -97,12 +109,7 @@ class Reloader:
                 with garbage.exchange(octets_of(self.life.config.file)):
                     config = await self._read()
                     await try_listeners(self.listeners, config)
-                    names = await trio.to_thread.run_sync(_divided, self.life.config, config, find)
-                    links = {name: await list_links(name) for name in names}
-                    made = await trio.to_thread.run_sync(
-                        rehearse, self.life.config, config, find, links
-                    )
-                    return ReloadReport(differences=made)
+                    return ReloadReport(differences=await self._compare(config, find, list_links))
             except ConfigError as error:
                 return ReloadReport(problems=tuple(map(str, error.problems)))
             except (RouterError, OSError) as error:
@@ -114,21 +121,34 @@ class Reloader:
         Raises:
             ConfigError: it is invalid, or they cannot.
         """
-        file = await trio.to_thread.run_sync(self.load)
+        file = await read_still(self.life.config.file, self.load)
         config, now = self.life.config, time.time()
         expired = await trio.to_thread.run_sync(lambda: [*expired_anew(config, file, now)])
         if problems := [*refusals(config, file), *expired]:
             raise ConfigError(problems)
         return file
 
-    async def _reload(self) -> ReloadReport:
+    async def _compare(
+        self, file: RouterConfig, find: FindRecord, list_links: ListLinks
+    ) -> tuple[Difference, ...]:
+        """Returns how a file differs from the configuration in force, with the effects.
+
+        That one has what a reload does not change: a worker that is replaced must not take over
+        what waits for a restart.
+        """
+        running = self.life.config
+        names = await trio.to_thread.run_sync(lambda: tuple(divided(running, file, find)))
+        links = {name: await list_links(name) for name in names}
+        return await trio.to_thread.run_sync(rehearse, running, file, find, links)
+
+    async def _reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         life, listeners = self.life, self.listeners
         file = await self._read()
         config = in_force(life.config, file)
         if life.keeps_journal():
             config = attrs.evolve(config, keeps_unsettled=True)
         await try_listeners(listeners, config)
-        compared = await trio.to_thread.run_sync(_compared, life.config, file)
+        compared = await self._compare(file, find, list_links)
         waiting = awaiting(compared)
         await life.crew.prepare(config)
         await life.start_journal(config)
@@ -163,27 +183,20 @@ class Reloader:
         self._log.info("config.reloaded", config=config.file, count=len(differences))
 
 
-def _compared(before: RouterConfig, file: RouterConfig) -> tuple[Difference, ...]:
-    """Returns how a file differs from the configuration before it.
-
-    Args:
-        before: was in force, with what a reload does not change. A worker that is replaced must
-            not take over what waits for a restart.
-        file: what the file says.
-    """
-    return tuple(compare(before, file))
-
-
-def _divided(before: RouterConfig, file: RouterConfig, find: FindRecord) -> tuple[str, ...]:
-    return tuple(divided(before, file, find))
-
-
 def _differences(
     compared: tuple[Difference, ...], kept: Mapping[str, int]
 ) -> tuple[Difference, ...]:
-    """Adds unsettled deliveries whose route was removed, by its pattern."""
+    """Adds unsettled deliveries whose route was removed, by its pattern: what was foreseen of them
+    is left out.
+    """
     return tuple(
-        attrs.evolve(each, kept=kept.get(each.name or "", 0)) if each.section == _ROUTES else each
+        attrs.evolve(
+            each,
+            kept=kept.get(each.name or "", 0),
+            effects=tuple(effect for effect in each.effects if not effect.endswith(KEPT)),
+        )
+        if each.section == _ROUTES
+        else each
         for each in compared
     )
 
@@ -203,6 +216,47 @@ async def try_listeners(listeners: Listeners, config: RouterConfig) -> None:
         where = named_listeners(config)[error.listener].where
         place = where.keys.get("bind", Position(config.file, 1, 1))
         raise ConfigError([Problem(place, reason_of(error))]) from error
+
+
+async def read_still(path: str, load: Load) -> RouterConfig:
+    """Loads a file when it is no longer being written, as far as that can be seen.
+
+    A file that is cut off at the end of a line may be valid, and leave routes out. So one that was
+    written a moment ago is looked at again after ``STILL_SECONDS``, and one that has changed while
+    it was read is read again.
+
+    Raises:
+        ConfigError: it is invalid, or is written again and again for ``STILL_MOST_SECONDS``.
+    """
+    ends_at = trio.current_time() + STILL_MOST_SECONDS
+    while trio.current_time() < ends_at:
+        before = _stamp(path)
+        if before is not None and abs(time.time_ns() - before[0]) < STILL_SECONDS * 1e9:
+            await trio.sleep(STILL_SECONDS)
+            if _stamp(path) != before:
+                continue
+        try:
+            config = await trio.to_thread.run_sync(load)
+        except ConfigError:
+            if _stamp(path) == before:
+                raise
+        else:
+            if _stamp(path) == before:
+                return config
+    problem = (
+        f"the file has been written again and again for {STILL_MOST_SECONDS:g} s: reload when it is"
+        " whole"
+    )
+    raise ConfigError([Problem(Position(path, 1, 1), problem)])
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """Returns what tells one state of a file from another; None: that cannot be found out."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def octets_of(file: str) -> int:

@@ -227,6 +227,7 @@ class _Steering:
     _admin: AdminKeeper = attrs.field(init=False)
     _handover: Handover = attrs.field(init=False)
     _reloader: Reloader = attrs.field(init=False)
+    _control: RouterControl = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _beginning: str = attrs.field(default="it begins to serve", init=False)
     _is_starting: bool = attrs.field(default=False, init=False)
@@ -271,7 +272,7 @@ class _Steering:
                     ready=self._wait_for_capacity,
                 )
                 self._reloader = Reloader(self, self.load, self._listeners, self.notifier)
-                control = RouterControl(self, self._controls)
+                self._control = control = RouterControl(self, self._controls)
                 self._admin = AdminKeeper(config.router, control, nursery, self.inherited.admin)
                 self._handover = Handover(
                     state=config.router.state,
@@ -323,7 +324,7 @@ class _Steering:
         if number == signal.SIGHUP:
             self.is_stale = not self._is_serving or self._yields
             if not self.is_stale:
-                await self.reload()
+                await self._control.reload()
         elif self._is_ending:
             self._log.warning("router.ended", reason="second signal to end")
             self._kept = None
@@ -348,7 +349,7 @@ class _Steering:
             self._drain_once()
         elif self.is_stale:
             self.is_stale = False
-            await self.reload()
+            await control.reload()
 
     async def _start(self, config: RouterConfig) -> None:
         """Starts to serve, replacing the process that runs on the state directory, if any.
@@ -772,9 +773,9 @@ class _Steering:
             with trio.move_on_after(LEDGER_SECONDS):
                 await compact(self.config.router.state, options)
 
-    async def reload(self) -> ReloadReport:
+    async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reloads the file and applies it if it is valid."""
-        return await self._reloader.reload()
+        return await self._reloader.reload(find, list_links)
 
     async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""

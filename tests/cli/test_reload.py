@@ -29,14 +29,18 @@ def test_of_very_many_differences_it_prints_some_and_counts_all() -> None:
         assert done.exit_code == 0
         assert done.output.splitlines() == [
             *(f"+ routes r{n}" for n in range(1000)),
-            "and 2000 more",
+            "and 2,000 more",
+            "reloaded: 3,000 added",
         ]
         last = run(up, "--dry-run").output.splitlines()[-2:]
-        assert last == ["and 2000 more", "a reload would do this: 3000 added; nothing was changed"]
+        assert last == [
+            "and 2,000 more",
+            "a reload would do this: 3,000 added; nothing was changed",
+        ]
 
 
 def test_it_says_that_a_reload_without_an_answer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(steering: FakeSteering) -> ReloadReport:
+    async def never(steering: FakeSteering, *_: object) -> ReloadReport:
         await trio.sleep(0.5)
         return steering.report
 

@@ -367,7 +367,7 @@ class FakeSteering:
     def drain(self, *, to_standby: bool = False) -> None:
         self.is_draining = True
 
-    async def reload(self) -> ReloadReport:
+    async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         await trio.lowlevel.checkpoint()
         self.reloads += 1
         return self.report

@@ -298,7 +298,7 @@ class Api:
     async def reload(self, asked: Asked) -> ReloadView:
         """Reloads the configuration file, or tells what that would change."""
         is_dry: bool = asked.query["dry_run"]
-        report = await (self.control.rehearse() if is_dry else self.control.steering.reload())
+        report = await (self.control.rehearse() if is_dry else self.control.reload())
         if report.refusal is not None:
             raise NotNowError(report.refusal)
         if report.problems:

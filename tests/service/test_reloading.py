@@ -1,0 +1,92 @@
+"""A file is read when it is whole, as far as that can be seen."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from router.service.config import ConfigError, RouterConfig, load
+from router.service.reloading import STILL_MOST_SECONDS, read_still
+
+CUT = "routes:\n  - {address: a}\n"
+WHOLE = CUT + "  - {address: b}\n"
+
+
+def names(config: RouterConfig) -> list[str]:
+    return [route.name for route in config.routes]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "router.yaml"
+    found.write_text(CUT)
+    return found
+
+
+def make_old(path: Path) -> None:
+    past = time.time() - 60
+    os.utime(path, (past, past))
+
+
+async def test_a_file_that_was_just_written_is_read_when_it_is_still(
+    path: Path, autojump_clock: MockClock
+) -> None:
+    async def go_on_writing() -> None:
+        await trio.sleep(0.1)
+        path.write_text(WHOLE)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on_writing)
+        assert names(await read_still(str(path), lambda: load(path))) == ["a", "b"]
+
+
+async def test_a_file_that_has_been_still_is_read_at_once(
+    path: Path, autojump_clock: MockClock
+) -> None:
+    make_old(path)
+    began = trio.current_time()
+    assert names(await read_still(str(path), lambda: load(path))) == ["a"]
+    assert trio.current_time() == began
+
+
+@pytest.mark.parametrize("first", [CUT, "routes: ["])
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
+    path: Path, first: str, autojump_clock: MockClock
+) -> None:
+    path.write_text(first)
+    make_old(path)
+    texts = [WHOLE]
+
+    def loading() -> RouterConfig:
+        try:
+            return load(path)
+        finally:
+            if texts:
+                path.write_text(texts.pop())
+
+    assert names(await read_still(str(path), loading)) == ["a", "b"]
+
+
+async def test_a_file_that_never_is_still_is_refused(path: Path, autojump_clock: MockClock) -> None:
+    async def write() -> None:
+        while True:
+            await trio.sleep(0.1)
+            path.write_text(path.read_text() + "  - {address: x}\n")
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        with pytest.raises(ConfigError, match="written again and again for 5 s"):
+            await read_still(str(path), lambda: load(path))
+        nursery.cancel_scope.cancel()
+    assert STILL_MOST_SECONDS <= trio.current_time() - began < STILL_MOST_SECONDS + 1
+
+
+async def test_an_invalid_file_that_is_still_is_refused_with_its_problems(path: Path) -> None:
+    path.write_text("rotues: []")
+    make_old(path)
+    with pytest.raises(ConfigError, match="unknown key 'rotues'"):
+        await read_still(str(path), lambda: load(path))
