@@ -5,6 +5,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.exc cimport PyErr_SetFromErrno
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
@@ -13,6 +14,25 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from zlib import crc32 as zlib_crc32
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #if defined(__linux__)
+    #include <sys/uio.h>
+    #else
+    struct iovec { void *iov_base; size_t iov_len; };
+    static Py_ssize_t preadv2(int f, const struct iovec *r, int n, int64_t o, int flags) {
+        (void)f; (void)r; (void)n; (void)o; (void)flags;
+        errno = ENOSYS;
+        return -1;
+    }
+    #endif
+    """
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    Py_ssize_t preadv2(int, const iovec *, int, int64_t, int) noexcept nogil
 
 cdef enum:
     ROW = 80          # octets
@@ -559,6 +579,119 @@ def compose_run(
         raise ValueError("fewer messages than there should be")
 
 
+cdef int read_fully(
+    int file, uint8_t *to, int64_t octets, int64_t offset, int flags
+) except -1:
+    """Reads octets of a file.
+
+    Raises:
+        OSError: the system has refused that, or would have to wait.
+        EOFError: there are fewer, or fewer are at hand.
+    """
+    cdef Py_ssize_t count
+    cdef iovec room
+    room.iov_base, room.iov_len = to, octets
+    with nogil:
+        count = preadv2(file, &room, 1, offset, flags)
+    if count < 0:
+        PyErr_SetFromErrno(OSError)
+    if count < octets:
+        raise EOFError("there are fewer octets")
+    return 0
+
+
+cdef Py_ssize_t stretch_at(
+    const uint32_t *positions, Py_ssize_t first, Py_ssize_t total
+) noexcept nogil:
+    """Returns how many messages from ``first`` on stand side by side in a block."""
+    cdef Py_ssize_t end = first + 1
+    while end < total and positions[end] - positions[end - 1] == ROW:
+        end += 1
+    return end - first
+
+
+cdef Py_ssize_t count_stretches(const uint32_t *positions, Py_ssize_t total) noexcept nogil:
+    cdef Py_ssize_t first = 0, found = 0
+    while first < total:
+        first += stretch_at(positions, first, total)
+        found += 1
+    return found
+
+
+def read_run(
+    int file, int flags, list pieces not None, bytearray room not None, uint32_t segment,
+    Py_ssize_t least_stretch, uint64_t most_strings,
+):
+    """Reads the messages of a reference: their rows, their strings and their places.
+
+    The reference is ``references.RunReader._read``.
+
+    Args:
+        file: of the segment.
+        flags: of preadv2.
+        pieces: for each block its offset, that of its heap, and the positions, u32, of the messages.
+        room: where they go; it grows.
+        segment: its number.
+        least_stretch: messages that stand side by side, in the mean.
+        most_strings: octets of their strings that are believed.
+
+    Returns:
+        How many messages, and the octets of their strings. None: too few stand side by side.
+
+    Raises:
+        OSError: the system has refused to read, or would have to wait.
+        EOFError: there are fewer octets, or fewer at hand.
+        ValueError: a message is not as its reference says.
+    """
+    cdef Py_ssize_t count = 0, found = 0, blocks = len(pieces), at = 0, first, stretch, each
+    cdef uint64_t strings = 0, heap_at
+    cdef uint32_t heap
+    cdef uint8_t *to
+    cdef View view
+    cdef list heaps = []
+    for _, heap, positions in pieces:
+        view = View(positions)
+        count += view.length // 4
+        found += count_stretches(<const uint32_t *>view.octets, view.length // 4)
+    if found * least_stretch > count + least_stretch * blocks:
+        return None
+    room_for(room, count * ROW)
+    for _, heap, positions in pieces:
+        view, first = View(positions), 0
+        while first < view.length // 4:
+            stretch = stretch_at(<const uint32_t *>view.octets, first, view.length // 4)
+            to = <uint8_t *>PyByteArray_AS_STRING(room) + at * ROW
+            read_fully(
+                file, to, stretch * ROW, (<const uint32_t *>view.octets)[first], flags
+            )
+            where = strings_in(to, stretch, <uint32_t>strings)
+            if where is None or strings + where[1] > most_strings:
+                raise ValueError("a message is not as its reference says")
+            heaps.append((heap + where[0], where[1]))
+            strings += where[1]
+            at += stretch
+            first += stretch
+    room_for(room, count * (ROW + PLACE) + strings)
+    to = <uint8_t *>PyByteArray_AS_STRING(room) + count * ROW
+    for heap_at, stretch in heaps:
+        read_fully(file, to, stretch, heap_at, flags)
+        to += stretch
+    for _, heap, positions in pieces:
+        view = View(positions)
+        for each in range(view.length // 4):
+            put32(to, (<const uint32_t *>view.octets)[each])
+            put32(to + 4, segment)
+            to += PLACE
+    return count, strings
+
+
+cdef int room_for(bytearray room, Py_ssize_t octets) except -1:
+    """Has memory be of so many octets, at least."""
+    if PyByteArray_GET_SIZE(room) < octets:
+        PyByteArray_Resize(room, octets)
+    return 0
+
+
 def usual_strings(rows, uint32_t base):
     """Has rows that follow each other in a block point to where their strings will be.
 
@@ -573,11 +706,15 @@ def usual_strings(rows, uint32_t base):
         row is unusual, or other strings stand between theirs; the rows may have been changed.
     """
     cdef View view = View(rows, PyBUF_WRITABLE)
-    cdef uint8_t *row = <uint8_t *>view.of.buf
+    return strings_in(<uint8_t *>view.of.buf, view.length // ROW, base)
+
+
+cdef object strings_in(uint8_t *row, Py_ssize_t count, uint32_t base):
+    """Does what ``usual_strings`` says for so many rows."""
     cdef Py_ssize_t each
     cdef uint64_t first = 0, octets = 0
     cdef uint32_t held
-    for each in range(view.length // ROW):
+    for each in range(count):
         held = get32(row + HEAP_AT)
         if not each:
             first = get32(row + OFFSET_AT)
@@ -696,6 +833,28 @@ def is_any_marked(bytearray marks not None, positions):
         if unit >> 3 < <uint64_t>known and bits[unit >> 3] >> (unit & 7) & 1:
             return True
     return False
+
+
+def marked_positions(bytearray marks not None, positions):
+    """Returns those of some positions, u32, that are marked, each once.
+
+    The reference is ``taken.marked``.
+    """
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, count = view.length // 4, kept = 0, known = PyByteArray_GET_SIZE(marks)
+    cdef bytearray left = bytearray(marks)
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, view.length)
+    cdef uint8_t *bits = <uint8_t *>PyByteArray_AS_STRING(left)
+    cdef uint32_t *out = <uint32_t *>PyBytes_AS_STRING(found)
+    cdef uint32_t position, unit
+    for each in range(count):
+        position = (<const uint32_t *>view.octets)[each]
+        unit = position // ROW
+        if unit >> 3 < <uint64_t>known and bits[unit >> 3] >> (unit & 7) & 1:
+            bits[unit >> 3] ^= 1 << (unit & 7)
+            out[kept] = position
+            kept += 1
+    return found[:4 * kept]
 
 
 # --- reading --------------------------------------------------------------------------------------

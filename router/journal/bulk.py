@@ -178,11 +178,46 @@ class Shortcuts(Interface):
             a row is unusual, or other strings stand between theirs; the rows may have been changed.
         """
 
+    def read_run(  # noqa: PLR0917  as above
+        self,
+        file: int,
+        flags: int,
+        pieces: "Sequence[tuple[int, int, bytes]]",
+        room: bytearray,
+        segment: int,
+        least_stretch: int,
+        most_strings: int,
+        /,
+    ) -> tuple[int, int] | None:
+        """Reads the messages of a reference: their rows, their strings and their places.
+
+        Args:
+            file: of the segment.
+            flags: of preadv2.
+            pieces: for each block its offset, that of its heap, and the positions, u32, of the
+                messages.
+            room: where they go; it grows.
+            segment: its number.
+            least_stretch: messages that stand side by side, in the mean.
+            most_strings: octets of their strings that are believed.
+
+        Returns:
+            How many messages, and the octets of their strings. None: too few stand side by side.
+
+        Raises:
+            OSError: the system has refused to read, or would have to wait.
+            EOFError: there are fewer octets, or fewer at hand.
+            ValueError: a message is not as its reference says.
+        """
+
     def set_marks(self, marks: bytearray, positions: "array[int]", is_set: bool, /) -> int:
         """Sets or clears the marks of messages, and returns how many were not so before."""
 
     def is_any_marked(self, marks: bytearray, positions: Octets, /) -> bool:
         """Returns whether one of some messages is marked as gone; their positions are u32."""
+
+    def marked_positions(self, marks: bytearray, positions: "array[int]", /) -> bytes:
+        """Returns those of some positions that are marked, each once; u32 each."""
 
     def gone_columns(
         self, rows: bytes | memoryview, /

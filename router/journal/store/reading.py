@@ -299,9 +299,13 @@ class _Stretch:
 
 
 def is_free(room: bytearray) -> bool:
-    """Returns whether nobody has a view of ``room``; its last octet is a zero more then."""
+    """Returns whether nobody has a view of ``room``; its last octet is gone then.
+
+    To append one might move all others.
+    """
     try:
-        room.append(0)
+        if room:
+            room.pop()
     except BufferError:
         return False
     return True

@@ -57,6 +57,8 @@ _PATHS_KEPT: Final = 64
 _STRETCHES_KEPT: Final = 48  # some three segments, so that many addresses can be read at once
 _IS_LITTLE: Final = sys.byteorder == "little"
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_MISSING: Final = "the block is missing, or not at hand"
+_OTHERWISE: Final = "a message is not as its reference says"
 _UNABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -173,6 +175,41 @@ class CachedDisk(Disk):
         finally:
             os.close(file)
 
+    def read_run(
+        self, path: Path, reference: RunReference, room: bytearray
+    ) -> tuple[int, int] | None:
+        """Reads what stands side by side, in one call; only where there are shortcuts.
+
+        Args:
+            path: of the segment.
+            reference: what is read.
+            room: where it goes: rows, strings and places. It grows.
+
+        Returns:
+            How many messages, and the octets of their strings. None: too little stands so.
+
+        Raises:
+            BlockError: their file is shorter, or they are not all at hand.
+            RecordError: a message is not as its reference says.
+            OSError: their file cannot be read, or not at once.
+        """
+        assert shortcuts is not None
+        most = BLOCK_OCTETS_LIMIT * len(reference.pieces)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return shortcuts.read_run(
+                file, _NOWAIT, reference.pieces, room, reference.segment, _LEAST_STRETCH, most
+            )
+        except EOFError as error:
+            raise BlockError(_MISSING) from error
+        except ValueError as error:
+            raise RecordError(_OTHERWISE) from error
+        except OSError as error:
+            self.is_able &= error.errno not in _UNABLE
+            raise
+        finally:
+            os.close(file)
+
 
 class RunReader:
     """Reads runs out of the files of a store's log."""
@@ -209,12 +246,30 @@ class RunReader:
             OSError: their file cannot be read, or not at once.
         """
         self._is_used = True
+        room = self._room()
+        if shortcuts is not None and isinstance(self._disk, CachedDisk):
+            found = self._disk.read_run(self._path(reference.segment), reference, room)
+        else:
+            found = self._read(reference, room)
+        if found is None:
+            return self._composed(reference, room)
+        return self._run_in(room, reference, *found)
+
+    def _read(self, reference: RunReference, room: bytearray) -> tuple[int, int] | None:
+        """Reads what stands side by side; see ``CachedDisk.read_run``, which does the same.
+
+        Returns:
+            How many messages, and the octets of their strings. None: too little stands so.
+
+        Raises:
+            BlockError, RecordError, OSError: as ``run``.
+        """
         stretches = _stretches_of(reference)
         if stretches is None:
-            return self._composed(reference)
+            return None
         count = reference.messages
         heap_at, at, strings = count * ROW.size, 0, 0
-        room = self._room(heap_at)
+        _extend(room, heap_at)
         path = self._path(reference.segment)
         found: list[tuple[int, int]] = []
         with memoryview(room) as view:
@@ -223,27 +278,34 @@ class RunReader:
                 self._fill(path, position, rows)
                 strings_at = strings_of(rows, strings)
                 if strings_at is None:
-                    raise RecordError("a message is not as its reference says")
+                    raise RecordError(_OTHERWISE)
                 found.append((heap + strings_at[0], strings_at[1]))
                 at += messages * ROW.size
                 strings += strings_at[1]
                 rows.release()
         if strings > BLOCK_OCTETS_LIMIT * len(reference.pieces):
-            raise RecordError("a message is not as its reference says")
+            raise RecordError(_OTHERWISE)
         places_at = heap_at + strings
         end = places_at + count * PLACE_OCTETS
-        if len(room) < end:
-            room.extend(bytes(end - len(room)))
-        view = memoryview(room)
-        at = heap_at
-        for position, octets in found:
-            self._fill(path, position, view[at : at + octets])
-            at += octets
-        view[places_at:end] = place_octets(reference.segment, reference.positions)
+        _extend(room, end)
+        with memoryview(room) as view:
+            at = heap_at
+            for position, octets in found:
+                self._fill(path, position, view[at : at + octets])
+                at += octets
+            view[places_at:end] = place_octets(reference.segment, reference.positions)
+        return count, strings
+
+    def _run_in(
+        self, room: bytearray, reference: RunReference, count: int, strings: int
+    ) -> MessagesRead:
+        """Returns the messages that were read: rows, strings and places follow each other."""
+        view, heap_at = memoryview(room), count * ROW.size
+        places_at = heap_at + strings
         return MessagesRead(
             reference.route,
             reference.queue,
-            view[places_at:end],
+            view[places_at : places_at + count * PLACE_OCTETS],
             view[:heap_at],
             view[heap_at:places_at],
         )
@@ -258,9 +320,9 @@ class RunReader:
 
     def _fill(self, path: Path, offset: int, room: memoryview) -> None:
         if self._disk.read_into(path, offset, room) != len(room):
-            raise BlockError("the block is missing, or not at hand")
+            raise BlockError(_MISSING)
 
-    def _composed(self, reference: RunReference) -> MessagesRead:
+    def _composed(self, reference: RunReference, room: bytearray) -> MessagesRead:
         """Reads messages that stand apart; each block is checked when it is read.
 
         Raises:
@@ -272,21 +334,13 @@ class RunReader:
             block = self._reader.block_ahead(reference.segment, offset, reference.end)
             piece = piece_of(block, offset, positions)
             if piece is None:
-                raise RecordError("a message is not as its reference says")
+                raise RecordError(_OTHERWISE)
             pieces.append(piece)
         count = reference.messages
         strings = sum([piece.octets for piece in pieces])
-        heap_at, places_at = count * ROW.size, count * ROW.size + strings
-        room = self._room(places_at + count * PLACE_OCTETS)
+        _extend(room, count * (ROW.size + PLACE_OCTETS) + strings)
         compose(room, 0, pieces, reference.segment, count, strings)
-        view = memoryview(room)
-        return MessagesRead(
-            reference.route,
-            reference.queue,
-            view[places_at : places_at + count * PLACE_OCTETS],
-            view[:heap_at],
-            view[heap_at:places_at],
-        )
+        return self._run_in(room, reference, count, strings)
 
     def rest(self) -> None:
         """Lets go of all memory if nothing was read since it was called last."""
@@ -295,8 +349,8 @@ class RunReader:
             self._rooms.clear()
         self._is_used = False
 
-    def _room(self, octets: int) -> bytearray:
-        """Returns memory of at least so many octets that nobody has a view of."""
+    def _room(self) -> bytearray:
+        """Returns memory that nobody has a view of."""
         for _ in range(len(self._rooms)):
             room = self._rooms.popleft()
             self._rooms.append(room)
@@ -307,9 +361,13 @@ class RunReader:
             self._rooms.append(room)
             if len(self._rooms) > _ROOMS_KEPT:
                 self._rooms.popleft()
-        if len(room) < octets:
-            room.extend(bytes(octets - len(room)))
         return room
+
+
+def _extend(room: bytearray, octets: int) -> None:
+    """Has memory be of so many octets, at least."""
+    if len(room) < octets:
+        room.extend(bytes(octets - len(room)))
 
 
 def _stretches_of(reference: RunReference) -> list[tuple[int, int, int]] | None:

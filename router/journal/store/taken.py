@@ -13,7 +13,7 @@ import attrs
 
 from router.journal.bulk import shortcuts
 from router.journal.record import ROW
-from router.journal.store.place import Place, place_of, position_of, segment_of
+from router.journal.store.place import Place, places_of, position_of, segment_of
 from router.journal.store.queues import QueueKey
 
 _SLACK: Final = 4096  # positions that notes may have too many
@@ -43,13 +43,20 @@ class _Segment:
     def shorten(self) -> None:
         """Forgets what has left, of the notes."""
         self.noted = 0
-        for queue, runs in list(self.notes.items()):
-            known = dict.fromkeys(each for run in runs for each in run if self.has(each))
+        for queue in list(self.notes):
+            known = self.taken_of(queue)
             self.noted += len(known)
             if known:
-                self.notes[queue] = [array("I", known)]
+                self.notes[queue] = [known]
             else:
                 del self.notes[queue]
+
+    def taken_of(self, queue: QueueKey) -> "array[int]":
+        """Returns the positions of what is taken of a queue."""
+        noted = array("I")
+        for run in self.notes[queue]:
+            noted += run
+        return marked(self.marks, noted)
 
 
 class Taken:
@@ -110,17 +117,21 @@ class Taken:
 
     def of(self, queues: Collection[QueueKey]) -> list[tuple[Place, QueueKey]]:
         """Returns what is taken of some queues."""
-        found: dict[Place, QueueKey] = {}
-        for number, segment in self._segments.items():
-            for queue, runs in segment.notes.items():
-                if queue in queues:
-                    found.update(
-                        (place_of(number, each), queue)
-                        for run in runs
-                        for each in run
-                        if segment.has(each)
-                    )
-        return list(found.items())
+        return [
+            (place, queue)
+            for number, segment in self._segments.items()
+            for queue in segment.notes
+            if queue in queues
+            for place in places_of(number, segment.taken_of(queue))
+        ]
+
+
+def marked(marks: bytearray, positions: "array[int]") -> "array[int]":
+    """Returns those of some positions whose messages are marked, each once."""
+    if shortcuts is not None:
+        return array("I", shortcuts.marked_positions(marks, positions))
+    known = _Segment(marks)
+    return array("I", dict.fromkeys(each for each in positions if known.has(each)))
 
 
 def set_marks(marks: bytearray, positions: "array[int]", *, is_set: bool) -> int:

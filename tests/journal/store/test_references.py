@@ -57,6 +57,19 @@ def read(made: Custodian, found: RunReference | None) -> list[StoredMessage]:
     return run.messages
 
 
+def on_files(made: Custodian, directory: Path) -> RunReader:
+    """Gives what reads the same segments as files of the system, in one call for each run."""
+    disk = made.log._disk
+    for name in disk.names(DIRECTORY):
+        (directory / name).write_bytes(disk.read(DIRECTORY / name))
+    return RunReader(CachedDisk(), directory)
+
+
+needs_files = pytest.mark.skipif(
+    shortcuts is None or not hasattr(os, "RWF_NOWAIT"), reason="runs are read in pieces here"
+)
+
+
 def test_a_worker_reads_what_the_store_reads() -> None:
     made = custodian()
     assert read(made, reference(made)) == custodian().read()
@@ -219,6 +232,53 @@ def test_a_worker_reads_no_row_that_is_not_as_its_reference_says() -> None:
         read(made, found._replace(pieces=[shifted[0]._replace(positions=bytes(moved))]))
     with pytest.raises(FileNotFoundError):
         read(made, found._replace(segment=77))
+
+
+@needs_files
+@pytest.mark.parametrize("stretch", [1, 3, 40])
+def test_what_is_read_in_one_call_is_what_is_read_piece_by_piece(
+    stretch: int, tmp_path: Path
+) -> None:
+    made, draw = custodian(0), random.Random(stretch)
+    for number in range(400):
+        for _ in range(draw.randint(1, stretch)):
+            made.put(number, address=draw.choice("ab"), octets=draw.randint(8, 300))
+        if number % 40 == 39:
+            assert made.commit()
+    pieces, whole = RunReader(made.log._disk, DIRECTORY), on_files(made, tmp_path)
+    for count in (1, 7, 5000):
+        for address in "ab":
+            found = reference(made, count, address=address)
+            assert found is not None
+            one, other = pieces.run(found), whole.run(found)
+            assert [*map(bytes, (one.rows, one.heap, one.places))] == [
+                *map(bytes, (other.rows, other.heap, other.places))
+            ]
+
+
+@needs_files
+def test_what_cannot_be_read_in_one_call_is_told_apart(tmp_path: Path) -> None:
+    made = custodian(400)
+    whole, found = on_files(made, tmp_path), reference(made)
+    assert found is not None
+    shifted = bytearray(found.pieces[0].positions)
+    for at in range(0, len(shifted), 4):
+        moved = int.from_bytes(shifted[at : at + 4], "little") + 8
+        shifted[at : at + 4] = moved.to_bytes(4, "little")
+    with pytest.raises(RecordError):
+        whole.run(found._replace(pieces=[found.pieces[0]._replace(positions=bytes(shifted))]))
+    with pytest.raises(FileNotFoundError):
+        whole.run(found._replace(segment=77))
+    path = tmp_path / segment_name(found.segment)
+    os.truncate(path, position_of(found.places[200]))
+    with pytest.raises(BlockError):
+        whole.run(found)
+    assert whole.is_able
+    path.unlink()
+    path.mkdir()  # the system cannot tell whether it would have to wait for that
+    with pytest.raises(OSError, match="not supported"):
+        whole.run(found)
+    assert not whole.is_able
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, 30])
