@@ -486,6 +486,30 @@ def chosen_positions(numbers, Py_ssize_t at, Py_ssize_t last, positions, blocks,
     return pieces, oldest
 
 
+def stretches_of(numbers, positions):
+    """Returns how messages of a segment stand side by side: firsts and ends, u32 each.
+
+    The reference is ``outline.stretches_of``.
+    """
+    cdef View number_view = View(numbers), position_view = View(positions)
+    cdef const uint32_t *number = <const uint32_t *>number_view.octets
+    cdef const uint32_t *position = <const uint32_t *>position_view.octets
+    cdef Py_ssize_t each, found = 0, total = number_view.length // 4
+    cdef Py_ssize_t count = position_view.length // 4
+    cdef bytes firsts = PyBytes_FromStringAndSize(NULL, 4 * total)
+    cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * total)
+    cdef uint32_t *first = <uint32_t *>PyBytes_AS_STRING(firsts)
+    cdef uint32_t *end = <uint32_t *>PyBytes_AS_STRING(ends)
+    for each in range(total):
+        if number[each] >= count:
+            raise ValueError("a message is beyond the end")
+        if not each or position[number[each]] != position[number[each - 1]] + ROW:
+            first[found] = position[number[each]]
+            found += 1
+        end[found - 1] = <uint32_t>(each + 1)
+    return firsts[:4 * found], ends[:4 * found]
+
+
 def number_queue(numbers, uint32_t before, queues, uint64_t queue):
     """Returns numbers, u32, each greater by ``before``; and names a queue at them in a column."""
     cdef View view = View(numbers), to = View(queues, PyBUF_WRITABLE)

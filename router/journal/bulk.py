@@ -123,6 +123,23 @@ class Shortcuts(Interface):
             times: when these came.
         """
 
+    def stretches_of(
+        self, numbers: "array[int]", positions: "array[int]", /
+    ) -> tuple[bytes, bytes]:
+        """Returns how messages of a segment stand side by side.
+
+        Args:
+            numbers: of messages among all of the segment, ascending.
+            positions: of all messages of the segment.
+
+        Returns:
+            The position of the first message of each stretch, and how many messages there are up
+            to its end; u32 each.
+
+        Raises:
+            ValueError: a number is beyond the end of the column.
+        """
+
     def number_queue(
         self, numbers: "array[int]", before: int, queues: "array[int]", queue: int, /
     ) -> bytes:

@@ -13,6 +13,7 @@ from router.journal.block import HEADER, Block, BlockFlag
 from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_TTL, GuaranteeCode, RecordFlag, RecordKind, Row
+from router.journal.store.outline import Outline, stretches_of
 from router.journal.store.place import (
     Place,
     place_of,
@@ -319,6 +320,15 @@ class SegmentIndex:
             for number in each.numbers:
                 queues[number] = each.queue
         self._queues += queues
+
+    def outline(self) -> Outline | None:
+        """Returns where its messages stand; None: something is unusual, or blocks are missing."""
+        if self.next_block is not None or self._unusual or not self._times:
+            return None
+        queues = {
+            queue: stretches_of(mine, self._positions) for queue, mine in self._by_queue.items()
+        }
+        return Outline(self.segment, self.checked, self._heaps, queues, min(self._times))
 
     def entries(self, after: Place, queue: QueueKey | None = None) -> Iterator[Entry]:
         """Yields the messages behind a place, those of one queue or all."""

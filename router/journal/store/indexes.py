@@ -1,6 +1,7 @@
 """The indexes of the segments that are read or written just now.
 
-They are made block by block, as far as they are needed, and the oldest are forgotten. A block that
+They are made block by block, as far as they are needed, and of the oldest an outline is kept
+(``outline``), of which the oldest are forgotten. A block that
 is damaged, or a file that is gone, is found here: then the index has what can still be read, and
 ``lacks`` hears of it. What the disk does not give now is noted in ``unreadable``.
 """
@@ -14,6 +15,7 @@ from router.journal.block import BlockError
 from router.journal.disk import Disk
 from router.journal.segment import SEGMENT_HEADER_OCTETS
 from router.journal.store.index import SegmentIndex
+from router.journal.store.outline import Outline
 from router.journal.store.queues import StoredQueue
 from router.journal.store.reading import MISSING, SegmentReader
 from router.journal.store.segments import StoredSegment
@@ -22,6 +24,7 @@ from router.journal.store.unreadable import Unreadable
 INDEXES_KEPT: Final = 8
 _MORE_INDEXES_KEPT: Final = 64
 _ENTRIES_KEPT: Final = 400_000  # in these: some 14 MB
+_OUTLINE_OCTETS_KEPT: Final = 16 << 20
 """A queue with few messages is read far ahead of one with many, so several segments are read at
 once; it costs as much to read one again as to forward its messages."""
 
@@ -56,6 +59,8 @@ class Indexes:
         self._scanner = SegmentReader(disk, directory, stretches=1)
         self._lacks = lacks
         self._kept: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._outlines: OrderedDict[int, Outline] = OrderedDict()
+        self._outline_octets = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -68,6 +73,7 @@ class Indexes:
         """Records that a segment was removed."""
         self.unreadable.forget(number)
         self._kept.pop(number, None)
+        self._forget_outline(number)
 
     def of(self, segment: StoredSegment) -> SegmentIndex | None:
         """Returns the index of a segment; None: the disk does not give it now."""
@@ -78,11 +84,15 @@ class Indexes:
 
     def ahead_of(
         self, segment: StoredSegment, queue: StoredQueue, count: int
-    ) -> SegmentIndex | None:
+    ) -> SegmentIndex | Outline | None:
         """Returns the index of a segment, as far as the next messages of a queue need it.
 
-        None: the disk does not give it now.
+        An outline will do, for those who want runs. None: the disk does not give it now.
         """
+        outline = self._outlines.get(segment.number)
+        if outline is not None and segment.number not in self.unreadable:
+            self._outlines.move_to_end(segment.number)
+            return outline
         index = self.begun(segment)
         while (
             index is not None
@@ -91,6 +101,10 @@ class Indexes:
         ):
             index = self._read_on(segment, index)
         return index
+
+    def at_hand(self, segment: StoredSegment) -> SegmentIndex | Outline | None:
+        """Returns what ``ahead_of`` has returned last of a segment."""
+        return self._outlines.get(segment.number) or self._kept.get(segment.number)
 
     def begun(self, segment: StoredSegment) -> SegmentIndex | None:
         """Returns the index of a segment as far as it was made; None: as above."""
@@ -137,7 +151,7 @@ class Indexes:
             self._lacks(segment, index)
         return index
 
-    def is_whole(self, segment: StoredSegment, index: SegmentIndex, last: int) -> bool:
+    def is_whole(self, segment: StoredSegment, index: SegmentIndex | Outline, last: int) -> bool:
         """Checks the blocks of a segment up to one, as far as they were not since they came."""
         begin = max(index.checked, SEGMENT_HEADER_OCTETS)
         while begin <= last:
@@ -153,11 +167,26 @@ class Indexes:
         return True
 
     def keep(self, index: SegmentIndex) -> None:
-        """Keeps an index, and forgets others that were not used for long."""
+        """Keeps an index, and no more than an outline of others that were not used for long."""
+        self._forget_outline(index.segment)
         self._kept[index.segment] = index
         entries = sum(map(len, self._kept.values()))
         for number in list(self._kept)[: max(0, len(self._kept) - INDEXES_KEPT)]:
             if len(self._kept) <= _MORE_INDEXES_KEPT and entries <= _ENTRIES_KEPT:
                 break
             if self.open is None or number != self.open.segment:
-                entries -= len(self._kept.pop(number))
+                entries -= len(self._kept[number])
+                self._keep_outline(self._kept.pop(number).outline())
+
+    def _keep_outline(self, outline: Outline | None) -> None:
+        if outline is None:
+            return
+        self._outlines[outline.segment] = outline
+        self._outline_octets += outline.octets
+        while self._outline_octets > _OUTLINE_OCTETS_KEPT:
+            self._forget_outline(next(iter(self._outlines)))
+
+    def _forget_outline(self, number: int) -> None:
+        outline = self._outlines.pop(number, None)
+        if outline is not None:
+            self._outline_octets -= outline.octets

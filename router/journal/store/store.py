@@ -325,7 +325,7 @@ class MessageStore:
         if found is None:
             return None
         segment, positions, pieces = found
-        queue, index = self.holdings.queues[key], self.indexes.begun(segment)
+        queue, index = self.holdings.queues[key], self.indexes.at_hand(segment)
         if index is None or not self.indexes.is_whole(segment, index, pieces[-1][0]):
             return None
         self._take_run(queue, segment.number, positions)
