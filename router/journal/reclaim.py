@@ -185,8 +185,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.nice(NICENESS)
     try:
         reclaim(options.directory, options.through, now_ns=time.time_ns(), archive=options.archive)
+    except BlockingIOError:
+        print("another run is under way", file=sys.stderr)  # noqa: T201 - its parent logs it
+        return 1
     except OSError as error:
-        print(f"reclaim: {reason_of(error)}", file=sys.stderr)  # noqa: T201 - its parent logs it
+        print(reason_of(error), file=sys.stderr)  # noqa: T201 - its parent logs it
         return 1
     return 0
 

@@ -76,12 +76,13 @@ class Reclaimer:
             is_disk_full: whatever can be reclaimed is worth a run.
         """
         if self._child is not None:
-            code = self._child.poll()
+            child, code = self._child, self._child.poll()
             if code is None:
                 return
             self._child = None
+            reason = _last_line(child)
             if code:
-                self._failed(code=code)
+                self._failed(code=code, error=reason)
                 return
             _log.info("segments.reclaimed", through=through)
         self._retry_at = None
@@ -96,7 +97,7 @@ class Reclaimer:
         """Ends a run under way; a later one repeats it."""
         if self._child is not None:
             self._child.kill()
-            self._child.wait()
+            self._child.communicate()
             self._child = None
 
     def _is_worthwhile(self, through: int, least_octets: int) -> bool:
@@ -113,8 +114,16 @@ class Reclaimer:
         self._child = self._spawn(command)
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def _failed(self, **reason: object) -> None:
         _log.error("reclaim.failed", **reason, seconds=self._retry_seconds)
         self._retry_at = self._clock() + self._retry_seconds
+
+
+def _last_line(child: subprocess.Popen[bytes]) -> str | None:
+    """Returns why a run that has ended has failed, in its own words; None: it says nothing."""
+    assert child.stderr is not None
+    with child.stderr:
+        lines = child.stderr.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)

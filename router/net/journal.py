@@ -33,6 +33,9 @@ RECEIVE_OCTETS: Final = 4096
 PAUSE_SECONDS: Final = 0.05
 """Between two tries to connect; the process that listens starts within some tenths of a second."""
 
+BEHIND_SECONDS: Final = 60.0
+"""It is logged no more often that the journal falls behind: a replay does that many times."""
+
 UNANSWERED: Final = "its process does not answer"
 """Trouble of a journal that has not admitted this worker."""
 
@@ -93,6 +96,9 @@ class JournalPort:
     unread: str | None = attrs.field(default=None, init=False)
     _socket: socket.socket | None = attrs.field(default=None, init=False)
     _interest: int = attrs.field(default=READABLE, init=False)
+    _is_behind: bool = attrs.field(default=False, init=False)
+    _is_silent: bool = attrs.field(default=False, init=False)
+    _silent_until: float = attrs.field(default=float("-inf"), init=False)
     _lost: trio.Event = attrs.field(factory=trio.Event, init=False)
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -262,22 +268,39 @@ class JournalPort:
         """Reports to the core and the log when the journal gets stuck or moves again."""
         client = self.client
         is_writing = client.state is ClientState.OPEN and client.health is Health.WRITING
-        is_stuck = client.is_over_budget or not is_writing or self._is_fenced
-        if is_stuck is self.is_stuck:
+        is_failing = not is_writing or self._is_fenced
+        is_stuck = client.is_over_budget or is_failing
+        if is_stuck is self.is_stuck and not (is_failing and self._is_behind):
             return
-        self.is_stuck = is_stuck
-        if is_stuck:
-            self._log.error(
-                f"{self.name}.stuck",
-                state=client.state.value,
-                health=client.health.name.lower(),
-                reason=os.strerror(client.errno) if client.errno else None,
-                refusal=None if client.refusal is None else client.refusal.name.lower(),
-                octets=client.waiting_octets,
-            )
-        else:
+        was_stuck, self.is_stuck = self.is_stuck, is_stuck
+        self._is_behind = is_stuck and not is_failing
+        if is_failing:
+            self._tell_stuck()
+        elif is_stuck:
+            self._tell_behind()
+        elif not self._is_silent:
             self._log.info(f"{self.name}.moving", octets=client.waiting_octets)
-        self.carry_out(self.core.journal_stuck(is_stuck, self.clock()))
+        if is_stuck is not was_stuck:
+            self.carry_out(self.core.journal_stuck(is_stuck, self.clock()))
+
+    def _tell_stuck(self) -> None:
+        client, self._is_silent = self.client, False
+        self._log.error(
+            f"{self.name}.stuck",
+            state=client.state.value,
+            health=client.health.name.lower(),
+            reason=os.strerror(client.errno) if client.errno else None,
+            refusal=None if client.refusal is None else client.refusal.name.lower(),
+            octets=client.waiting_octets,
+        )
+
+    def _tell_behind(self) -> None:
+        """Logs that the journal is slower than the records: a burst passes, and may soon recur."""
+        now = self.clock()
+        self._is_silent = now < self._silent_until
+        if not self._is_silent:
+            self._silent_until = now + BEHIND_SECONDS
+            self._log.warning(f"{self.name}.behind", octets=self.client.waiting_octets)
 
 
 def connect_unix(sock: socket.socket, path: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from router.journal import ending
 from router.journal.disk import Disk
@@ -246,7 +247,7 @@ def test_the_log_lets_it_run_beside_and_hears_when_it_is_done(tmp_path: Path) ->
 
 @pytest.mark.processes
 def test_a_run_that_failed_is_repeated_after_a_while_though_nothing_more_is_sealed(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A log that has no room seals nothing, and only a run can make room."""
     journal = tmp_path / "journal"
@@ -264,7 +265,11 @@ def test_a_run_that_failed_is_repeated_after_a_while_though_nothing_more_is_seal
             reclaimer.step(log.number - 1)
         return [*waits, reclaimer.wait_seconds]
 
-    assert run() == [None, reclaimer.poll_seconds, RETRY_SECONDS]
+    with capture_logs() as lines:
+        assert run() == [None, reclaimer.poll_seconds, RETRY_SECONDS]
+    assert [line["event"] for line in lines] == ["reclaim.failed"]
+    assert "another run" in lines[0]["error"]
+    assert capfd.readouterr().err == ""
     Disk().close(lock)
     now += RETRY_SECONDS
     assert run() == [0.0, reclaimer.poll_seconds, None]

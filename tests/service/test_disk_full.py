@@ -106,7 +106,8 @@ async def test_traffic_stops_is_explained_and_goes_on_when_the_disk_does(
                     traffic.start_soon(sender.run)
                     while len(books.taken) < 200:
                         await trio.sleep(0.01)
-                    spoil.write_text(trouble)
+                    (tmp_path / "new").write_text(trouble)
+                    (tmp_path / "new").rename(spoil)  # whole, whenever it is read
                     why = await until_ready(admin, is_ready=False)
                     assert reason in why
                     assert any(reason in line and "journal.stuck" in line for line in router.log)

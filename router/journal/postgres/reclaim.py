@@ -79,7 +79,10 @@ class PostgresReclaimer(Reclaimer):
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with handed_over(self._url) as url:
             return subprocess.Popen(
-                [*command, "--store-fd", str(url)], stdin=subprocess.DEVNULL, pass_fds=(url,)
+                [*command, "--store-fd", str(url)],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(url,),
             )
 
 
@@ -98,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if is_worthwhile(storage, options.through, least_octets=options.least_octets):
             reclaim_from(storage, options.through, now_ns=time.time_ns(), archive=options.archive)
     except OSError as error:
-        print(f"reclaim: {reason_of(error)}", file=sys.stderr)  # noqa: T201 - its parent logs it
+        print(reason_of(error), file=sys.stderr)  # noqa: T201 - its parent logs it
         return 1
     finally:
         storage.close()
