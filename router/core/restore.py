@@ -40,6 +40,7 @@ from router.core.node import Feed, Node, NodeKey, feed_of
 from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
 from router.core.state import State
+from router.core.stored import is_named_for_store
 from router.core.suspend import Suspender, agreed
 from router.core.terms import Terms, decode_terms, read_terms
 from router.core.uplinks import Uplinks
@@ -315,6 +316,8 @@ class Restorer:
             self._write_off(unsettled)
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
+        if self._was_given_back(feed.node, unsettled):
+            life.set_elder(pairing)
         if redelivers or unsettled.source_settled:
             life.restore_settled(pairing, in_custody=unsettled.source_settled)
             self._orphans.leave(incoming, [pairing])
@@ -344,6 +347,20 @@ class Restorer:
             is_alone=only_here and not doubtful,
         )
         self._uplinks.used(feed.node)
+
+    def _was_given_back(self, node: Node, unsettled: Unsettled) -> bool:
+        """Returns whether a target of a stored route has given a delivery back.
+
+        It was sent past the store while that had nothing of its address, so it is older than all
+        that is stored there now. What has only been waiting here is not: it is the youngest.
+        """
+        if node.route.store is None:
+            return False
+        return any(
+            sending.outcome and not is_named_for_store(link.key.name, node)
+            for key, sending in unsettled.sendings.items()
+            if (link := self._links.get(key)) is not None
+        )
 
     def _put_answered(
         self, pairing: Pairing, answer: DeliveryState, sendings: list[Sending]

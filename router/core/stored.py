@@ -20,6 +20,7 @@ from typing import Final
 from router.core.dead_letters import find_dead_letters
 from router.core.node import Direction, Node, NodeKey
 from router.links.link import Connection
+from router.model.identity import LinkName
 from router.routes.route import Endpoint, Route
 from router.routes.table import Match
 
@@ -36,6 +37,11 @@ STORED: Final = "router:stored"
 def is_store(connection: Connection | None) -> bool:
     """Returns whether a connection leads to the message store."""
     return connection is not None and connection.configured == STORE
+
+
+def is_named_for_store(name: LinkName, node: Node) -> bool:
+    """Returns whether a link's name is that of a node's uplink to the message store."""
+    return f":{node.key.address}>{STORE}/" in name
 
 
 def find_stored(match: Match, *, is_dead: bool) -> tuple[NodeKey, Route] | None:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from router.model.outcome import ACCEPTED, RELEASED
 from router.routes.route import Storing
 from tests.core.test_exactly_once import Receiver
 from tests.net.store.test_exactly_once import ROUTE, Stored
@@ -103,4 +104,66 @@ def test_what_a_lost_target_never_had_goes_before_what_was_stored_after_it(is_ki
     state.store_works()
     state.teardown()
     assert len(state.order) == 6
+    state.nothing_overtakes()
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["not-stored", "stored"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "worker-killed"])
+def test_what_a_target_returns_goes_before_what_was_stored_since(
+    is_killed: bool, passes: bool
+) -> None:
+    state = PassingInOrder()
+    state.begin()
+    for _ in range(8):
+        state.work()
+        state.time_passes(1.0)
+    state.send(which=0, count=4)
+    state.journal_is_durable()
+    for _ in range(16):  # the target has taken what it can, and answers nothing
+        state.time_passes(1.0)
+        state.journal_is_durable()
+        state.store_works()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.store_works()
+    assert state.host is not None
+    assert sum(each.messages for each in state.host.log.store.holdings.queues.values()) == 3
+    state.target.says = RELEASED
+    state.target_looks(count=4)
+    state.target_answers()
+    state.journal_is_durable()
+    state.target_listens()
+    state.journal_is_durable()
+    if is_killed:
+        if passes:
+            state.store_is_written()
+        state.worker_is_killed(arrives=False, lost=0)
+        state.store_comes()
+        state.sender_comes_back(which=0)
+        state.journal_is_durable()
+        state.store_works()
+    state.target.says = ACCEPTED
+    state.order.clear()
+    state.teardown()
+    assert len(state.order) == 7
+    state.nothing_overtakes()
+
+
+def test_what_waited_for_the_store_when_the_worker_was_killed_is_behind_what_is_stored() -> None:
+    state = InOrder()
+    state.begin()
+    for _ in range(4):
+        state.work()
+        state.time_passes(1.0)
+    state.target_goes()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.store_works()
+    state.send(which=0, count=2)
+    state.journal_is_durable()
+    state.worker_is_killed(arrives=False, lost=0)
+    state.store_comes()
+    state.sender_comes_back(which=0)
+    state.teardown()
+    assert len(state.order) == 5
     state.nothing_overtakes()
