@@ -18,9 +18,11 @@ import fcntl
 import os
 import platform
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -31,6 +33,7 @@ from router.journal.postgres.disk import PostgresDisk
 from router.journal.postgres.lease import MOVED, LeaseFile
 from router.journal.postgres.log import RENEW_SECONDS, PostgresLog
 from router.journal.postgres.mark import Mark
+from router.journal.postgres.schema import LEASE_SECONDS
 from router.journal.postgres.storage import PostgresStorage
 from router.journal.postgres.url import shown
 from router.journal.reclaim import snapshot_octets
@@ -56,6 +59,10 @@ from router.service.elsewhere import (
     was_copied,
 )
 from router.service.journal import Store, journal_directory, stores_on_postgres
+
+_LOOK_SECONDS: Final = 0.1
+_LATE_SECONDS: Final = 1.0
+"""How long after its end a lease that nobody renews has been seen to end, at the latest."""
 
 
 class MoveError(RouterError):
@@ -301,7 +308,7 @@ def _leased(
         mark=mark,
     )
     try:
-        log.take(now_ns)
+        _take(log, storage, now_ns)
         disk = PostgresDisk(url, config.router.id, log.epoch)
         with _renewing(log, _Renewing(disk, log.epoch, place)) as renewing:
             yield storage, renewing
@@ -310,6 +317,27 @@ def _leased(
         log.release()
         storage.close()
         path.unlink(missing_ok=True)
+
+
+def _take(log: PostgresLog, storage: PostgresStorage, now_ns: int) -> None:
+    """Takes the lease, if need be when that of a router which renews it no more has expired.
+
+    Raises:
+        MoveError: a router leads.
+        OSError: the database cannot be used.
+    """
+    seen, ends_at = storage.leader(), time.monotonic() + LEASE_SECONDS + _LATE_SECONDS
+    while True:
+        try:
+            log.take(now_ns)
+        except BlockingIOError:
+            leader = storage.leader()
+            is_renewed = (leader.epoch, leader.renewed) != (seen.epoch, seen.renewed)
+            if is_renewed or time.monotonic() >= ends_at:
+                raise MoveError(f"the router runs: {leader}") from None
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 @attrs.define

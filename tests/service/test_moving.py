@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -276,3 +277,36 @@ async def test_another_database_does_not_take_the_mark_away(moved: Moved) -> Non
     assert done.exit_code == 1
     assert url in done.output
     assert not await moved.is_admitted("files")
+
+
+def renew(moved: Moved) -> None:
+    """Renews the lease as a router would that leads."""
+    sql = "UPDATE router_journal.lease SET renewed = clock_timestamp(), epoch = 7, place = 'east'"
+    shared_server().run(sql, moved.url.rpartition("/")[2])
+
+
+def test_a_router_that_was_killed_leads_no_more_when_its_lease_has_expired(moved: Moved) -> None:
+    moved.hold()
+    renew(moved)
+    done = moved.move("postgresql")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_router_that_renews_its_lease_runs(moved: Moved) -> None:
+    moved.hold()
+    renew(moved)
+    ended = threading.Event()
+
+    def lead() -> None:
+        while not ended.wait(0.2):
+            renew(moved)
+
+    leading = threading.Thread(target=lead)
+    leading.start()
+    try:
+        done = moved.move("postgresql")
+    finally:
+        ended.set()
+        leading.join()
+    assert done.exit_code == 1
+    assert "router journal move: the router runs: the router on east leads since" in done.output
