@@ -11,6 +11,7 @@ import attrs
 import click
 
 from tests.bench import history, show
+from tests.bench.beside import measure_beside
 from tests.bench.cases import CASES, Case
 from tests.bench.exact import measure_exact
 from tests.bench.goals import Report
@@ -50,6 +51,7 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
         100_000 if quick else 1_000_000, conditions
     ),
     "stored": lambda conditions, _: measure_stored(conditions),
+    "stored, beside": lambda conditions, _: measure_beside(conditions),
     "exact": lambda conditions, _: measure_exact(conditions),
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
     "shovel": lambda conditions, _: measure_shovel(100, conditions.runs),

@@ -118,6 +118,7 @@ GOALS = (
     Goal("0-9-1 to 1.0, own ids, messages/s", _rate("0-9-1 to 1.0, own ids"), 1e5),
     Goal("stored, messages/s", lambda r: r.other("stored", "stored_per_second"), 1e5),
     Goal("drained, of the route without", lambda r: r.other("stored", "drained_part"), 0.5),
+    Goal("20,000/s beside a drain, of it", lambda r: r.other("stored, beside", "paced_part"), 0.98),
     Goal("0-9-1, 10 KB, of the relay", _share("0-9-1 to 0-9-1, 10 KB"), 0.3),
     Goal("exactly-once, window 4,096, us CPU", _cpu("exactly-once, window 4,096"), 5.85, True),
     Goal("exactly-once, window 64, us CPU", _cpu("exactly-once, window 64"), 20, True),

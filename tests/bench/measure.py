@@ -108,7 +108,8 @@ def _medians(runs: Sequence[Figures]) -> Figures:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def _command(options: dict[str, object], conditions: Conditions, name: str = "load") -> list[str]:
+def command(options: dict[str, object], conditions: Conditions, name: str = "load") -> list[str]:
+    """Returns what starts a load program."""
     core = conditions.load_core
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     # Addresses are new each time: nobody gets what an earlier run has left behind.
@@ -128,7 +129,7 @@ def run_load(
         "warmup": conditions.seconds / 4,
     }
     done = subprocess.run(
-        _command(options, conditions, subject.program),
+        command(options, conditions, subject.program),
         capture_output=True,
         text=True,
         check=False,
@@ -147,7 +148,7 @@ def run_load(
 @contextlib.contextmanager
 def receiving(options: dict[str, object], conditions: Conditions) -> Iterator[None]:
     """Receivers that take whatever there is, until the end of the block."""
-    with subprocess.Popen(_command(options, conditions), stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command(options, conditions), stdout=subprocess.DEVNULL) as process:
         try:
             time.sleep(RECEIVING_SECONDS)
             yield
@@ -165,7 +166,7 @@ def runs_within(seconds: float, conditions: Conditions) -> int:
 def staying(options: dict[str, object], conditions: Conditions) -> Iterator[Figures]:
     """A load that has been brought about and stays as it is; gives what it took."""
     with subprocess.Popen(
-        _command(options, conditions),
+        command(options, conditions),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -229,7 +230,7 @@ def measure_storm(count: int, conditions: Conditions) -> Figures:
     ):
         options = router.options | {"port": router.port, "seconds": STORM_SECONDS, "warmup": 0.5}
         load = subprocess.Popen(
-            _command(options, conditions), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command(options, conditions), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
             time.sleep(1.5)
@@ -275,7 +276,7 @@ def measure_timer(conditions: Conditions) -> Figures:
             run_load(router, conditions)
             _probe(router, log)
             load = subprocess.Popen(
-                _command(
+                command(
                     router.options | {"port": router.port, "seconds": 60, "warmup": 0}, conditions
                 ),
                 stdout=subprocess.DEVNULL,

@@ -49,7 +49,7 @@ def measure_stored(conditions: Conditions) -> Figures:
         found = {"flush_p99_us": flush_p99_us(directory)}
         (directory / "near").mkdir()
         (directory / "far").mkdir()
-        adapt = partial(_storing, far=far)
+        adapt = partial(storing, far=far)
         longer = attrs.evolve(conditions, seconds=_BACKLOG * conditions.seconds)
         with subjects.router(CASE, core, directory / "near", adapt=adapt) as near:
             near.options.update(receivers=0, **ADDRESSES)
@@ -63,7 +63,7 @@ def measure_stored(conditions: Conditions) -> Figures:
             with subjects.router(CASE, core, directory / "far", port=far) as target:
                 behind = {"senders": 0, **ADDRESSES, "address": "large.%d"}
                 load = attrs.evolve(target, process=near.process, options=CASE.load | behind)
-                _await_messages(load, conditions)
+                await_messages(load, conditions)
                 _note(found, "drained", run_load(load, conditions), of="messages_per_second")
                 near.options["address"] = behind["address"] = "plain.%d"
                 receivers = CASE.load | behind | {"port": far, "seconds": 3600}
@@ -74,7 +74,7 @@ def measure_stored(conditions: Conditions) -> Figures:
     return found
 
 
-def _await_messages(load: Subject, conditions: Conditions) -> None:
+def await_messages(load: Subject, conditions: Conditions) -> None:
     """Receives until the first messages have come, or raises what the last try did."""
     short = attrs.evolve(conditions, seconds=_COMES_SECONDS)
     for _ in range(_COMES_TRIES):
@@ -89,7 +89,7 @@ def _note(found: Figures, name: str, figures: Figures, of: str = "settled_per_se
     found[f"{name}_cpu_ns"] = figures["cpu_ns_per_message"]
 
 
-def _storing(text: str, far: int) -> str:
+def storing(text: str, far: int) -> str:
     """Has a file store everything, except for one route."""
     cloud = f'{{url: "amqp://127.0.0.1:{far}", retry_limit_seconds: 1s}}'
     store = "    to: cloud\n    store: {always: true}\n    dead_letter: cloud/dead\n"

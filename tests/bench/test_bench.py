@@ -16,7 +16,7 @@ from tests.bench.__main__ import main
 from tests.bench.bare_bridge import Peer, confirmed, measure
 from tests.bench.cases import CASES, Case
 from tests.bench.goals import GOALS, Report
-from tests.bench.measure import Conditions, Figures, Result, _command, _medians, runs_within
+from tests.bench.measure import Conditions, Figures, Result, _medians, command, runs_within
 from tests.bench.shovel import Run, summary
 from tests.bench.subjects import another, configuration
 
@@ -63,6 +63,7 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "storm": {"seconds": 1.0, "longest_gap_us": 1.0},
             "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
             "stored": {"stored_per_second": 1.0, "drained_part": 1.0},
+            "stored, beside": {"paced_part": 1.0},
             "workers": {"of_one": 1.0},
             "exact": {"of_two_flushes": 1.0},
             "postgres": {"of_bare": 1.0},
@@ -170,7 +171,7 @@ def test_a_relay_gets_as_many_pairs_as_the_larger_side_has_links() -> None:
 def test_each_run_has_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.measure.program", lambda name: name)
     conditions = Conditions(subject_core=None, load_core=1, runs=1, seconds=1)
-    one, other = (_command({"size": 7}, conditions) for _ in range(2))
+    one, other = (command({"size": 7}, conditions) for _ in range(2))
     assert one[:4] == ["taskset", "-c", "1", "load"]
     assert "size=7" in one
     assert {each for each in one if each.startswith("address=")} != {
@@ -186,7 +187,7 @@ def test_a_case_is_run_with_the_load_program_that_it_names(
     for name, expected in (("lean 10", "lean"), ("links 10", "load")):
         case = next(case for case in CASES if case.name == name)
         subject = another(case, "amqp://127.0.0.1")
-        assert _command(subject.options, conditions, subject.program)[0] == expected
+        assert command(subject.options, conditions, subject.program)[0] == expected
 
 
 def test_what_a_message_takes_is_compared_beside_the_rates(
@@ -254,7 +255,7 @@ def test_a_plot_shows_every_case_and_subject(tmp_path: Path) -> None:
 
 def test_the_load_is_told_which_protocols_and_whether_ids_are_its_own() -> None:
     case = next(case for case in CASES if case.name == "0-9-1 to 1.0, own ids")
-    told = _command(case.load, Conditions(subject_core=None, load_core=None, runs=1, seconds=1))
+    told = command(case.load, Conditions(subject_core=None, load_core=None, runs=1, seconds=1))
     assert {"send=0-9-1", "take=1.0", "own=1"} <= set(told)
 
 
