@@ -11,7 +11,7 @@ from router.journal.store.index import Entry, SegmentIndex
 from router.journal.store.place import Place, place_of
 from router.journal.store.queues import QueueKey
 from tests.journal.store.test_references import custodian
-from tests.support.stored import Custodian, queue
+from tests.support.stored import Custodian, claims, queue
 
 SEGMENT = 5
 
@@ -101,3 +101,36 @@ def test_each_segment_is_read_once_however_far_one_address_is_ahead(
             count += found.messages
     assert len(made.store.indexes) <= 8
     assert max(map(read.count, read)) == 1
+
+
+@pytest.mark.parametrize("octets", [0, 2000, 1 << 20])
+def test_outlines_take_no_more_memory_than_they_may(
+    octets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "_ENTRIES_KEPT", 200)
+    monkeypatch.setattr(indexes, "INDEXES_KEPT", 2)
+    monkeypatch.setattr(indexes, "_OUTLINE_OCTETS_KEPT", octets)
+    made = custodian(0, segment_octets=10_000)
+    for number in range(1600):
+        made.put(number, address="few" if number % 16 == 0 else "many")
+        if number % 40 == 39:
+            assert made.commit()
+    kept = made.store.indexes
+    assert sum(each.octets for each in kept._outlines.values()) == kept._outline_octets <= octets
+    assert (octets == 0) == (not kept._outlines)
+    for address, count in (("few", 100), ("many", 1500)):
+        places: list[Place] = []
+        while len(places) < count:
+            found = made.store.refer(QueueKey(queue(address)), 50, made.now_ns)
+            assert found is not None
+            places += found.places
+        assert places == sorted(set(places))
+    for route in made.store.holdings.routes:
+        made.store.give_back_all(route)
+    everything = made.read(2000, of=queue("few")) + made.read(2000, of=queue("many"))
+    made.forward(claims(everything))
+    assert made.commit()
+    made.store.remove_done()
+    assert len(everything) == 1600
+    assert not kept._outlines
+    assert not kept._outline_octets
