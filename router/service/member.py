@@ -41,7 +41,7 @@ from router.core.passage import HOME_WAIT_SECONDS
 from router.errors import RouterError
 from router.links.backoff import pause_seconds
 from router.service import errands
-from router.service.channel import Channel, Question, Result, send_socket
+from router.service.channel import Channel, ChannelError, Question, Result, send_socket
 from router.service.errands import Duty, WorkerReport
 from router.service.lives import WorkerLives
 from router.service.placement import Load
@@ -56,6 +56,9 @@ once by then, and has as much time again to come up."""
 
 BEGIN_SECONDS: Final = 60.0
 """Time in which a new process has to serve: reading a hundred thousand routes takes some 20 s."""
+
+GONE_SECONDS: Final = 1.0
+"""How long a process whose channel has ended may take to end, too."""
 
 
 class Stage(enum.Enum):
@@ -235,6 +238,9 @@ class Member:
                 self.express = await self.channel.ask(errands.BEGIN, self.duty())
         except trio.TooSlowError:
             self.error = f"it did not serve within {BEGIN_SECONDS:g} s"
+        except ChannelError as error:
+            await trio.sleep(GONE_SECONDS)  # cancelled if the process has ended: its code says more
+            self.error = str(error)
         except RouterError as error:
             self.error = str(error)
         else:

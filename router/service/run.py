@@ -230,7 +230,7 @@ class _Steering:
     _control: RouterControl = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _beginning: str = attrs.field(default="it begins to serve", init=False)
-    _is_starting: bool = attrs.field(default=False, init=False)
+    _coming: Crew | None = attrs.field(default=None, init=False)
     _is_standby: bool = attrs.field(default=False, init=False)
     _patience: Patience | None = attrs.field(default=None, init=False)
     _is_serving: bool = attrs.field(default=False, init=False)
@@ -512,11 +512,11 @@ class _Steering:
         Raises:
             RouterError: they cannot be started.
         """
-        self._is_starting = True
+        self._coming = coming = crew or self.crew
         reads = "reads its journal and " if needs_journal(config) else ""
         self._beginning = f"it {reads}starts its workers"
         await self.start_journal(config)
-        await (crew or self.crew).start(self._nursery)
+        await coming.start(self._nursery)
 
     def _check_identity(self, takeover: Takeover) -> None:
         """Checks that the running router has the same container-id as this one.
@@ -725,9 +725,10 @@ class _Steering:
                 self._drain_once()
             return
         self._is_ending = True
+        coming = self._coming  # what it has to finish it finishes once it serves, if it ever does
         if self._is_serving or self._is_standby:
             self._drain_once()
-        elif not self._is_starting:  # otherwise once it serves: there may be something to finish
+        elif coming is None or any(each.ends for each in coming.lives):
             self._log.warning("router.ended", reason="signal to end before it served")
             self.exit_code = DONE
             self._admin.leave()  # another process may have the same sockets, and go on

@@ -46,6 +46,10 @@ from router.service.transfer import Draft, pack
 TICKET_OCTETS: Final = 32
 """Of the secret with which clients resume TLS sessions at any worker; new with each start."""
 
+START_TRIES: Final = 5
+"""Processes of a worker that may die before all serve; then the router fails, as any does that
+cannot start: whoever started it, or whose place it was to take, knows what to do."""
+
 OPEN_SECONDS: Final = 5.0
 """How long a new worker waits for its siblings' addresses before it is given sockets anyway."""
 
@@ -153,6 +157,9 @@ class Supervisor:
             for member in self._members:
                 if member.stage is Stage.DOWN and member.error is not None:
                     raise StartError(member.number, member.error)
+                if member.lives.ends >= START_TRIES:
+                    reason = f"its process has ended {START_TRIES} times before all served"
+                    raise StartError(member.number, f"{reason}: {member.lives.reason}")
             await trio.sleep(_LOOK_SECONDS / 5)
         nursery.start_soon(self._look_after_joints)
 

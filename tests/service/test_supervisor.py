@@ -159,6 +159,38 @@ def test_a_second_sigterm_ends_all_at_once_with_1(tmp_path: Path) -> None:
         peer.close()
 
 
+DIES_EARLY = """
+import os, sys
+
+if "router.service.worker_program" in sys.orig_argv:
+    os._exit(3)
+"""
+
+
+def dying(folder: Path) -> AbstractContextManager[RunningRouter]:
+    """Runs a router whose workers die before they serve."""
+    (folder / "sitecustomize.py").write_text(DIES_EARLY)
+    return running_router(FILE, folder, {"PYTHONPATH": str(folder)}, until="worker.ended")
+
+
+def test_one_sigterm_ends_a_router_whose_workers_die_at_each_start(tmp_path: Path) -> None:
+    with dying(tmp_path) as router:
+        router.process.send_signal(signal.SIGTERM)
+        assert router.process.wait(15) in (0, 1), "1: the fifth worker had died by then"
+
+
+def test_a_router_whose_workers_die_at_each_start_fails_after_some(tmp_path: Path) -> None:
+    with dying(tmp_path) as router:
+        failed = json.loads(router.wait_for("router.failed"))
+        assert router.process.wait(15) == 1
+        ended = lines(router, "worker.ended")
+    assert failed["reason"].endswith(
+        ": its process has ended 5 times before all served: exit code 3"
+    )
+    assert 5 <= len(ended) <= 10
+    assert {line["reason"] for line in ended} <= {"exit code 3", "signal SIGKILL"}
+
+
 async def test_a_reload_is_applied_by_all_workers_or_by_none(tmp_path: Path) -> None:
     with running_router(FILE, tmp_path) as router:
         address = address_of(router)
