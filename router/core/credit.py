@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from router.core.dividing import Divider, divides
 from router.core.node import Direction, Feed, Node, feed_of_link
 from router.core.reach import can_send_for, is_sibling, turns, width_for
 from router.core.state import State
@@ -44,11 +45,14 @@ class Granter:
         self._ahead: set[Connection] = set()
         self._is_process_ahead = False
         self._alarms = state.alarms
+        self._divider = Divider(state)
         self.is_draining = False
 
     def review(self) -> None:
         """Grants credit at the end of a turn."""
         self._lift_holds()
+        for incoming in self._divider.take_asked():
+            self.withdraw(incoming)
         if self._is_process_ahead:
             self._review_process()
         if self._full:
@@ -62,6 +66,8 @@ class Granter:
         """Reviews all senders of a node whose receivers, or their credit, have changed."""
         if node.is_express:
             return
+        if divides(node):
+            self._divider.fit(node)
         if node.is_vacant and not node.is_paused:
             self._turn.review_credits(node.feeds)
         elif node.width == 0 or node.is_paused:
@@ -154,12 +160,10 @@ class Granter:
                 node.uncredited[incoming] = None
                 credit = None
             else:
-                credit = grant(
-                    incoming.link_credit,
-                    width_for(node, incoming),
-                    incoming.credit,
-                    incoming.queued,
-                )
+                width = width_for(node, incoming)
+                if divides(node):
+                    width = min(width, self._divider.share(node, incoming))
+                credit = grant(incoming.link_credit, width, incoming.credit, incoming.queued)
         if incoming.adrift and (credit or incoming.credit) < len(incoming.adrift):
             credit = len(incoming.adrift)  # resuming a delivery takes credit like any other
         if credit is not None and (incoming.unsettled_limit or connection.pace is not None):

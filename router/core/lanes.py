@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 
 import attrs
 
+from router.core.dividing import divides
 from router.core.node import Feed, Node, feed_of_link
 from router.core.reach import can_lead_on, enters_here, is_sibling, sender_stop
 from router.core.settle import Settler, narrow
@@ -213,6 +214,8 @@ class Lanes:
 
     def _may_ever_fit(self, node: Node) -> bool:
         """Returns whether a node's route allows the lane."""
+        if divides(node):
+            return False
         return node.is_unrestricted and not node.is_exact and not self._ledger.records(node)
 
     def _fits_incoming(self, link: IncomingLink) -> bool:
