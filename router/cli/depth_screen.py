@@ -58,7 +58,7 @@ def _table(some: list[Any], width: int) -> RenderableType:
             ),
             "-" if each["dead"] is None else show_count(each["dead"]),
         )
-    waiting = [line for each in some for line in _reasons(each)]
+    waiting = [line for each in some for line in (*_reasons(each), *_deaths(each))]
     return Group(table.table(), Text(), *waiting) if waiting else table.table()
 
 
@@ -73,6 +73,18 @@ def _reasons(each: Any) -> list[Text]:
     return [
         Text.assemble(_name(each), " waits for ", escaped(reason, "yellow")) for reason in reasons
     ]
+
+
+_CAUSES = {"rejected": "its target rejected", "expired": "were too old", "dropped": "were dropped"}
+
+
+def _deaths(each: Any) -> list[Text]:
+    """Says what has become a dead letter, by cause; nothing if nothing has, or nobody knows."""
+    counts = {words: each.get(cause) or 0 for cause, words in _CAUSES.items()}
+    if each["dead"] is None or not any(counts.values()):
+        return []
+    words = ", ".join(f"{count:,} that {words}" for words, count in counts.items() if count)
+    return [Text.assemble(_name(each), f" has made dead letters of {words}")]
 
 
 def route(found: Any, width: int) -> RenderableType:

@@ -36,6 +36,7 @@ from router.errors import RouterError
 from router.model.capabilities import Protocol
 from router.model.identity import ConnectionId, DeliveryTag
 from router.net.leisure import at_leisure
+from router.net.store.burials import Cause
 from router.net.store.keeper import StoredDepth
 from router.net.transport import transport_of
 from router.routes.mesh.edge import Edge
@@ -138,6 +139,8 @@ class StoredRecord:
         resting: addresses that rest because their target returned or refused a message.
         failures: how often one of these has, at most, since it accepted something.
         rests_seconds: until the first of these goes on.
+        rejected, expired, dropped: messages that have become dead letters since the worker started:
+            by their target, by age, or as the oldest of too many and by a person.
     """
 
     route: str | None
@@ -151,6 +154,9 @@ class StoredRecord:
     resting: int = 0
     failures: int = 0
     rests_seconds: float = 0.0
+    rejected: int = 0
+    expired: int = 0
+    dropped: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -696,6 +702,7 @@ def _stored_record(depth: StoredDepth, now_ns: int) -> StoredRecord:
         resting=depth.delays.resting,
         failures=depth.delays.failures,
         rests_seconds=depth.rests_seconds,
+        **{cause.value: depth.deaths.get(cause, 0) for cause in Cause},
     )
 
 

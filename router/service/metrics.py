@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from router.core.snapshot import AGE_BOUNDS_SECONDS, PeerRecord, RouteRecord, Totals
 from router.model.text import label
-from router.service.control import WorkerSnapshot
+from router.service.control import StoredRecord, WorkerSnapshot
 from router.service.diagnosis import failing_sources, reasons_not_ready
 from router.service.fleet import RouterSnapshot
 from router.service.stores import drain_seconds
@@ -498,12 +498,27 @@ def _of_store(snapshot: RouterSnapshot) -> Iterator[Metric]:
         labels,
         [(names, each.dead) for names, each in routes],
     )
+    yield _counter(
+        "router_store_dead_letters",
+        "Stored messages that have become dead letters: rejected, also after ten failures; expired:"
+        " too old; dropped: the oldest of too many, or by a person.",
+        (*labels, "cause"),
+        [((*names, cause), count) for names, each in routes for cause, count in _causes(each)],
+    )
     paces = [(names, drain_seconds(each)) for names, each in routes]
     yield _gauge(
         "router_stored_drain_seconds",
         "Time until the route is empty at the pace of the last 15 s; none if it does not shrink.",
         labels,
         [(names, seconds) for names, seconds in paces if seconds is not None],
+    )
+
+
+def _causes(record: StoredRecord) -> tuple[tuple[str, int], ...]:
+    return (
+        ("rejected", record.rejected),
+        ("expired", record.expired),
+        ("dropped", record.dropped),
     )
 
 

@@ -89,6 +89,9 @@ def _merged(records: Sequence[StoredRecord]) -> StoredRecord:
         resting=sum(each.resting for each in records),
         failures=max(each.failures for each in records),
         rests_seconds=min(rests, default=0.0),
+        rejected=sum(each.rejected for each in records),
+        expired=sum(each.expired for each in records),
+        dropped=sum(each.dropped for each in records),
     )
 
 

@@ -13,6 +13,8 @@ from router.journal.disk import Disk
 from router.journal.segment import segment_name
 from router.routes.route import Endpoint, Route, Storing, WhenFull
 from router.routes.table import RoutingTable
+from router.service.admin.showing import as_json, stored_route_view
+from router.service.admin.views import StoreView
 from router.service.control import StoredRecord, StoreRecord
 from router.service.diagnosis import diagnose
 from router.service.fleet import RouterSnapshot
@@ -189,3 +191,19 @@ def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_lette
     assert 'router_stored_dead_letters{route="telemetry.#",worker="0"} 3.0' in text
     grows = render(snapshot(record(stored_rate=60.0, forwarded_rate=10.0))).decode()
     assert "router_stored_drain_seconds{" not in grows
+
+
+def test_what_has_become_a_dead_letter_is_told_by_cause() -> None:
+    known = snapshot(record(rejected=2, expired=1000))
+    text = render(known).decode()
+    labels = 'route="telemetry.#",worker="0"'
+    assert f'router_store_dead_letters_total{{cause="expired",{labels}}} 1000.0' in text
+    assert f'router_store_dead_letters_total{{cause="dropped",{labels}}} 0.0' in text
+    views = tuple(map(stored_route_view, stored_routes(known)))
+    console = Console(width=200, file=io.StringIO())
+    console.print(routes(as_json(StoreView(is_connected=True, routes=views)), 200))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert (
+        "telemetry.# has made dead letters of 2 that its target rejected, 1,000 that were too old"
+        in shown
+    )

@@ -1,5 +1,7 @@
-"""Dead letters that wait here, and overdue messages that the store was asked for."""
+"""Dead letters that wait here, overdue messages that the store was asked for, and why they are."""
 
+import enum
+from collections import Counter
 from typing import Final
 
 from router.journal.store.asks import Flow
@@ -13,22 +15,37 @@ BACKLOG: Final = 1000
 """Dead letters of one route that wait here; while there are more, it is asked for nothing."""
 
 
+class Cause(enum.StrEnum):
+    """Why a message has become a dead letter."""
+
+    REJECTED = "rejected"  # or undeliverable, or failed too often
+    EXPIRED = (
+        "expired"  # its time to live has ended, or it is older than the route's messages may be
+    )
+    DROPPED = "dropped"  # as the oldest of too many, or by a person
+
+
+Deaths = dict[RouteKey, Counter[Cause]]
+"""How many messages of each route have become dead letters, by cause."""
+
+
 class Burials:
     """Counts dead letters.
 
     Attributes:
-        total: how many messages have become dead letters.
+        deaths: counts what has become a dead letter.
         waiting: dead letters that wait, by route.
     """
 
-    def __init__(self, client: StoreClient, roll: Roll) -> None:
+    def __init__(self, client: StoreClient, roll: Roll, deaths: Deaths) -> None:
         """Begins without a dead letter.
 
         Args:
             client: is asked for more overdue messages.
             roll: all inlets.
+            deaths: what earlier connections have counted.
         """
-        self.total = 0
+        self.deaths = deaths
         self.waiting: dict[RouteKey, int] = {}
         self._client = client
         self._roll = roll
@@ -38,9 +55,9 @@ class Burials:
         """Returns whether so many dead letters wait that the route is asked for nothing."""
         return self.waiting.get(route, 0) > BACKLOG
 
-    def bury(self, inlet: Inlet, message: StoredMessage) -> None:
+    def bury(self, inlet: Inlet, message: StoredMessage, cause: Cause) -> None:
         """Puts a message to the dead letters of an inlet."""
-        self.total += 1
+        self.deaths.setdefault(inlet.name.route, Counter())[cause] += 1
         self.add(inlet)
         inlet.put_back(message)
         self._roll.stir(inlet)

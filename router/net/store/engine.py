@@ -55,6 +55,7 @@ from router.model.condition import INTERNAL_ERROR, Condition
 from router.model.events import ConnectionClosed, ConnectionOpened, Event
 from router.model.identity import ContainerId, LinkId
 from router.model.outcome import is_outcome
+from router.net.store.burials import Deaths
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
 from router.net.store.lane import LaneSession
 from router.net.store.pace import Paces
@@ -105,6 +106,7 @@ class StoreEngine:
         going: Collection[tuple[Claim, int]] = (),
         express: Express | None = None,
         reader: RunReader | None = None,
+        deaths: Deaths | None = None,
     ) -> None:
         """Begins before the HELLO is sent.
 
@@ -117,6 +119,7 @@ class StoreEngine:
             going: what an earlier connection has forwarded, and not heard to be durable.
             express: the worker's express lane; None: it has none.
             reader: reads runs out of the files of the log; None: they come over the socket.
+            deaths: what earlier connections have counted; None: nothing.
         """
         self.held: dict[RouteKey, RouteNews] = {}
         self.unreadable: str | None = None
@@ -141,6 +144,7 @@ class StoreEngine:
             lambda is_dead: {dead_property: True} if is_dead else {},
             lane=self.lane,
             reader=reader,
+            deaths=deaths,
         )
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()

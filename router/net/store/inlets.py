@@ -57,7 +57,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.serial import MASK
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source, Target
-from router.net.store.burials import Burials
+from router.net.store.burials import Burials, Cause, Deaths
 from router.net.store.inlet import (
     NO_DELAYS,
     AllUnsettled,
@@ -117,6 +117,7 @@ class Inlets:
         *,
         lane: LaneSession | None = None,
         reader: RunReader | None = None,
+        deaths: Deaths | None = None,
     ) -> None:
         """Begins without a link.
 
@@ -128,6 +129,7 @@ class Inlets:
             properties: of an attach; whether it is for dead letters.
             lane: brings what it can; None: the core is told of everything.
             reader: reads what comes by reference; None: nothing does.
+            deaths: what earlier connections have counted; None: nothing.
         """
         self.exact: Collection[RouteKey] = ()
         self.is_exact_at: Callable[[str], bool] = lambda address: False
@@ -137,7 +139,7 @@ class Inlets:
         self.overdue = Overdue(clock_ns)
         self.leaving = Leaving(client, clock_ns)
         self._roll = Roll()
-        self.burials = Burials(client, self._roll)
+        self.burials = Burials(client, self._roll, {} if deaths is None else deaths)
         self.resuming = Resuming(client, self._roll, self.leaving, self.burials)
         self._client = client
         self._emit = emit
@@ -239,7 +241,7 @@ class Inlets:
             self.resuming.hold(holder, message)
             inlet = holder
         elif message.is_overdue:
-            self.burials.bury(inlet, message)
+            self.burials.bury(inlet, message, self._cause(route, message))
             if (living := self._roll.by_name.get(inlet.name.twin)) is not None:
                 self._roll.stir(living)  # it may ask for another one instead
         else:
@@ -337,8 +339,13 @@ class Inlets:
         inlet.waiting, late = self.overdue.among(inlet.name.route, inlet.waiting)
         for message in late:
             self._attempts.pop(message.claim.place, None)
-            self.burials.bury(self._inlet(inlet.name.twin), message)
+            cause = self._cause(inlet.name.route, message)
+            self.burials.bury(self._inlet(inlet.name.twin), message, cause)
         return bool(late)
+
+    def _cause(self, route: RouteKey, message: StoredMessage) -> Cause:
+        """Returns why a message is overdue."""
+        return Cause.EXPIRED if self.overdue.is_late(route, message) else Cause.DROPPED
 
     # What somebody decides
 
@@ -367,7 +374,7 @@ class Inlets:
         dropped = message._replace(is_overdue=True)
         if inlet.name.is_dead:
             return dropped
-        self.burials.bury(self._inlet(inlet.name.twin), dropped)
+        self.burials.bury(self._inlet(inlet.name.twin), dropped, Cause.DROPPED)
         return None
 
     def replay(self, route: RouteKey | None, address: bytes | None) -> tuple[int, int]:
@@ -771,10 +778,11 @@ class Inlets:
         )
         if fails and not is_dead:
             self._attempts.pop(place, None)
-            self.burials.bury(self._inlet(inlet.name._replace(is_dead=True)), message)
+            self.burials.bury(self._inlet(inlet.name.twin), message, Cause.REJECTED)
             return None
         if message.is_overdue and not is_dead:  # it was the core's while it became too old
-            self.burials.bury(self._inlet(inlet.name.twin), message)
+            cause = self._cause(inlet.name.route, message)
+            self.burials.bury(self._inlet(inlet.name.twin), message, cause)
             return None
         inlet.put_back(message)
         if inlet not in self._resting:

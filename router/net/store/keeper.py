@@ -23,6 +23,7 @@ from router.model.identity import LinkId
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
 from router.net.journal import connect_unix
+from router.net.store.burials import Cause, Deaths
 from router.net.store.engine import StoreEngine
 from router.net.store.inlet import NO_DELAYS, Delays
 from router.net.store.pace import Paces
@@ -52,6 +53,7 @@ class StoredDepth:
         is_full: its senders wait, or its oldest messages are dropped.
         pace: messages stored and forwarded a second; None: not known yet.
         delays: what of it does not go on by itself.
+        deaths: what has become a dead letter since the worker started.
         rests_seconds: until the first of its resting addresses goes on.
     """
 
@@ -62,6 +64,7 @@ class StoredDepth:
     is_full: bool
     pace: tuple[float, float] | None = None
     delays: Delays = NO_DELAYS
+    deaths: Mapping[Cause, int] = attrs.field(factory=dict)
     rests_seconds: float = 0.0
 
 
@@ -96,6 +99,7 @@ class StoreKeeper:
     _exact: set[RouteKey] = attrs.field(factory=set, init=False)
     _table: RoutingTable | None = attrs.field(default=None, init=False)
     _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
+    _deaths: Deaths = attrs.field(factory=dict, init=False)
     _incarnation: int = attrs.field(default=0, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_stopped: bool = attrs.field(default=False, init=False)
@@ -177,6 +181,7 @@ class StoreKeeper:
             is_full=news.is_full,
             pace=paces.of(news.route),
             delays=delays,
+            deaths=self._deaths.get(news.route, {}),
             rests_seconds=max(0.0, delays.rests_until - now) if delays.resting else 0.0,
         )
 
@@ -214,6 +219,7 @@ class StoreKeeper:
             going=self._going,
             express=self.express,
             reader=self.reader,
+            deaths=self._deaths,
         )
         self._follow(engine)
         self._connection = self.plane.add(

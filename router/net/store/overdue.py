@@ -41,16 +41,18 @@ class Overdue:
         good: list[StoredMessage] = []
         late: list[StoredMessage] = []
         for each in messages:
-            is_late = (
-                each.claim.place <= condemned
-                or (age_ns is not None and each.time_ns + age_ns <= now_ns)
-                or (each.ttl_ends_ns is not None and each.ttl_ends_ns <= now_ns)
-            )
-            if is_late:
+            if each.claim.place <= condemned or self.is_late(route, each):
                 late.append(each._replace(is_overdue=True))
             else:
                 good.append(each)
         return good, late
+
+    def is_late(self, route: RouteKey, message: StoredMessage) -> bool:
+        """Returns whether a message is too old, by its route or by itself."""
+        now_ns, age_ns = self._clock_ns(), self.bounds.get(route, UNBOUNDED).age_ns
+        ends_ns = message.ttl_ends_ns
+        is_old = age_ns is not None and message.time_ns + age_ns <= now_ns
+        return is_old or (ends_ns is not None and ends_ns <= now_ns)
 
     def are_early(self, route: RouteKey, run: MessagesRead) -> bool:
         """Returns whether all messages of a run may go to their target."""

@@ -94,6 +94,9 @@ def stored_route_view(summary: StoredSummary) -> StoredRouteView:
         is_full=record.is_full,
         dead=record.dead,
         resting=record.resting,
+        rejected=record.rejected,
+        expired=record.expired,
+        dropped=record.dropped,
         waits_for=summary.waits_for,
     )
 

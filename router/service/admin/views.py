@@ -203,6 +203,8 @@ class StoredRouteView:
         is_full: its senders wait, or its oldest messages are dropped.
         dead: dead letters that wait for their target.
         resting: addresses that rest because their target returned or refused a message.
+        rejected, expired, dropped: messages that have become dead letters since the router started:
+            by their target, by age, or as the oldest of too many and by a person.
         waits_for: what keeps the messages from being forwarded, in words.
     """
 
@@ -221,6 +223,9 @@ class StoredRouteView:
     is_full: bool
     dead: int
     resting: int
+    rejected: int
+    expired: int
+    dropped: int
     waits_for: tuple[str, ...]
 
 

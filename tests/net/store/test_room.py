@@ -8,7 +8,8 @@ from router.model.commands import DetachLink, SendDeliveries
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber, LinkId
-from router.model.outcome import ACCEPTED, RELEASED
+from router.model.outcome import ACCEPTED, RELEASED, Rejected
+from router.net.store.burials import Cause
 from router.net.store.room import WINDOW
 from tests.support.shelved import KEY, SHELF, Shelved, tag
 
@@ -201,3 +202,18 @@ def test_bounds_hold_whatever_comes_and_goes() -> None:
             filling.follow_credit()
             assert filling.messages + sum(filling.may_send.values()) <= most, seed
             assert waits <= most
+
+
+def test_what_becomes_a_dead_letter_is_counted_by_its_cause() -> None:
+    filling = Filling(Bounds(messages=4, age_ns=10**9, full=Full.DROP_OLDEST))
+    filling.join(SHELF)
+    filling.send(SHELF, 5)
+    link = filling.answer(2, address=address_of(SHELF))
+    first = min(map(int, filling.sent(link)))
+    filling.outcome(link, Rejected(), first)
+    filling.wait(3.0)
+    assert filling.engine.inlets.burials.deaths[KEY] == {
+        Cause.DROPPED: 1,
+        Cause.REJECTED: 1,
+        Cause.EXPIRED: 2,
+    }, "one is at its target"
