@@ -762,30 +762,41 @@ def gone_columns(rows):
     Returns:
         For each its segment, its queue, the positions, u32, and the octets, u64.
     """
-    cdef Py_buffer view
+    cdef View view = View(rows)
+    cdef Py_ssize_t at = 0, end, written, count = view.length // ROW
     cdef const uint8_t *row
-    cdef Py_ssize_t each
-    cdef uint64_t place, queue, octets, last_queue = 0
-    cdef uint32_t position, last_segment = 0
+    cdef const uint8_t *first
     cdef list found = []
-    cdef bytearray positions = None, sizes = None
-    PyObject_GetBuffer(rows, &view, PyBUF_SIMPLE)
-    try:
-        for each in range(view.len // ROW):
-            row = <const uint8_t *>view.buf + each * ROW
-            if row[0] != FORWARDED:
-                continue
-            place, queue, octets = get64(row + 32), get64(row + 40), get64(row + MESSAGE_AT)
-            position = <uint32_t>place
-            if positions is None or queue != last_queue or <uint32_t>(place >> 32) != last_segment:
-                last_queue, last_segment = queue, <uint32_t>(place >> 32)
-                positions, sizes = bytearray(), bytearray()
-                found.append((last_segment, queue, positions, sizes))
-            positions += (<const char *>&position)[:4]
-            sizes += (<const char *>&octets)[:8]
-    finally:
-        PyBuffer_Release(&view)
-    return found
+    cdef bytearray positions, sizes
+    while True:
+        while at < count and view.octets[at * ROW] != FORWARDED:
+            at += 1
+        if at == count:
+            return found
+        first, end, written = view.octets + at * ROW, at, 0
+        while end < count and (
+            view.octets[end * ROW] != FORWARDED or is_same_run(first, view.octets + end * ROW)
+        ):
+            written += view.octets[end * ROW] == FORWARDED
+            end += 1
+        positions, sizes = bytearray(4 * written), bytearray(8 * written)
+        found.append((get32(first + INCOMING_AT + 4), get64(first + OUTGOING_AT), positions, sizes))
+        written = 0
+        for at in range(at, end):
+            row = view.octets + at * ROW
+            if row[0] == FORWARDED:
+                (<uint32_t *>PyByteArray_AS_STRING(positions))[written] = get32(row + INCOMING_AT)
+                (<uint64_t *>PyByteArray_AS_STRING(sizes))[written] = get64(row + MESSAGE_AT)
+                written += 1
+        at = end
+
+
+cdef inline bint is_same_run(const uint8_t *one, const uint8_t *other) noexcept:
+    """Returns whether messages that are gone stood in one segment and one queue."""
+    return not (
+        memcmp(one + INCOMING_AT + 4, other + INCOMING_AT + 4, 4)
+        or memcmp(one + OUTGOING_AT, other + OUTGOING_AT, 8)
+    )
 
 
 def mark_gone(bytearray marks not None, positions, octets):
