@@ -20,7 +20,16 @@ from functools import partial
 
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
-from router.core.node import Direction, Feed, Node, by_sequence, feed_of, in_custody, is_able
+from router.core.node import (
+    Direction,
+    Feed,
+    Node,
+    by_sequence,
+    count_elders,
+    feed_of,
+    in_custody,
+    is_able,
+)
 from router.core.reach import (
     comes_far,
     is_back,
@@ -208,6 +217,8 @@ class Forwarder:
                 credit = sum(link.credit for link in able)
             before = len(feed.waiting)
             fair = credit if feed.incoming.takes_back else share(credit, len(rotation))
+            if feed.waiting[0].is_elder:
+                fair = count_elders(feed)
             self._send_from(node, feed, able, min(credit, fair))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             node.count_sent(feed, before - len(feed.waiting))

@@ -9,6 +9,7 @@ import enum
 from collections import deque
 from collections.abc import Collection, Mapping
 from hashlib import blake2s
+from itertools import takewhile
 
 import attrs
 
@@ -419,6 +420,15 @@ def feed_of_link(incoming: IncomingLink) -> Feed:
     feed = incoming.queue
     assert isinstance(feed, Feed), "a link with an address has a feed"
     return feed
+
+
+def count_elders(feed: Feed) -> int:
+    """Returns how many deliveries at the head of a queue go before all that is stored."""
+    return sum(1 for _ in takewhile(_is_elder, feed.waiting))
+
+
+def _is_elder(pairing: Pairing) -> bool:
+    return pairing.is_elder
 
 
 def in_custody(pairing: Pairing) -> bool:

@@ -28,7 +28,7 @@ said what became of it. When it is back, what it never had goes on that link, an
 target until all of it was answered, or for ``SETTLE_SECONDS`` (``_Wait``). What comes back from a
 target later than that, because it returns it or is lost, is an *elder*: the store sends it before
 all that it has of the address (``net.store``), and what is on its way from there and was not sent
-to a target yet goes back to the store first.
+to a target yet goes back to the store first. Elders are stored even if their route is full.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 """
@@ -43,7 +43,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.credit import Granter
 from router.core.lanes import Lanes
-from router.core.node import Direction, Node, NodeKey, Taker, is_able
+from router.core.node import Direction, Node, NodeKey, Taker, count_elders, is_able
 from router.core.reach import Reach, is_sibling
 from router.core.settle import Settler
 from router.core.state import State
@@ -169,6 +169,7 @@ class Storer:
                 self._granter.receivers_changed(node)
         if taker is Taker.STORE and any(feed.waiting[0].is_elder for feed in node.rotation):
             self._recall(node)
+            _lend(node)
 
     def _recall(self, node: Node) -> None:
         """Returns to the store what has not been sent yet: what a node has now goes before that."""
@@ -376,6 +377,18 @@ class Storer:
         if self._choices:
             self._is_looking = True
             self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
+
+
+def _lend(node: Node) -> None:
+    """Has elders stored at once, whatever credit the store has granted.
+
+    A full store would else forward younger messages to have room for them. It takes what comes.
+    """
+    feeds = sorted(node.rotation, key=lambda feed: not feed.waiting[0].is_elder)
+    node.rotation.clear()
+    node.rotation.extend(feeds)
+    for link in node.outgoing:
+        link.credit = max(link.credit, sum(map(count_elders, feeds)))
 
 
 def _is_stored(node: Node) -> bool:
