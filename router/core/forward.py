@@ -598,7 +598,7 @@ def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:
 
 def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
     """Returns whether a delivery may go to a receiver, apart from credit."""
-    if pairing.tried is not None and link.link in pairing.tried:
+    if pairing.tried is not None and link.trial in pairing.tried:
         return False
     if is_sibling(link.connection):
         node, incoming = feed_of(pairing).node, pairing.incoming
@@ -612,7 +612,7 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
 
 def is_small(link: OutgoingLink, pairing: Pairing) -> bool:
     """Returns whether a delivery exceeds the max-message-size of an untried receiver."""
-    if pairing.tried is not None and link.link in pairing.tried:
+    if pairing.tried is not None and link.trial in pairing.tried:
         return False
     limit, parts = link.max_message_octets, pairing.parts
     octets = len(pairing.delivery.payload) if parts is None else parts.octets

@@ -615,11 +615,14 @@ def _fits_ways(node: Node) -> bool:
 
 
 def _leads_straight_on(node: Node) -> bool:
-    """Returns whether a transit of a chain has one sender, and leads on from it."""
+    """Returns whether a transit of a chain has one sender, and leads on from it to receivers.
+
+    Where nobody receives, what still comes is the core's to return.
+    """
     if len(node.feeds) != 1 or len(node.outgoing) != 1:
         return False
     (incoming,), (link,) = node.feeds, node.outgoing
-    return can_lead_on(node, link, incoming)
+    return link.ways != () and can_lead_on(node, link, incoming)
 
 
 def _fits_lane(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:

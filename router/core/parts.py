@@ -334,7 +334,7 @@ class Parts:
     @cached_property
     def ways(self) -> WayFinder:
         """Reports ways to receivers to other routers."""
-        return WayFinder(self.state, self.settler, self.granter, self.lanes)
+        return WayFinder(self.state, self.granter, self.lanes)
 
     @cached_property
     def passages(self) -> Passages:

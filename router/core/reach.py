@@ -166,11 +166,14 @@ def enters_here(incoming: IncomingLink) -> bool:
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:
-    """Returns the stop from which a link's deliveries come; None: the sender is no router."""
+    """Returns the stop from which a link's deliveries come; None: the sender is no router.
+
+    A client of ours that the policy trusts is none: it has no receivers of its own.
+    """
     connection = incoming.connection
     if incoming.node is not None or connection is None or is_sibling(connection):
         return incoming.node
-    return connection.container if connection.capabilities.traces else None
+    return connection.container if connection.capabilities.is_neighbor else None
 
 
 def comes_far(incoming: IncomingLink) -> bool:

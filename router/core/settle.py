@@ -314,7 +314,7 @@ class Settler:
         self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
     ) -> None:
         """Offers a delivery that a receiver returned to the other receivers."""
-        life.give_back(pairing, link.link, outcome)
+        life.give_back(pairing, link.trial, outcome)
         _rank(pairing, link)
         pairing.parts_sent = 0
         self._returned[pairing] = None

@@ -414,6 +414,6 @@ def _is_for(link: OutgoingLink, taker: Taker) -> bool:
 def _returned(targets: list[OutgoingLink], pairings: Iterable[Pairing]) -> bool:
     """Returns whether all targets that are attached have returned some delivery."""
     return bool(targets) and any(
-        pairing.tried is not None and all(link.link in pairing.tried for link in targets)
+        pairing.tried is not None and all(link.trial in pairing.tried for link in targets)
         for pairing in pairings
     )

@@ -38,7 +38,7 @@ from collections.abc import Iterable, Iterator
 
 from router.core.credit import Granter
 from router.core.lanes import Lanes
-from router.core.node import Node, feed_of
+from router.core.node import Node
 from router.core.reach import (
     cost_of,
     is_end,
@@ -49,9 +49,7 @@ from router.core.reach import (
     turns,
     ways_through,
 )
-from router.core.settle import Settler
 from router.core.state import State
-from router.links import life
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.ways import has_gained, shortest
 from router.model.commands import AdvertiseWays
@@ -63,8 +61,7 @@ from router.routes.route import Distribution
 class WayFinder:
     """Receives the ways to receivers, and reports them to senders."""
 
-    def __init__(self, state: State, settler: Settler, granter: Granter, lanes: Lanes) -> None:
-        self._settler = settler
+    def __init__(self, state: State, granter: Granter, lanes: Lanes) -> None:
         self._registry = state.registry
         self._turn = state.turn
         self._granter = granter
@@ -80,23 +77,15 @@ class WayFinder:
             return
         before = _reported_ways(node, link)
         link.ways, link.is_traced = event.ways, event.is_traced
+        link.gained += has_gained(before, event.ways)  # it may have again what it returned
         self._count_cost(node, link)
         node.look_at(link)
         node.measure()
         node.look_again()
         self._lanes.review_ways(node)
-        if has_gained(before, event.ways):
-            self._try_again(node, link)
         self._granter.receivers_changed(node)
         self._turn.touch(node)
         self._changed[node] = None
-
-    def _try_again(self, node: Node, link: OutgoingLink) -> None:
-        """Allows sending a router again what it returned: it has a way not tried yet."""
-        assert link.link is not None
-        for pairing in (*node.given_back, *node.hopeful, *self._settler.returned):
-            if pairing.tried is not None and feed_of(pairing).node is node:
-                life.try_again(pairing, link.link)
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
         """Counts the hops to the nearest receiver; the lane needs equal ones where they matter."""

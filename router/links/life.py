@@ -26,10 +26,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.link import IncomingLink, Link, OutgoingLink, Trial
 from router.links.pairing import UNNUMBERED, Pairing
 from router.links.recovery import SendAnew
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Modified, Outcome, Rejected, Released
 
 REFUSED: Final = Released()
@@ -402,15 +402,15 @@ def take_custody(pairing: Pairing) -> None:
 # Who has given it back
 
 
-def give_back(pairing: Pairing, link: LinkId | None, outcome: DeliveryState | None) -> None:
+def give_back(pairing: Pairing, trial: Trial | None, outcome: DeliveryState | None) -> None:
     """A receiver has not taken it: others are tried before that one has it again."""
     pairing.was_in_doubt = False
     pairing.tried = pairing.tried or set()
-    if link is not None:
-        pairing.tried.add(link)
+    if trial is not None:
+        pairing.tried.add(trial)
         if bars(outcome):
             pairing.barred = pairing.barred or set()
-            pairing.barred.add(link)
+            pairing.barred.add(trial)
     if isinstance(outcome, Modified):
         pairing.failure = worse(pairing.failure, outcome)
         count_failure(pairing, outcome)
@@ -477,12 +477,6 @@ def set_attempts(pairing: Pairing, attempts: int) -> None:
 def try_again_from_first(pairing: Pairing) -> None:
     """Everybody may have it once more who has not refused it for good."""
     pairing.tried = set(pairing.barred or ())
-
-
-def try_again(pairing: Pairing, link: LinkId) -> None:
-    """One receiver may have it again."""
-    if pairing.tried is not None:
-        pairing.tried.discard(link)
 
 
 def bars(outcome: DeliveryState | None) -> bool:

@@ -347,6 +347,10 @@ class IncomingLink:
         self.lane_unsettled = unsettled
 
 
+Trial = tuple[LinkId, int]
+"""An outgoing link, and how often it had gained receivers when it was tried."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class OutgoingLink:
     """A link on which we send and the peer receives.
@@ -357,6 +361,8 @@ class OutgoingLink:
         traces: the peer is a router, and no sibling.
         node: the stop of the peer's node, if it is a router.
         ways: the ways to receivers that the peer has reported; None: none yet.
+        gained: how often it has reported a new way, or more receivers: each time it may take what
+            it has returned.
         is_traced: the peer asks for the stops of deliveries, which may go on to routers.
         settles_second: the peer settles only after we have (§2.8.3).
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
@@ -403,6 +409,7 @@ class OutgoingLink:
     traces: bool = attrs.field(default=False, init=False)
     node: Stop | None = attrs.field(default=None, init=False)
     ways: Ways | None = attrs.field(default=None, init=False)
+    gained: int = attrs.field(default=0, init=False)
     is_traced: bool = attrs.field(default=False, init=False)
     settles_second: bool = False
     max_message_octets: int = 0
@@ -445,6 +452,11 @@ class OutgoingLink:
     update_numbers: list[DeliveryNumber] = attrs.field(factory=list, init=False)
     update_state: DeliveryState | None = attrs.field(default=None, init=False)
     update_settled: bool = attrs.field(default=False, init=False)
+
+    @property
+    def trial(self) -> Trial | None:
+        """What stands for it among the links that have returned a delivery; None: it is away."""
+        return None if self.link is None else (self.link, self.gained)
 
     def grant(self, credit: int, *, width: int, drains: bool) -> None:
         """Records the peer's credit.

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 
 import attrs
 
-from router.links.link import IncomingLink, OutgoingLink
+from router.links.link import IncomingLink, OutgoingLink, Trial
 from router.links.partial import Parts
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Outcome
 
 UNNUMBERED = DeliveryNumber(-1)
@@ -73,7 +73,7 @@ class Pairing:
         outcome: the receiver's outcome, if the sender is yet to settle or to return.
         reported: the state last sent to the sender, unsettled.
         attempts: how many earlier attempts have failed.
-        tried: links that returned it.
+        tried: links that returned it, as they were then (``Trial``).
         barred: those of them that must not be sent it again.
         failure: the outcome for the sender if no other receiver takes it; None: released.
         parts: its payload, if it was received in parts.
@@ -99,8 +99,8 @@ class Pairing:
     outcome: DeliveryState | None = attrs.field(default=None, init=False)
     reported: DeliveryState | None = attrs.field(default=None, init=False)
     attempts: int = attrs.field(default=0, init=False)
-    tried: set[LinkId] | None = attrs.field(default=None, init=False)
-    barred: set[LinkId] | None = attrs.field(default=None, init=False)
+    tried: set[Trial] | None = attrs.field(default=None, init=False)
+    barred: set[Trial] | None = attrs.field(default=None, init=False)
     failure: Outcome | None = attrs.field(default=None, init=False)
     fan: "Fan | None" = attrs.field(default=None, init=False)
     parts: Parts | None = attrs.field(default=None, init=False)

@@ -183,20 +183,23 @@ def test_what_was_resumed_by_another_delivery_of_its_tag_is_not_taken_up() -> No
     assert made.pairing.outgoing_number == UNNUMBERED
 
 
+ONE, OTHER = (LinkId(1), 0), (LinkId(2), 0)
+
+
 def test_a_receiver_that_refuses_for_good_stays_out_when_all_are_tried_again() -> None:
     pairing = scene().pairing
-    life.give_back(pairing, LinkId(1), RELEASED)
-    life.give_back(pairing, LinkId(2), Modified(undeliverable_here=True))
-    assert pairing.tried == {LinkId(1), LinkId(2)}
+    life.give_back(pairing, ONE, RELEASED)
+    life.give_back(pairing, OTHER, Modified(undeliverable_here=True))
+    assert pairing.tried == {ONE, OTHER}
     life.try_again_from_first(pairing)
-    assert pairing.tried == {LinkId(2)}
+    assert pairing.tried == {OTHER}
 
 
 def test_failed_attempts_are_counted_and_a_rejection_is_what_the_sender_hears() -> None:
     pairing, rejected = scene().pairing, Rejected()
     life.fail(pairing, MODIFIED_FAILED)
-    life.give_back(pairing, LinkId(1), MODIFIED_FAILED)
+    life.give_back(pairing, ONE, MODIFIED_FAILED)
     heard = [(pairing.attempts, pairing.failure)]
-    life.give_back(pairing, LinkId(2), rejected)
+    life.give_back(pairing, OTHER, rejected)
     heard.append((pairing.attempts, pairing.failure))
     assert heard == [(2, MODIFIED_FAILED), (2, rejected)]
