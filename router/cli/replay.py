@@ -102,8 +102,8 @@ def command(
     if as_json:
         print_json(facts)
         return
-    counted = ", ".join(f"{value:,} {name}" for name, value in facts.items() if value)
-    print_lines(counted or "nothing fits")
+    counts = [f"{facts[name]:,} {name}" for name in ("selected", "sent") if facts[name]]
+    print_lines(", ".join([*counts, *selected.losses()]) or "nothing fits")
 
 
 _URL: Final = click.Argument(["url"])

@@ -15,8 +15,11 @@ import attrs
 
 from router.errors import RouterError
 from router.journal.block import BlockFlag, Origin
+from router.journal.disk import Disk
+from router.journal.ending import read_ending
+from router.journal.files import FileStorage
 from router.journal.record import PROTOCOL_CODES, Record, RecordError, RecordFlag, RecordKind
-from router.journal.segment import ForeignFileError, SegmentScan, numbered, segment_name
+from router.journal.segment import Chain, ForeignFileError, SegmentScan, numbered, segment_name
 from router.journal.sequence import SequenceFollower
 from router.model.capabilities import Protocol
 
@@ -60,10 +63,13 @@ class Selected:
 
     Attributes:
         payloads: messages by address, oldest first.
-        repeated: deliveries that the archive has more than once.
+        repeated: copies, beyond the first, of deliveries that the archive has more than once.
         foreign: messages in the encoding of another protocol, which are not sent.
         unfinished: messages of which a part is missing.
-        missing: records missing, by their sequence numbers.
+        missing: records missing, by their sequence numbers; a message has one or several.
+        missing_segments: segments missing, each with records of which nothing is known, as far as
+            the others say. Further ones may be missing before it.
+        damaged_octets: octets that had been durable and cannot be read.
     """
 
     payloads: dict[str, list[bytes]] = attrs.Factory(dict)
@@ -71,11 +77,31 @@ class Selected:
     foreign: int = 0
     unfinished: int = 0
     missing: int = 0
+    missing_segments: int = 0
+    damaged_octets: int = 0
 
     @property
     def count(self) -> int:
         """Number of messages to send."""
         return sum(map(len, self.payloads.values()))
+
+    def losses(self) -> Iterator[str]:
+        """Yields what of the archive is not selected, for people."""
+        for value, one, several in (
+            (self.repeated, "further copy of a delivery", "further copies of deliveries"),
+            (self.foreign, "message of another protocol", "messages of other protocols"),
+            (self.unfinished, "unfinished message", "unfinished messages"),
+        ):
+            if value:
+                yield f"{value:,} {one if value == 1 else several} left out"
+        for value, noun in (
+            (self.missing, "record"),
+            (self.missing_segments, "segment"),
+        ):
+            if value:
+                yield f"{value:,} {noun}{'' if value == 1 else 's'} missing"
+        if self.damaged_octets:
+            yield f"{self.damaged_octets:,} octets cannot be read"
 
 
 @attrs.define
@@ -174,30 +200,59 @@ def select(archive: Path, selection: Selection) -> Selected:
         OSError: the archive cannot be read.
     """
     keeping, follower, holes = Keeping(selection), SequenceFollower(), 0
-    for origin, record in _records(archive, follower):
+    segments = _Segments(archive / "archive" if (archive / "archive").is_dir() else archive)
+    for origin, record in segments.records(follower):
         for hole in follower.holes[holes:]:
             keeping.misses(hole.origin)
         holes = len(follower.holes)
         keeping.take(record, origin)
     selected = keeping.finish()
     selected.missing = sum(hole.last - hole.first + 1 for hole in follower.holes)
+    selected.missing_segments = len(segments.chain.missing)
+    selected.damaged_octets = segments.damaged_octets
     return selected
 
 
-def _records(archive: Path, follower: SequenceFollower) -> Iterator[tuple[Origin, Record]]:
-    directory = archive / "archive" if (archive / "archive").is_dir() else archive
-    numbers = numbered(os.listdir(directory), "segment")
-    if not numbers:
-        raise ArchiveError(f"{archive}: no archive here")
-    for number in numbers:
-        path = directory / segment_name(number)
-        scan = SegmentScan(path.read_bytes())
-        if scan.is_foreign:
-            raise ArchiveError(str(ForeignFileError(path)))
-        for _, block in scan.blocks():
-            if follower.is_new(block) and not block.flags & BlockFlag.OWN:
-                try:
-                    for record in block.records():
-                        yield block.origin, record
-                except RecordError as error:
-                    raise ArchiveError(f"{segment_name(number)}: {error}") from error
+@attrs.define(eq=False)
+class _Segments:
+    """The segments of an archive, read in their order.
+
+    Attributes:
+        directory: that they stand in.
+        chain: which of them are missing.
+        damaged_octets: octets that had been durable and cannot be read.
+    """
+
+    directory: Path
+    chain: Chain = attrs.Factory(Chain)
+    damaged_octets: int = 0
+
+    def records(self, follower: SequenceFollower) -> Iterator[tuple[Origin, Record]]:
+        """Yields the records, each once, with who wrote it.
+
+        Raises:
+            ArchiveError: there are none, or they cannot be understood.
+            OSError: they cannot be read.
+        """
+        storage, ending = FileStorage(self.directory), read_ending(Disk(), self.directory)
+        numbers = numbered(os.listdir(self.directory), "segment")
+        if not numbers:
+            raise ArchiveError(f"{self.directory}: no archive here")
+        for number in numbers:
+            path = self.directory / segment_name(number)
+            scan = SegmentScan(path.read_bytes())
+            if scan.is_foreign:
+                raise ArchiveError(str(ForeignFileError(path)))
+            for _, block in scan.blocks():
+                self.chain.follow(number, block)
+                if follower.is_new(block) and not block.flags & BlockFlag.OWN:
+                    try:
+                        for record in block.records():
+                            yield block.origin, record
+                    except RecordError as error:
+                        raise ArchiveError(f"{segment_name(number)}: {error}") from error
+            self.chain.last = max(self.chain.last, number)  # its head may be damaged
+            self.damaged_octets += sum(damage.octets for damage in scan.damage)
+            if number == ending.segment and (cut := ending.cut(scan)) is not None:
+                self.damaged_octets += cut.octets
+        self.chain.end(storage.newest())

@@ -83,6 +83,24 @@ def test_a_message_of_which_a_part_is_missing_is_not_selected(
     assert (selected.unfinished, selected.missing) == (missing in (1, 2), missing is not None)
 
 
+def test_a_segment_that_is_missing_or_cut_off_after_an_orderly_end_is_told(tmp_path: Path) -> None:
+    for _ in range(3):
+        write_archive(tmp_path)
+    whole = select(tmp_path, Selection())
+    assert (whole.missing_segments, whole.damaged_octets) == (0, 0)
+    assert list(whole.losses()) == ["1 further copy of a delivery left out"]
+    segments = sorted((tmp_path / "archive").glob("*.segment"))
+    octets = segments[-1].read_bytes()
+    segments[-1].write_bytes(octets[: len(octets) * 2 // 3])
+    segments[0].unlink()
+    found = select(tmp_path, Selection())
+    assert found.missing_segments == 1
+    assert found.damaged_octets
+    assert "1 segment missing" in list(found.losses())
+    segments[-1].unlink()
+    assert select(tmp_path, Selection()).missing_segments == 2
+
+
 def test_a_selection_by_time_address_and_key(tmp_path: Path) -> None:
     write_archive(tmp_path)
     since = START_NS + 2 * SECOND_NS
