@@ -56,6 +56,9 @@ class Input(enum.Enum):
     TIME = "time"
 
 
+REASONS_MOST = 8
+"""Reasons that are remembered as told: routers on the way may give different ones."""
+
 _NEXT: dict[tuple[Step, Input], Step] = {
     (Step.AWAY, Input.CAME): Step.IDLE,
     (Step.AWAY, Input.ENDED): Step.PAUSED,
@@ -125,6 +128,7 @@ class Uplink:
         acquaintances: of the containers that were at its place, the latest last.
         failures: consecutive ends without an attachment that lasted.
         error: why it last ended or was refused.
+        told: why a link to another site has failed since it last stood, as the log has it.
         attached_at: when it was last answered; None: never.
         retry: the alarm of PAUSED.
         failover: the alarm after which deliveries do not wait for it any more.
@@ -160,6 +164,7 @@ class Uplink:
     acquaintances: dict[ContainerId, Acquaintance] = attrs.field(factory=dict, init=False)
     failures: int = attrs.field(default=0, init=False)
     error: Condition | None = attrs.field(default=None, init=False)
+    told: set[str] = attrs.field(factory=set, init=False)
     attached_at: float | None = attrs.field(default=None, init=False)
     retry: Alarm | None = attrs.field(default=None, init=False)
     failover: Alarm | None = attrs.field(default=None, init=False)
@@ -171,6 +176,20 @@ class Uplink:
     def is_elsewhere(self) -> bool:
         """Whether it leads to another place than its container's."""
         return self.connection != self.container
+
+    def is_news(self, reason: str) -> bool:
+        """Returns whether a failure is to be logged, and records that it is.
+
+        A link to another site fails for as long as there is no way, at each router in turn.
+        """
+        if self.terms.chain is None:
+            return True
+        if reason in self.told:
+            return False
+        if len(self.told) >= REASONS_MOST:
+            self.told.clear()
+        self.told.add(reason)
+        return True
 
     @property
     def where(self) -> str:

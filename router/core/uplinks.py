@@ -772,6 +772,8 @@ class Uplinks:
         self._step(uplink, Input.ENDED)
         if was_attached and (is_routine or lasted):
             uplink.failures = 0
+        if was_attached and self._turn.now - since >= REFUSED_SECONDS:
+            uplink.told.clear()
         if was_attached and lasted:
             self.redirects.stood(uplink)
         if self.redirects.follow(uplink, event.condition):
@@ -785,7 +787,7 @@ class Uplinks:
 
     def _pass_refusal_back(self, node: Node, reason: Condition | None) -> None:
         """Tells the ingress of a chain why the egress, or a router before it, refuses it."""
-        if reason is None or reason.name not in _REFUSALS:
+        if not _is_refusal(reason):
             return
         for incoming in tuple(node.feeds):
             self._detacher.detach(incoming, reason)
@@ -832,14 +834,17 @@ class Uplinks:
         pause = pause_seconds(
             uplink.failures, terms.retry_seconds, terms.retry_limit_seconds, self._random
         )
-        self._notices.warn(
-            "link.failed",
-            container=uplink.connection,
-            link=uplink.name,
-            address=uplink.address_there,
-            condition=NO_REASON if uplink.error is None else str(uplink.error),
-            seconds=round(pause, 3),
-        )
+        reason = NO_REASON if uplink.error is None else str(uplink.error)
+        is_passed_back = uplink.node.key.chain is not None and _is_refusal(uplink.error)
+        if not is_passed_back and uplink.is_news(reason):  # the ingress says what it is told
+            self._notices.warn(
+                "link.failed",
+                container=uplink.connection,
+                link=uplink.name,
+                address=uplink.address_there,
+                condition=reason,
+                seconds=round(pause, 3),
+            )
         if not uplink.roams:
             self.redirects.leave(uplink)
         self._expect(uplink)
@@ -923,6 +928,11 @@ class Uplinks:
             uplink.kept = None
             self._detacher.expire(kept)
         self._wait_not_for(uplink)
+
+
+def _is_refusal(reason: Condition | None) -> bool:
+    """Returns whether a router refuses a chain, of which its ingress is told."""
+    return reason is not None and reason.name in _REFUSALS
 
 
 def _no_notary() -> None:

@@ -423,7 +423,7 @@ def test_sites_whose_routes_promise_different_things_refuse_each_others_links() 
     egress = Sites(LINE, weak, advertise=SERVED, own_routes={"dc5": [exact]})
     egress.receiver("dc5", "orders.eu")
     assert egress.sender("dc1", "orders.eu").credit == 0
-    (failed, *_) = (each for each in egress["dc4"].noticed if each.event == "link.failed")
+    (failed, *_) = (each for each in egress["dc1"].noticed if each.event == "link.failed")
     assert "is exactly-once here" in str(failed.fields["condition"])
 
 
@@ -510,6 +510,17 @@ def test_the_ingress_hears_why_the_egress_refuses_an_address(links: list[Line]) 
     failed = [note for note in sites["dc1"].noticed if note.event == "link.failed"]
     assert failed
     assert failed[-1].fields["condition"] == reason
+
+
+def test_a_chain_that_is_refused_again_and_again_is_logged_once_for_each_reason() -> None:
+    own: dict[str, list[Route | str]] = {"dc5": [REFUSING]}
+    sites = Sites(LINE, "orders.#", advertise=SERVED, own_routes=own)
+    sites.sender("dc1", "orders.eu")
+    sites.run(240.0)
+    for name, play in sites.plays.items():
+        failed = [note.fields for note in play.noticed if note.event == "link.failed"]
+        assert len(failed) == len({str(each["condition"]) for each in failed}), name
+    assert "link.failed" in sites["dc1"].events()
 
 
 # On the express lane
