@@ -379,6 +379,11 @@ class Core:
         """How many deliveries are missing from the ledger, which has gaps for them."""
         return self._ledger.unrecorded
 
+    @property
+    def unrouted(self) -> int:
+        """How many messages no route took whose senders have not been told."""
+        return self._events.unrouted
+
     def configure(self, table: RoutingTable, now: float) -> list[Order]:
         """Puts a new routing table into force; only what differs is touched."""
         self._turn.begin(now)

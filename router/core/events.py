@@ -65,6 +65,7 @@ from router.model.events import (
     LinkDetached,
     MemoryLeft,
     MemorySought,
+    MessageUnrouted,
     OutputPending,
     PartsTaken,
     SessionEnded,
@@ -77,12 +78,17 @@ OVERRUN: Final = 2
 """How many times the budget of octets may be used by what publishers leave behind as they go."""
 
 
+TOLD_MOST: Final = 1000
+"""Addresses without a route that are logged; messages to others are only counted."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class Events:
     """Dispatches the events of all connections to the core's machines.
 
     Attributes:
         dialed: connections that we dialed and that have not opened: the container's name of each.
+        unrouted: how many messages no route took whose senders have not been told.
     """
 
     _state: State
@@ -111,6 +117,8 @@ class Events:
     _watchers: Watchers
     _ways: WayFinder
     dialed: dict[ConnectionId, str] = attrs.field(factory=dict, init=False)
+    unrouted: int = attrs.field(default=0, init=False)
+    _told: set[str] = attrs.field(factory=set, init=False)
     _table: dict[type[Event], Callable[[Connection, Event], None]] = attrs.field(init=False)
 
     @_table.default
@@ -130,6 +138,7 @@ class Events:
             LinkDetached: self._detached,
             SessionEnded: self._session_ended,
             SubscriptionEnded: self._subscription_ended,
+            MessageUnrouted: self._unrouted,
             AddressesWatched: self._watchers.begin,
             AddressesReached: self._watchers.reached,
             OutputPending: self._output_pending,
@@ -339,6 +348,21 @@ class Events:
     def _subscription_ended(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, SubscriptionEnded)
         self._uplinks.subscription_ended(connection, event)
+
+    def _unrouted(self, connection: Connection, event: Event) -> None:
+        """Counts a message that no route took, and logs each address once."""
+        assert isinstance(event, MessageUnrouted)
+        self.unrouted += 1
+        if event.address in self._told or len(self._told) >= TOLD_MOST:
+            return
+        self._told.add(event.address)
+        self._state.notices.warn(
+            "delivery.unrouted",
+            connection=connection.id,
+            container=connection.container,
+            address=event.address,
+            condition=str(event.condition),
+        )
 
     # --- deliveries -------------------------------------------------------------------------------
 

@@ -336,6 +336,19 @@ class SubscriptionEnded:
     is_unbound: bool = False
 
 
+@attrs.frozen
+class MessageUnrouted:
+    """A message that no route takes was dropped, and its sender hears nothing of that.
+
+    Attributes:
+        address: that it was sent to.
+        condition: why no link could be attached there.
+    """
+
+    address: str
+    condition: Condition
+
+
 Event = (
     ConnectionOpened
     | ConnectionClosed
@@ -358,4 +371,5 @@ Event = (
     | OutputPending
     | MemorySought
     | MemoryLeft
+    | MessageUnrouted
 )

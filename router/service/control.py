@@ -290,6 +290,7 @@ class WorkerSnapshot:
         store: the message store; None: no route has one.
         mesh: the mesh; None: the worker is in none.
         tls: its certificates.
+        unrouted: messages that no route took whose senders have not been told.
     """
 
     worker: int
@@ -304,6 +305,7 @@ class WorkerSnapshot:
     mesh: MeshRecord | None = None
     logins: LoginRecord = LoginRecord()
     tls: TlsRecord = NO_TLS
+    unrouted: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -472,6 +474,7 @@ class LocalControl:
                     mesh=await self.mesh(None),
                     logins=self._logins(),
                     tls=self._tls(),
+                    unrouted=self.worker.core.unrouted,
                 )
                 self._taken_at = began
                 self._taken_of = self.worker.assembly

@@ -358,6 +358,12 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
         [((str(lives.worker),), lives.ends) for lives in snapshot.lives],
     )
     yield _counter(
+        "router_unrouted_messages",
+        "Messages that no route took and whose senders were not told: AMQP 0-9-1 confirms them.",
+        labels,
+        [((str(worker.worker),), worker.unrouted) for worker in snapshot.workers],
+    )
+    yield _counter(
         "router_log_lost_lines",
         "Log lines of the worker that could not be written.",
         labels,

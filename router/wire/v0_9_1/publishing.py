@@ -38,6 +38,7 @@ from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
+from router.model.events import MessageUnrouted
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.text import decode_text, encode_text
@@ -229,7 +230,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
                 held.popleft()
                 inlet.waiting -= 1
                 self._engine.hold_octets(-len(delivery.payload))
-                self._refuse(delivery, is_mandatory, inlet.refusal)
+                self._refuse(delivery, is_mandatory, inlet.address, inlet.refusal)
             elif self._engine.keepers and self._is_kept(inlet):
                 held.popleft()
                 inlet.waiting -= 1
@@ -407,7 +408,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     # --- outcomes ---------------------------------------------------------------------------------
 
-    def _refuse(self, delivery: ReceivedDelivery, is_mandatory: bool, condition: Condition) -> None:
+    def _refuse(
+        self, delivery: ReceivedDelivery, is_mandatory: bool, address: str, condition: Condition
+    ) -> None:
         """Answers a publish that was not passed to the core."""
         if condition.name == conditions.NOT_FOUND:
             exchange = decode_text(contents.content_route(delivery.payload)[0])
@@ -419,6 +422,8 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             raise PeerError(Reply.ACCESS_REFUSED, str(condition), 60, 40)
         if is_mandatory:
             self.returnable[delivery.number] = delivery.payload
+        elif condition.name == conditions.NOT_FOUND:
+            self._engine.runs.add(MessageUnrouted(address, condition))
         self._decide([delivery.number], outcome_of(condition))
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:

@@ -20,6 +20,7 @@ from router.model.events import (
     DeliveriesUpdated,
     LinkAttached,
     LinkDetached,
+    MessageUnrouted,
 )
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import (
@@ -376,6 +377,8 @@ def test_an_address_without_a_route_is_unroutable() -> None:
     assert isinstance(returned, Content)
     assert returned.body == b"2"
     assert ack == m.BasicAck(2, multiple=True)
+    unrouted = [each for each in peer.take_events() if isinstance(each, MessageUnrouted)]
+    assert [each.address for each in unrouted] == ["q"], "the other publisher has been told"
 
 
 def test_a_refused_address_is_asked_for_again_by_the_next_publish() -> None:
