@@ -32,7 +32,7 @@ GATHERED = {"run", "update_numbers", "update_state", "update_settled"}
 PAIRINGS = {"pairing", "branch", "sink", "trunk", "found"}
 OTHERS = {
     "self", "_attacher", "_granter", "_uplinks", "entry", "found", "joint", "ledger", "passage",
-    "node", "reduction", "route", "source", "target",
+    "node", "reduction", "route", "share", "source", "target",
 }  # fmt: skip
 """Records of other kinds, which have fields of these names too."""
 
