@@ -388,7 +388,7 @@ def _lend(node: Node) -> None:
     node.rotation.clear()
     node.rotation.extend(feeds)
     for link in node.outgoing:
-        link.credit = max(link.credit, sum(map(count_elders, feeds)))
+        link.lend_credit(sum(map(count_elders, feeds)))
 
 
 def _is_stored(node: Node) -> bool:

@@ -470,6 +470,10 @@ class OutgoingLink:
         self.width = width
         self.is_draining = drains
 
+    def lend_credit(self, credit: int) -> None:
+        """Lets so many deliveries be sent, whatever the peer has granted."""
+        self.credit = max(self.credit, credit)
+
     def use_credit(self, count: int) -> None:
         """Records that deliveries with the next numbers are sent."""
         self.next_number += count
