@@ -572,7 +572,7 @@ class Attacher:
         link.group = node
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
-        self._ledger.attached(link)
+        self._ledger.attached(link, shows_map=event.unsettled is not None)
         self._answer_receiver(connection, link, event, node)
         if asked.dynamic:
             self._make_dynamic(node, link, lifetime, event)
@@ -625,7 +625,7 @@ class Attacher:
         link.number = self._note_number(link.key, event)
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
-        self._ledger.attached(link)
+        self._ledger.attached(link, shows_map=event.unsettled is not None)
         node = self._registry.node_of(link)
         assert node is not None, "a suspended receiver keeps its node"
         self._answer_receiver(connection, link, event, node)

@@ -75,6 +75,8 @@ class AttachRequests:
             command = attrs.evolve(command, properties=properties)
             if uplink.roams and number is not None:
                 command = self._vouched(uplink, command, number)
+            if uplink.node.is_exact and uplink.role is Role.SENDER:
+                self._ledger.show_map(uplink)
             return self._with_map(uplink, command, _frame_octets(uplink, connection))
         return command
 

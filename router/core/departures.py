@@ -107,7 +107,7 @@ class Departures:
             flags |= _SETTLED_FLAG
         now_ns, record = self._ledgers.now_ns(), self._ledgers.records.outcome_run
         for source, keys in by_source.items():
-            ledger.sequence = record(
+            ledger.sequence = self._ledgers.ended_sequence = record(
                 now_ns, source, ledger.key, keys, code, flags=flags, state=octets
             )
             sender = self._ledgers.incoming.get(source)
@@ -165,6 +165,8 @@ class Departures:
             if ledger.adrift:
                 ledger.adrift.pop(delivery.tag, None)
             if delivery.resume:
+                if is_outcome(delivery.state):  # which the receiver forgets when it reads this
+                    self._gate.wait(link, ledger.sequence)
                 continue
             if entry.sent_on:
                 entry.add_link(ledger.key)
@@ -305,14 +307,19 @@ class Departures:
             return
         self._updating_receiver(outgoing, numbers)
         if link.carries_tags:
-            self._gate.wait(link, outgoing.sequence)
+            has_answered = is_outcome(state)  # or else its sender has settled before it could
+            self._gate.wait(
+                link, outgoing.sequence if has_answered else self._ledgers.ended_sequence
+            )
 
     def _updating_receiver(self, ledger: OutgoingLedger, numbers: list[DeliveryNumber]) -> None:
         if bulk.shortcuts is not None:
             short = bulk.shortcuts.settle_with_receiver(numbers, ledger.numbered, ledger.sent_on)
             if short is not None:
                 source, keys = short
-                self._ledgers.records.settled_run(self._ledgers.now_ns(), source, ledger.key, keys)
+                self._ledgers.ended_sequence = self._ledgers.records.settled_run(
+                    self._ledgers.now_ns(), source, ledger.key, keys
+                )
                 return
         take = ledger.numbered.pop
         entries = [entry for number in numbers if (entry := take(number, None)) is not None]

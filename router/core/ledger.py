@@ -34,7 +34,7 @@ from router.core.archive import Archive
 from router.core.arrivals import Arrivals
 from router.core.departures import Departures
 from router.core.gate import Gate
-from router.core.link_ledgers import LinkLedgers, redelivers
+from router.core.link_ledgers import LinkLedgers, is_exact, redelivers
 from router.core.node import Node
 from router.core.numbers import Count
 from router.core.records import EncodeState, GiveId, Identify, JoinTrace, Records, no_trace
@@ -154,11 +154,29 @@ class Ledger:
         """Records that links to the anonymous terminus have homes at all workers, see ``leads``."""
         self._ledgers.leads = leads
 
-    def attached(self, link: Link) -> None:
-        """Records that a link is attached; its answer waits for a number to be durable."""
+    def attached(self, link: Link, *, shows_map: bool = False) -> None:
+        """Records that a link is attached; its answer waits for a number to be durable.
+
+        Args:
+            link: it is attached.
+            shows_map: the answer tells a receiver our unsettled map, see ``show_map``.
+        """
         sequence = self._ledgers.attached(link)
         if link.number is not None:
             self.gate.wait(link, sequence)
+        if shows_map and is_exact(link):
+            self.show_map(link)
+
+    def show_map(self, whose: Hashable) -> None:
+        """Has an attach to a receiver wait until all is durable that our map may lack.
+
+        What our map lacks, the receiver forgets (OutcomeBeforeSettle).
+
+        Args:
+            whose: what the attach is ordered for, see ``Gate``; of a route that promises
+                exactly-once.
+        """
+        self.gate.wait(whose, self._ledgers.ended_sequence)
 
     def draw_number(self, whose: Hashable) -> AttachNumber | None:
         """Draws a number for an attach of ours, which waits for it to be durable.
@@ -265,7 +283,7 @@ class Ledger:
         entry = ledger.adrift.pop(pairing.outgoing_tag, None) or entry
         if entry is not None:
             ledger.drop(entry)
-            self._ledgers.records.resolved(
+            self._ledgers.ended_sequence = self._ledgers.records.resolved(
                 self.now_ns(),
                 entry.key,
                 entry.source,

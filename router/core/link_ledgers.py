@@ -179,6 +179,7 @@ class LinkLedgers:
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
         of_incoming: by link, of those that are not gone; ``of_outgoing`` likewise.
+        ended_sequence: of the last record by which a delivery is done at a receiver, or leaves it.
         alone: deliveries that are to be sent, for the first time or again, and that no sender
             knows any more.
     """
@@ -208,6 +209,7 @@ class LinkLedgers:
         self._arrivals = 0
         self.is_stuck = False
         self.unrecorded = 0
+        self.ended_sequence = 0
         self._unrecorded = 0
         self._recent: deque[tuple[int, Sequence[DeliveryKey]]] = deque()
 
@@ -399,7 +401,7 @@ class LinkLedgers:
         """Records that deliveries are settled with their receiver."""
         now_ns = self.now_ns()
         for source, keys in by_source(entries).items():
-            self.records.settled_run(now_ns, source, ledger.key, keys)
+            self.ended_sequence = self.records.settled_run(now_ns, source, ledger.key, keys)
         ledger.drop_all(entries)
 
     def in_custody(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -431,7 +433,7 @@ class LinkLedgers:
             source.sequence = sequence
             self.must_be_durable(sequence, (entry.key,))
         if target is not None:
-            target.sequence = sequence
+            target.sequence = self.ended_sequence = sequence
 
     def must_be_durable(self, sequence: int, keys: Sequence[DeliveryKey]) -> None:
         """Records that the outcomes of deliveries are durable when ``sequence`` is."""

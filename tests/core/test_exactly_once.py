@@ -155,6 +155,8 @@ class Sender(Client):
         ours = self.map()
         incomplete = self.is_incomplete(ours)
         if self.dialed:
+            if not peer.asked:
+                self.play.pass_on()  # the map tells what is not durable yet
             asked = next(iter(peer.asked.values()))
             self.end = peer.answer_sender(unsettled=ours, incomplete_unsettled=incomplete)
         else:
@@ -312,6 +314,8 @@ class Receiver(Client):
         ours = self.map()
         incomplete = self.is_incomplete(ours)
         if self.dialed:
+            if not peer.asked:
+                self.play.pass_on()  # the map tells what is not durable yet
             asked = next(iter(peer.asked.values()))
             end = peer.answer(unsettled=ours, incomplete_unsettled=incomplete)
             assert isinstance(end, ReceiverEnd)

@@ -244,6 +244,74 @@ def test_a_link_that_took_the_place_of_a_held_one_keeps_its_deliveries() -> None
     assert [each.payload for each in doubtful] == [b"two"]
 
 
+TARGET = attrs.evolve(EXACT, to=(Endpoint("target"),))
+
+
+def test_a_receiver_hears_its_own_outcome_again_when_that_is_durable() -> None:
+    """It settles and forgets what it hears of then."""
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    tag = receiving.last.tag
+    receiving.peer.lose()
+    again = receiver(play.connect("east"), unsettled={tag: ACCEPTED})
+    assert again.received == []
+    play.flush()
+    assert [(each.tag, each.state, each.resume) for each in again.received] == [
+        (tag, ACCEPTED, True)
+    ]
+
+
+def test_a_target_hears_its_own_outcome_again_when_that_is_durable() -> None:
+    play = Journaled(TARGET)
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one", tag=TAG)
+    play.flush()
+    tag = target.last.tag
+    target.peer.lose()
+    again = play.dial("target").answer("orders", unsettled={tag: ACCEPTED})
+    assert isinstance(again, ReceiverEnd)
+    again.grant(5)
+    assert again.received == []
+    play.flush()
+    assert [(each.tag, each.state, each.resume) for each in again.received] == [
+        (tag, ACCEPTED, True)
+    ]
+
+
+def test_no_map_lacks_what_is_not_durably_settled_with_a_receiver() -> None:
+    """The sender settles before it has an answer, and so before a flush."""
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one", tag=TAG)
+    play.flush()
+    tag = receiving.last.tag
+    sending.settle(number)
+    assert receiving.told_last(receiving.last.number) is None
+    receiving.peer.lose()
+    again = receiver(play.connect("east"), unsettled={tag: None})
+    assert again.attach is None
+    play.flush()
+    assert again.attach is not None
+    assert not again.attach.unsettled
+
+
+def test_no_attach_of_ours_lacks_what_is_not_durably_settled_with_a_target() -> None:
+    play = Journaled(TARGET)
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    (number,) = sending.send("one", tag=TAG)
+    play.flush()
+    sending.settle(number)
+    assert target.told_last(target.last.number) is None
+    target.peer.lose()
+    again = play.dial("target")
+    assert not again.asked
+    play.flush()
+    (asked,) = again.asked.values()
+    assert not asked.unsettled
+
+
 # After a crash
 
 
