@@ -104,6 +104,7 @@ class Core:
         state = State(
             settings=settings, registry=Registry(settings, table), orphans=Orphans(make_token)
         )
+        state.registry.process.lanes = express
         state.registry.policy = policy
         state.registry.terms = terms
         if homes.are_many:

@@ -1,4 +1,4 @@
-"""Grants credit by the rule of ``links.credit``, and holds windows when budgets are used up.
+"""Grants credit by the rules of ``links.credit``, and holds windows when budgets are used up.
 
 Publishers of protocols without credit are ahead of it at any time. What they have settled is the
 router's as soon as it has come (``node.in_custody``), and on exactly-once routes it is to be in the
@@ -17,7 +17,7 @@ from router.core.dividing import Divider, divides
 from router.core.node import Direction, Feed, Node, feed_of_link
 from router.core.reach import can_send_for, is_sibling, turns, width_for
 from router.core.state import State
-from router.links.credit import Hold, grant
+from router.links.credit import Hold, grant, is_over, reserve
 from router.links.link import Connection, IncomingLink
 from router.model.commands import GrantCredit, HoldWindow
 from router.model.identity import LinkId
@@ -32,12 +32,19 @@ AHEAD_DELIVERIES: Final = 1 << 16
 """The number beyond the credit that engines of this worker get: they do not count it."""
 
 
+_LOOKS: Final = 6
+"""Binary logarithm of how often links without credit are reviewed while the budget drains."""
+
+
 class Granter:
     """Grants and revokes the credit of incoming links."""
 
     def __init__(self, state: State) -> None:
         self._turn = state.turn
         self._registry = state.registry
+        self._reserve = reserve(state.registry.process.limit)
+        self._over: dict[IncomingLink, None] = {}
+        self._over_until = 0  # octets of the process below which links that are over are reviewed
         self._ledger = state.ledger
         self._held: set[Connection] = set()
         self._full: dict[IncomingLink, None] = {}
@@ -337,16 +344,45 @@ class Granter:
         if connection.is_held:
             self.hold(incoming, Hold.BUDGET, True)  # it may have been attached since
             return True
-        if not (connection.octets.is_spent or self._registry.process.is_spent):
-            return False
+        if not connection.octets.is_spent:
+            return self._is_over_share(incoming, connection)
         connection.is_held = True
         self._held.add(connection)
         for link in connection.incoming.values():
             self.hold(link, Hold.BUDGET, True)
         return True
 
+    def _is_over_share(self, incoming: IncomingLink, connection: Connection) -> bool:
+        """Returns whether a link keeps too much for what is left of the budgets (links.credit)."""
+        process = self._registry.process
+        left = min(process.left, connection.octets.left)
+        incoming.is_over = is_over(incoming.octets, left, self._reserve)
+        is_held = incoming.is_over and process.left <= 0
+        if is_held or incoming.holds & Hold.BUDGET:
+            self.hold(incoming, Hold.BUDGET, is_held)
+        if incoming.is_over:
+            self._over[incoming] = None
+            until = process.limit - process.left - (process.limit >> _LOOKS)
+            self._over_until = max(self._over_until, until)
+        elif self._over:
+            self._over.pop(incoming, None)
+        return incoming.is_over
+
+    def _review_over(self) -> None:
+        """Reviews the links that keep too much, when some of the process' budget is free again.
+
+        When a delivery of their own is settled, they are reviewed in any case.
+        """
+        process = self._registry.process
+        if self._over and process.limit - process.left <= self._over_until:
+            self._over_until = 0
+            over, self._over = self._over, {}
+            self._turn.review_credits(over)
+
     def _lift_holds(self) -> None:
-        if not self._held or not self._registry.process.has_recovered:
+        self._registry.process.report()
+        self._review_over()
+        if not self._held:
             return
         for connection in [c for c in self._held if c.octets.has_recovered]:
             connection.is_held = False
@@ -358,6 +394,8 @@ class Granter:
     def connection_lost(self, connection: Connection) -> None:
         """Forgets a connection."""
         self._held.discard(connection)
+        for incoming in connection.incoming.values():
+            self._over.pop(incoming, None)
         self._ahead.discard(connection)
         self._paced.pop(connection, None)
 

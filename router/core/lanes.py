@@ -97,6 +97,13 @@ class Lane(Interface):
 class Express(Interface):
     """The lanes of one worker, see ``router.wire.v1_0.express.Express``."""
 
+    @property
+    def kept_octets(self) -> int:
+        """Payload that the lanes keep."""
+
+    def keep_beside(self, octets: int) -> None:
+        """Records how much payload the core keeps."""
+
     def knows(self, link: LinkId) -> bool:
         """Returns whether a link is registered, so that it may join a lane."""
 
@@ -505,7 +512,8 @@ class Lanes:
                 link.follow_lane(link.credit, width=remains.granted[link.link], unsettled=0)
             else:
                 queued = len(feed_of_link(link).waiting)  # the core may have judged some
-                link.follow_lane(remains.credits[link.link], queued=queued, unsettled=0)
+                credit = remains.credits[link.link]
+                link.follow_lane(credit, queued=queued, unsettled=0, octets=0)
         self.adopt(remains.pairs)
         for link in links:
             link.is_express = False
@@ -572,7 +580,8 @@ class Lanes:
         if isinstance(link, IncomingLink):
             queued = now.queued + len(feed_of_link(link).waiting)
             unsettled = now.unsettled + now.queued_unsettled
-            link.follow_lane(now.credit, queued=queued, unsettled=unsettled)
+            octets = now.kept_octets
+            link.follow_lane(now.credit, queued=queued, unsettled=unsettled, octets=octets)
         else:
             credit = link.credit if node in self._judged else now.credit
             link.follow_lane(credit, width=now.granted, unsettled=now.unsettled)

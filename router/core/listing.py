@@ -444,7 +444,7 @@ def _connection_record(connection: Connection) -> ConnectionRecord:
         receivers=len(outgoing),
         incoming_unsettled=sum(len(link.unsettled) + link.lane_unsettled for link in incoming),
         outgoing_unsettled=sum(len(link.unsettled) + link.lane_unsettled for link in outgoing),
-        payload_octets=connection.octets.used,
+        payload_octets=connection.octets.used + sum(link.lane_octets for link in incoming),
         is_congested=connection.is_congested,
         is_held=connection.is_held,
     )
@@ -466,7 +466,7 @@ def _link_record(link: Link, now: float) -> LinkRecord:
         queued=link.queued if isinstance(link, IncomingLink) else 0,
         unsettled=len(link.unsettled) + len(unnumbered(link)) + link.lane_unsettled,
         oldest_seconds=None if first is None else now - first.arrived,
-        payload_octets=link.octets if isinstance(link, IncomingLink) else 0,
+        payload_octets=link.octets + link.lane_octets if isinstance(link, IncomingLink) else 0,
         is_draining=link.is_draining,
         is_held=isinstance(link, IncomingLink) and bool(link.holds),
         totals=as_totals(link.tally),

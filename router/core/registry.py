@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from hashlib import blake2s
 from typing import Final
+from typing import Protocol as Interface
+
+import attrs
 
 from router.core.node import Direction, Feed, Node, NodeKey
 from router.core.policy import DIALED, OPEN, Permissions, Policy
@@ -16,6 +19,41 @@ from router.routes.route import Route
 from router.routes.table import Match, RoutingTable
 
 _TWINS: Final = {Direction.TOWARDS: Direction.PULL, Direction.PULL: Direction.TOWARDS}
+
+
+class _Keeper(Interface):
+    """Who else keeps payload within the budget: the express lane."""
+
+    @property
+    def kept_octets(self) -> int:
+        """How much it keeps."""
+
+    def keep_beside(self, octets: int) -> None:
+        """Records how much the core keeps."""
+
+
+@attrs.define(eq=False)
+class ProcessOctets(Octets):
+    """The budget of the worker, which the core shares with the express lane.
+
+    Attributes:
+        lanes: the express lane; None: there is none.
+    """
+
+    lanes: _Keeper | None = None
+    _reported: int = attrs.field(default=0, init=False)
+
+    @property
+    def left(self) -> int:
+        """What is left of the budget for both; negative if it is exceeded."""
+        kept = 0 if self.lanes is None else self.lanes.kept_octets
+        return self.limit - self.used - kept
+
+    def report(self) -> None:
+        """Tells the lane how much the core keeps."""
+        if self.lanes is not None and self.used != self._reported:
+            self._reported = self.used
+            self.lanes.keep_beside(self.used)
 
 
 class Registry:
@@ -44,7 +82,7 @@ class Registry:
 
     def __init__(self, settings: CoreSettings, table: RoutingTable) -> None:
         self.table = table
-        self.process = Octets(settings.process_octets)
+        self.process = ProcessOctets(settings.process_octets)
         self._router_id = settings.router_id
         self.connections: dict[ConnectionId, Connection] = {}
         self.nodes: dict[NodeKey, Node] = {}

@@ -698,7 +698,7 @@ class Settler:
         self._process.used += octets
         if incoming.connection is not None:
             incoming.connection.octets.used += octets
-            if incoming.connection.is_ahead and octets < 0:
+            if octets < 0 and (incoming.is_over or incoming.connection.is_ahead):
                 self._turn.review_credit(incoming)
 
     def release_octets(self, incoming: IncomingLink, octets: int) -> None:

@@ -145,7 +145,7 @@ def _why(node: Node, found: NodeSum, uplinks: list[Uplink]) -> str:
         return f"{_names(node)} gives no credit{holds}"
     if found.partial:
         return f"{found.partial[0]} has begun a delivery and does not end it"
-    if any(link.connection is not None and link.connection.is_held for link in node.feeds):
+    if any(link.is_over or (link.connection and link.connection.is_held) for link in node.feeds):
         return "the octet budget is spent (limits.connection_octets, limits.process_octets)"
     if found.sent_unsettled:
         return f"{_names(node)} does not answer"

@@ -44,6 +44,7 @@ from router.core.stall import NodeSum, StallWatch, describe, movement
 from router.core.state import State
 from router.core.uplink import Step, Uplink
 from router.core.uplinks import Uplinks
+from router.links.credit import SHARE
 from router.links.link import (
     Connection,
     IncomingLink,
@@ -178,7 +179,7 @@ class Surveyor:
             _look_at_incoming(link, peer, found)
             if not link.credit and self._is_pulled(link):
                 found.pulled += 1
-            route.octets += link.octets
+            route.octets += link.octets + link.lane_octets
             if not is_far:
                 _add_incoming(link, route)
                 self._count_unsettled(link, route, stock.now)
@@ -264,7 +265,7 @@ class Surveyor:
             connections=sum(not is_sibling(each) for each in registry.connections.values()),
             routes=tuple(routes),
             peers=tuple(_peer_record(key, each) for key, each in stock.peers.items()),
-            payload_octets=registry.process.used,
+            payload_octets=registry.process.limit - registry.process.left,
             payload_limit_octets=registry.process.limit,
         )
 
@@ -347,8 +348,11 @@ class _Stock:
             peer = self.peers[key] = _PeerSum()
         peer.connections += 1
         peer.congested += connection.is_congested
-        peer.held += connection.is_held
-        peer.octets += connection.octets.used
+        octets = connection.octets.used + sum(
+            link.lane_octets for link in connection.incoming.values()
+        )
+        peer.held += connection.is_held or octets * (SHARE + 1) >= connection.octets.limit * SHARE
+        peer.octets += octets
         return peer
 
 

@@ -80,6 +80,11 @@ class Octets:
     used: int = 0
 
     @property
+    def left(self) -> int:
+        """What is left of the budget; negative if it is exceeded."""
+        return self.limit - self.used
+
+    @property
     def is_spent(self) -> bool:
         """Whether the budget is used up, so that no more credit may be granted."""
         return self.used >= self.limit
@@ -230,12 +235,14 @@ class IncomingLink:
         skip_octets: for a delivery resumed before its point of interruption: octets that are here.
         is_draining: credit was asked back and the answer is awaited.
         is_emptying: the sender was asked to use up its credit, and is granted none meanwhile.
+        is_over: it has no credit, for the octets that it keeps (``links.credit``).
         holds: why its window is held, see ``credit.Hold``; 0: it is not.
         queued: how many of its deliveries wait to be sent on.
         postponed: how many others are put off (``core.postponing``).
         beside: the value of ``postponed`` that the engine was last sent.
         is_express: it is on the express lane; the credit noted here may be outdated.
-        lane_unsettled: unsettled deliveries of the lane, when last counted.
+        lane_unsettled, lane_octets: unsettled deliveries of the lane, and the payload that it keeps
+            for the link, when last counted.
         octets: payload octets of its deliveries without an outcome.
         queue: where its deliveries wait; None for the anonymous terminus.
         queues: the same by address, for the anonymous terminus, and if it scatters.
@@ -281,12 +288,14 @@ class IncomingLink:
     ahead: int | None = attrs.field(default=None, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     is_emptying: bool = attrs.field(default=False, init=False)
+    is_over: bool = attrs.field(default=False, init=False)
     holds: int = attrs.field(default=0, init=False)
     queued: int = attrs.field(default=0, init=False)
     postponed: int = attrs.field(default=0, init=False)
     beside: int = attrs.field(default=0, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     lane_unsettled: int = attrs.field(default=0, init=False)
+    lane_octets: int = attrs.field(default=0, init=False)
     octets: int = attrs.field(default=0, init=False)
     queue: "Queue | None" = attrs.field(default=None, init=False)
     queues: dict[str, "Queue"] = attrs.field(factory=dict, init=False)
@@ -340,11 +349,12 @@ class IncomingLink:
         """Records that the attachment is over, and all credit with it."""
         self.return_credit(0)
 
-    def follow_lane(self, credit: int, *, queued: int, unsettled: int) -> None:
+    def follow_lane(self, credit: int, *, queued: int, unsettled: int, octets: int) -> None:
         """Copies the express lane's counts for the link."""
         self.credit = credit
         self.queued = queued
         self.lane_unsettled = unsettled
+        self.lane_octets = octets
 
 
 Trial = tuple[LinkId, int]

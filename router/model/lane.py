@@ -92,6 +92,7 @@ class LaneStatistics:
         queued_unsettled: of these, those that their sender has not settled.
         credit: deliveries that may still be received or sent.
         granted: the credit of the receiver's last flow; 0 for incoming links.
+        kept_octets: payload kept of the deliveries received; 0 for outgoing links.
     """
 
     deliveries: int
@@ -103,3 +104,4 @@ class LaneStatistics:
     queued_unsettled: int
     credit: int
     granted: int
+    kept_octets: int = 0

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import attrs
 
 from router.core.reach import is_sibling_name
-from router.core.snapshot import Rejection, RouteRecord, Stall
+from router.core.snapshot import Rejection, RouteRecord, Snapshot, Stall
 from router.model.condition import NO_REASON
+from router.model.terminus import Role
 from router.routes.route import Guarantee, InDoubt, Route, WhenFull
 from router.service.advice import (
     connection_advice,
@@ -37,8 +38,12 @@ from router.service.stores import (
 LAG_SECONDS: Final = 0.1
 """Event loop lag from which on traffic is noticeably delayed."""
 
-BUDGET_SHARE: Final = 0.9
-"""Share of the octet budget from which on its use is reported."""
+BUDGET_SHARE: Final = 0.75
+"""Share of a worker's octet budget from which on its use is reported; then links that keep much get
+no credit (``links.credit``)."""
+
+NAMED_MOST: Final = 3
+"""Receivers that are named in one line."""
 
 CONNECTING_SECONDS: Final = 2.0
 """A container that is disconnected for less is probably just being dialed."""
@@ -413,16 +418,39 @@ def _in_doubt(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 
 def _budget(snapshot: RouterSnapshot) -> Iterator[Problem]:
-    core = snapshot.core
-    if core.payload_octets >= BUDGET_SHARE * core.payload_limit_octets:
+    fullest = max((snapshot.core, *(each.core for each in snapshot.workers)), key=_budget_share)
+    if _budget_share(fullest) >= BUDGET_SHARE:
         yield Problem(
             severity=Severity.WARNING,
             subject="router",
             name=snapshot.id,
-            text=f"{core.payload_octets} of {core.payload_limit_octets} octets of payload wait for"
-            " an outcome; at the limit no sender gets credit",
-            advice="see which route has the most unsettled; limits.process_octets is the budget",
+            text=f"{fullest.payload_octets} of {fullest.payload_limit_octets} octets of payload"
+            f" wait for an outcome{_who_keeps_most(fullest)}; senders of which much"
+            " waits get no credit",
+            advice="look why these receivers do not read or settle; limits.process_octets is the"
+            " budget",
         )
+
+
+def _budget_share(core: Snapshot) -> float:
+    limit = core.payload_limit_octets
+    return core.payload_octets / limit if limit else 0.0
+
+
+def _who_keeps_most(core: Snapshot) -> str:
+    """Names the route of which most payload waits, and its receivers with most deliveries."""
+    route = max(core.routes, key=lambda each: each.payload_octets, default=None)
+    if route is None or not route.payload_octets:
+        return ""
+    receivers = [each for each in core.peers if (route.name, Role.SENDER) in each.routes]
+    receivers.sort(key=lambda each: (each.outgoing_unsettled, each.congested), reverse=True)
+    slow = [each for each in receivers if each.outgoing_unsettled or each.congested]
+    text = f", {route.payload_octets} of route {route.name}"
+    if slow:
+        names = ", ".join(each.container for each in slow[:NAMED_MOST])
+        more = len(slow) - NAMED_MOST
+        text += f" at {names}" + (f" and {more} more receivers" if more > 0 else "")
+    return text
 
 
 def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:

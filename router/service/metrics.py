@@ -113,7 +113,7 @@ def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "router_payload_limit_bytes",
-        "Limit of router_payload_bytes; at the limit senders get no credit.",
+        "Limit of router_payload_bytes; near it senders of which much waits get no credit.",
         (),
         [((), core.payload_limit_octets)],
     )

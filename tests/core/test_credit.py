@@ -3,7 +3,7 @@
 import pytest
 
 from router.core.settings import CoreSettings
-from router.links.credit import grant
+from router.links.credit import grant, is_over, reserve
 from router.model.condition import NOT_FOUND
 from router.model.outcome import ACCEPTED, Rejected
 from router.routes.route import Distribution, Endpoint, Route, Unroutable
@@ -187,6 +187,44 @@ def test_octet_budget_of_the_process_holds_who_sends() -> None:
     assert not one.is_held()
     receiver.accept()
     assert not two.is_held()
+
+
+def test_links_whose_receivers_settle_nothing_leave_others_their_credit() -> None:
+    play = Play("hog.#", "good", settings=CoreSettings(router_id="dc1", process_octets=1 << 20))
+    hogs = []
+    for number in range(4):
+        play.connect(f"r{number}").attach_receiver(f"hog.{number}", credit=1_000_000)
+        hogs.append(play.connect(f"s{number}").attach_sender(f"hog.{number}"))
+    receiver = play.connect("r").attach_receiver("good", credit=100_000)
+    sender = play.connect("s").attach_sender("good")
+    while any(hog.credit > 500 for hog in hogs):
+        for hog in hogs:
+            if hog.credit > 500:
+                hog.send(*[b"x" * 100] * 100)
+    assert all(hog.credit <= 500 for hog in hogs)
+    for _ in range(10):
+        sender.send(*[b"x" * 10] * 600)
+        receiver.accept()
+        assert sender.credit == 1000
+
+
+def test_a_link_that_kept_too_much_has_credit_again_when_some_is_settled() -> None:
+    play = Play("orders", settings=CoreSettings(router_id="dc1", process_octets=1 << 20))
+    receiver = play.connect("r").attach_receiver(credit=1_000_000)
+    sender = play.connect("s").attach_sender()
+    while sender.credit > 500:
+        sender.send(*[b"x" * 1000] * 100)
+    assert sender.credit <= 500
+    receiver.accept()
+    assert sender.credit == 1000
+
+
+@pytest.mark.parametrize(
+    ("octets", "left", "expected"),
+    [(0, 0, False), (255, -9, False), (256, 0, True), (799, 100, False), (800, 100, True)],
+)
+def test_a_link_is_over_its_share_by_the_rule(octets: int, left: int, expected: bool) -> None:
+    assert is_over(octets, left, reserve(1 << 20)) is expected
 
 
 def test_drained_receiver_gets_its_answer() -> None:

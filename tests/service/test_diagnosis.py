@@ -8,7 +8,8 @@ import attrs
 import pytest
 
 from router.core.reach import sibling_name
-from router.core.snapshot import PeerRecord, Stall
+from router.core.snapshot import PeerRecord, RouteRecord, Stall
+from router.model.terminus import Role
 from router.net.journal import UNANSWERED
 from router.net.validity import Validity
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Storing
@@ -423,8 +424,35 @@ def test_a_spent_budget_and_a_held_peer_name_the_limits() -> None:
     )
     budget, held = diagnose(snapshot)
     assert "limits.process_octets" in budget.advice
+    assert budget.text.startswith("950 of 1000 octets of payload wait for an outcome;")
     assert (held.subject, held.name) == ("peer", "bulk")
     assert "limits.connection_octets" in held.advice
+
+
+def test_a_budget_nearly_spent_names_the_route_and_its_receivers() -> None:
+    routes = (
+        RouteRecord(name="small", address="a", payload_octets=50),
+        RouteRecord(name="large", address="b", payload_octets=700),
+    )
+    peers = [
+        PeerRecord(
+            container=f"r{number}",
+            is_configured=False,
+            outgoing_unsettled=number,
+            routes=(("small" if number == 9 else "large", Role.SENDER),),
+        )
+        for number in range(10)
+    ]
+    snapshot = with_core(
+        router_snapshot(),
+        payload_octets=750,
+        payload_limit_octets=1000,
+        routes=routes,
+        peers=tuple(peers),
+    )
+    text = only(snapshot).text
+    assert ", 700 of route large at r8, r7, r6 and 5 more receivers;" in text
+    assert diagnose(with_core(snapshot, payload_octets=749)) == ()
 
 
 def test_a_peer_that_does_not_read_is_named() -> None:

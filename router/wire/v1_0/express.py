@@ -33,9 +33,10 @@ The kernel writes transfers at once; dispositions, credit and windows are combin
 the end of a turn (``end_turn``). An engine has them written before a frame that must not overtake
 them (``flush``).
 
-Payload is kept until its outcome is known, so that the core can send it again; when the kept
-payload exceeds the budgets, no credit is granted. That holds also for deliveries that their sender
-has settled, unless the receiver wants them settled: the sender could not send them again.
+Payload is kept until its outcome is known, so that the core can send it again; a link that keeps
+too much for what is left of the budgets is granted no credit (``links.credit``). That holds also
+for deliveries that their sender has settled, unless the receiver wants them settled: the sender
+could not send them again.
 
 The kernel is ``_express``, compiled by Cython. A test holds it against the general path
 (``tests/core/test_lane_differential.py``).
@@ -192,6 +193,9 @@ class Express(Interface):
     @property
     def kept_octets(self) -> int:
         """Payload of deliveries that are queued or unsettled, in octets."""
+
+    def keep_beside(self, octets: int) -> None:
+        """Records how much payload is kept off the lanes, from the same budget."""
 
     def register(self, link: LinkState) -> None:
         """Registers a link that has been attached on both sides."""

@@ -972,6 +972,50 @@ def test_credit_stops_at_the_budget_and_goes_on_below_it() -> None:
     assert [each.link_credit for each in flows] == [30]
 
 
+def pairs(count: int, **budgets: int) -> World:
+    """Pairs of a sender and a receiver, a lane and connections each; ``pair`` is the first."""
+    world = World(make_kernel(**budgets))
+    for each in range(count):
+        for role in (Role.RECEIVER, Role.SENDER):
+            world.attach(world.connect(window=100_000), role, credit=30)
+        lane = world.open_lane(credit=30)
+        world.join(lane, 2 * each)
+        world.join(lane, 2 * each + 1)
+    turn(world)
+    return world
+
+
+def credit_after(world: World, link: int, first: int, count: int, octets: int) -> list[int]:
+    """Has a sender send; the credit of the flows that it gets."""
+    world.feed(link, b"".join(transfer(0, first + n, data_section(octets)) for n in range(count)))
+    flows = [each for each in performatives(turn(world)[link]) if isinstance(each, Flow)]
+    return [each.link_credit for each in flows if each.link_credit is not None]
+
+
+def test_links_whose_receivers_read_nothing_leave_others_their_credit() -> None:
+    world = pairs(3, octet_budget=1 << 20)
+    sent = {0: 0, 2: 0}
+    while any(sent[hog] < 3000 and credit_after(world, hog, sent[hog], 20, 1000) for hog in sent):
+        for hog in sent:
+            sent[hog] += 20
+    kept = world.express.kept_octets
+    assert kept < 1 << 20
+    for turns in range(10):
+        assert credit_after(world, 4, 20 * turns, 20, 200) == [30]
+        world.feed(5, disposition(Role.RECEIVER, 20 * turns, 20 * turns + 19))
+        grant_credit(world, 5, 30)
+    assert world.express.kept_octets == kept
+
+
+def test_a_spent_budget_leaves_each_link_its_reserve() -> None:
+    world = pairs(2, octet_budget=1 << 20)
+    world.express.keep_beside(2 << 20)
+    assert credit_after(world, 0, 0, 20, 2) == [30]
+    assert credit_after(world, 2, 0, 20, 20) == []
+    world.express.keep_beside(0)
+    assert credit_after(world, 2, 20, 1, 20) == [30]
+
+
 @pytest.mark.parametrize(
     "flow",
     [

@@ -1,5 +1,10 @@
 # Flows (§2.7.4): credit and windows, received and granted.
 
+cdef enum:
+    SHARE = 8                 # of what is left of a budget, that one link may have (links.credit)
+    RESERVE = 65536           # octets that a link may have in any case, unless the budget is small
+    LOOKS = 8                 # binary logarithm of how often a draining budget is looked at
+
 cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32_t count) except -1:
     """Handles a flow that only renews window or credit (§2.7.4)."""
     cdef uint32_t fields[8]
@@ -54,11 +59,13 @@ cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32
 cdef int grant(Express kernel) except -1:
     """Renews credit and windows of which half has been used, once a turn."""
     cdef Lane lane
-    if kernel.starved and kernel.kept_octets < kernel.octet_budget:
+    if kernel.starved and has_freed(kernel):
         starved = kernel.starved
         kernel.starved = []
+        kernel.starved_at = kernel.freed_octets
         for lane in starved:
-            lane.measure()
+            lane.is_starved = False
+            lane.look_after_all()
     if kernel.touched:
         touched = kernel.touched
         kernel.touched = []
@@ -66,6 +73,33 @@ cdef int grant(Express kernel) except -1:
             lane.is_touched = False
             grant_lane(kernel, lane)
     return 0
+
+
+cdef inline bint has_freed(Express kernel) noexcept:
+    """Returns whether enough was released to look again at links without credit.
+
+    A link that keeps much is looked at in any case when its own deliveries are settled.
+    """
+    cdef int64_t least = min(kernel.octet_budget, kernel.connection_budget) >> LOOKS
+    return kernel.freed_octets - kernel.starved_at > least
+
+
+cdef inline bint is_over(Express kernel, LinkState link) noexcept:
+    """Returns whether a link keeps too much to be granted more, by the rule of links.credit."""
+    cdef int64_t left = kernel.connection_budget - link.session.connection.kept_octets
+    if left <= 0:
+        return True
+    left = min(left, kernel.octet_budget - kernel.kept_octets - kernel.beside_octets)
+    return link.kept_octets >= max(kernel.reserve_octets, SHARE * left)
+
+
+cdef inline bint may_go_on(Express kernel, LinkState link) noexcept:
+    """Returns whether the window of a link that is over may be renewed, for granted credit."""
+    if kernel.connection_budget <= link.session.connection.kept_octets:
+        return False
+    if link.gathered != NONE:  # a delivery that has begun is settled only when it is complete
+        return True
+    return kernel.kept_octets + kernel.beside_octets < kernel.octet_budget
 
 
 cdef int grant_lane(Express kernel, Lane lane) except -1:
@@ -94,15 +128,17 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
         if not link.is_open:
             continue
         session = link.session
-        if (
-            kernel.kept_octets >= kernel.octet_budget
-            or session.connection.kept_octets >= kernel.connection_budget
-        ):
-            if lane not in kernel.starved:
-                kernel.starved.append(lane)
-            continue
         used = link.credit + link.queued
         is_low = used * 2 < width
+        if is_over(kernel, link):
+            if not lane.is_starved:
+                if not kernel.starved:
+                    kernel.starved_at = kernel.freed_octets
+                lane.is_starved = True
+                kernel.starved.append(lane)
+            if not may_go_on(kernel, link):
+                continue
+            can_send = False
         if not is_low and session.output.octets:  # this flow costs no write of its own
             is_low = used * 4 <= width * 3
         if can_send and used < width and is_low:

@@ -6,6 +6,10 @@ cdef class Express:
     cdef public int64_t octet_budget
     cdef public int64_t connection_budget
     cdef readonly int64_t kept_octets
+    cdef int64_t beside_octets  # kept off the lanes
+    cdef int64_t freed_octets   # all that was released so far
+    cdef int64_t starved_at     # the same when it was last looked at who is starved
+    cdef readonly int64_t reserve_octets
     cdef object links         # id -> LinkState, weak: engines and lanes own them
     cdef list slots           # slot -> LinkState of a lane; None: free
     cdef list free_slots
@@ -28,6 +32,7 @@ cdef class Express:
     def __init__(self, int64_t octet_budget=256 << 20, int64_t connection_budget=64 << 20):
         self.octet_budget = octet_budget
         self.connection_budget = connection_budget
+        self.reserve_octets = min(<int64_t>RESERVE, octet_budget >> 12)
 
     def __cinit__(self, *_, **__):
         self.links = WeakValueDictionary()
@@ -86,6 +91,11 @@ cdef class Express:
     def open_lane(self, int64_t credit, bint only_settled=False):
         """Opens a lane whose receiving links are granted ``credit`` deliveries at most."""
         return Lane(self, credit, only_settled)
+
+    def keep_beside(self, int64_t octets):
+        """Records how much payload is kept off the lanes, from the same budget."""
+        self.freed_octets += max(<int64_t>0, self.beside_octets - octets)
+        self.beside_octets = octets
 
     def make_carrier(self, int poller, take, fail, int others=-1):
         """Creates the carrier of connections on the lane; see ``express.Express``."""

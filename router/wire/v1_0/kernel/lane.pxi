@@ -17,6 +17,7 @@ cdef class Lane:
     cdef list touched
     cdef bint is_touched
     cdef bint is_measured
+    cdef bint is_starved      # a link was refused credit for what it keeps
     cdef uint64_t turn
     cdef LinkState first_waiting
     cdef LinkState last_waiting
@@ -334,6 +335,7 @@ cdef class Lane:
         return LaneStatistics(
             deliveries=state.carried,
             octets=state.carried_octets,
+            kept_octets=state.kept_octets,
             settled=state.settled,
             accepted=state.accepted,
             unsettled=state.unsettled,

@@ -232,7 +232,10 @@ cdef inline int drop(Express kernel, LinkState link, uint32_t index) except -1:
 cdef inline void keep(Express kernel, LinkState link, int64_t octets) noexcept:
     """Adds kept payload to the counters; negative: subtracts it."""
     kernel.kept_octets += octets
+    link.kept_octets += octets
     link.session.connection.kept_octets += octets
+    if octets < 0:
+        kernel.freed_octets -= octets
 
 
 cdef inline int say(Express kernel, SessionState session, uint32_t kind, uint32_t an_id) except -1:

@@ -27,6 +27,7 @@ cdef class LinkState:
     cdef readonly int64_t carried         # deliveries transferred on the lane
     cdef int64_t passed       # deliveries that bypassed the lane; see Lane.passed
     cdef readonly int64_t carried_octets
+    cdef readonly int64_t kept_octets     # of deliveries received, queued or unsettled
     cdef readonly int64_t settled         # of these, settled by the sender
     cdef readonly int64_t accepted        # of these, with that outcome
     cdef readonly uint64_t last_used      # the lane's turn in which it was last chosen; 0: never
