@@ -294,7 +294,7 @@ def walk_drain(name: str, folder: Path) -> None:
 
 def walk_reload(name: str, folder: Path) -> None:
     with asked(name) as ask:
-        assert lines_of(ask("reload")) == 1
+        assert lines_of(ask("reload")) == 2  # the difference, and what it comes to
 
 
 # --- files ----------------------------------------------------------------------------------------
