@@ -6,7 +6,8 @@ dialed host, unless another is given. Every error is one line that names option 
 Certificates are rotated by writing the files: the ``current`` context is always made from the
 present contents of the files. Established connections keep their certificate until
 ``rotation`` ends them. A file that cannot be used is reported once, and the last good context stays
-in use. So it does if the new certificate has expired and the one in use has not.
+in use. So it does if the new certificate has expired or is not valid yet, and the one in use is
+valid; one that is not valid yet is used from when it is.
 """
 
 import hmac
@@ -201,6 +202,8 @@ class TlsContext:
     _context: ssl.SSLContext = attrs.field(init=False)
     _signature: Signature = attrs.field(init=False)
     _looked_at: float = attrs.field(default=float("-inf"), init=False)
+    _valid_at: float = attrs.field(default=float("inf"), init=False)
+    """When what was refused is valid, by ``wall``."""
     _replaced: "weakref.WeakKeyDictionary[ssl.SSLContext, float]" = attrs.field(
         factory=weakref.WeakKeyDictionary, init=False
     )
@@ -218,21 +221,22 @@ class TlsContext:
             return self._context
         self._looked_at = now
         signature = self._sign()
-        if signature != self._signature:
+        if signature != self._signature or self.wall() >= self._valid_at:
             self._signature = signature
             self._follow(now)
         return self._context
 
     def _follow(self, now: float) -> None:
         """Makes the context anew, or keeps it and says why."""
+        self._valid_at = float("inf")
         try:
             context, validities = self.make(self.files), self.files.validities()
         except TlsError as error:
             self._refuse(str(error))
             return
-        expired = self._has_only_now_expired(self.validities, validities)
-        if expired is not None:
-            self._refuse(expired)
+        worse = self._is_worse(self.validities, validities)
+        if worse is not None:
+            self._refuse_until_valid(worse, validities)
             return
         self.trouble, self.validities = None, validities
         self._replaced[self._context] = now
@@ -243,10 +247,14 @@ class TlsContext:
         self.trouble = reason
         self._log.error("certificate.refused", option=self.files.option, reason=reason)
 
-    def _has_only_now_expired(
-        self, before: tuple[Validity, ...], after: tuple[Validity, ...]
-    ) -> str | None:
-        """Returns why a change is refused: it brings an expired certificate for a valid one."""
+    def _refuse_until_valid(self, reason: str, validities: tuple[Validity, ...]) -> None:
+        self._refuse(reason)
+        now = self.wall()
+        early = (each.own.starts for each in validities if each.own.is_early(now))
+        self._valid_at = max(early, default=float("inf"))
+
+    def _is_worse(self, before: tuple[Validity, ...], after: tuple[Validity, ...]) -> str | None:
+        """Returns why a change is refused: it brings for a valid certificate one that is not."""
         in_use, now = {each.option: each for each in before}, self.wall()
         changes = ((in_use[each.option], each) for each in after if each.option in in_use)
         reasons = (why_refused(old, each, now) for old, each in changes)
@@ -269,13 +277,15 @@ class TlsContext:
             attrs.evolve(each, option=self.files.option + each.option[len(other.files.option) :])
             for each in other.validities
         )
-        expired = self._has_only_now_expired(in_use, self.validities)
-        if not is_same or (other._signature != self._signature and expired is None):
+        found = self.validities
+        worse = self._is_worse(in_use, found)
+        if not is_same or (other._signature != self._signature and worse is None):
             self._replaced[other._context] = self.clock()
             return
         self._context, self.validities, self.trouble = other._context, in_use, other.trouble
-        if other._signature != self._signature and expired is not None:
-            self._refuse(expired)
+        self._valid_at = other._valid_at
+        if other._signature != self._signature and worse is not None:
+            self._refuse_until_valid(worse, found)
 
     def _sign(self) -> Signature:
         """Returns a signature of the files' states, without reading them."""

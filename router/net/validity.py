@@ -1,7 +1,8 @@
-"""Until when certificates in files are valid, for those who have to renew them in time.
+"""From when until when certificates in files are valid, for those who have to renew them in time.
 
-A file of our own certificate holds its chain: it is good until the first of them expires. A file
-of authorities is good until the last of them expires, since peers may be signed by any of them.
+A file of our own certificate holds its chain: it is good when all of them are, so from when the
+last of them begins until the first of them expires. A file of authorities is good from the first
+beginning until the last of them expires, since peers may be signed by any of them.
 """
 
 import time
@@ -26,14 +27,16 @@ AUTHORITY: Final = "the last authority in it"
 
 @attrs.frozen(kw_only=True)
 class Validity:
-    """Until when a file's certificates are valid. Times are seconds since 1970.
+    """From when until when a file's certificates are valid. Times are seconds since 1970.
 
     Attributes:
         option: of the configuration, which names the file.
         file: its path.
-        what: which certificate in the file decides, for people; empty: our own.
+        what: which certificate in the file expires first, for people; empty: our own.
         begins, ends: validity of that certificate.
         own_ends: of a chain, when our own certificate expires.
+        starts: from when the file is good.
+        own_starts: of a chain, from when our own certificate is valid.
     """
 
     option: str
@@ -42,13 +45,23 @@ class Validity:
     begins: float
     ends: float
     own_ends: float
+    starts: float = attrs.field()
+    own_starts: float = attrs.field()
+
+    @starts.default
+    def _starts(self) -> float:
+        return self.begins
+
+    @own_starts.default
+    def _own_starts(self) -> float:
+        return self.starts
 
     @property
     def own(self) -> "Validity":
         """That of our own certificate, without the rest of its chain."""
-        if self.own_ends == self.ends:
+        if (self.own_starts, self.own_ends) == (self.starts, self.ends):
             return self
-        return attrs.evolve(self, what=OWN, ends=self.own_ends)
+        return attrs.evolve(self, what=OWN, starts=self.own_starts, ends=self.own_ends)
 
     def is_due(self, now: float) -> bool:
         """Returns whether it should have been renewed."""
@@ -58,19 +71,31 @@ class Validity:
         """Returns whether some peer refuses what is in the file."""
         return now > self.ends
 
+    def is_early(self, now: float) -> bool:
+        """Returns whether some peer refuses what is in the file until its time comes."""
+        return now < self.starts and not self.has_expired(now)
+
+    def is_valid(self, now: float) -> bool:
+        """Returns whether no peer refuses what is in the file for its time."""
+        return self.starts <= now <= self.ends
+
     def describe(self, now: float) -> str:
-        """Says in one line when it expires, or that it has."""
+        """Says in one line when it expires, that it has, or when it will be valid."""
+        if self.is_early(now):
+            what = "" if self.own.is_early(now) else f": {ISSUER}"
+            return f"{self.option}: {self.file}{what} is not valid before {show_time(self.starts)}"
         subject = f"{self.file}: {self.what}" if self.what else self.file
         verb = "expired" if self.has_expired(now) else "expires"
         return f"{self.option}: {subject} {verb} on {show_time(self.ends)}"
 
 
 def why_refused(old: Validity, new: Validity, now: float) -> str | None:
-    """Returns why one is not replaced by another: that has expired, and this has not."""
-    if not new.own_ends < now <= old.own_ends:
+    """Returns why one is not replaced by another: this is valid, and that is not, or not yet."""
+    if new.own.is_valid(now) or not old.own.is_valid(now):
         return None
+    later = ", and the new one is taken over when it is valid" if new.own.is_early(now) else ""
     until = show_time(old.own_ends)
-    return f"{new.own.describe(now)}; what is in use is valid until {until}"
+    return f"{new.own.describe(now)}; what is in use is valid until {until}{later}"
 
 
 def show_time(at: float) -> str:
@@ -91,6 +116,8 @@ def read_chain(option: str, path: Path) -> Validity | None:
         begins=first[0],
         ends=first[1],
         own_ends=spans[0][1],
+        starts=max(begins for begins, _ in spans),
+        own_starts=spans[0][0],
     )
 
 
@@ -101,7 +128,13 @@ def read_authorities(option: str, path: Path) -> Validity | None:
         return None
     begins, ends = max(spans, key=lambda span: span[1])
     return Validity(
-        option=option, file=str(path), what=AUTHORITY, begins=begins, ends=ends, own_ends=ends
+        option=option,
+        file=str(path),
+        what=AUTHORITY,
+        begins=begins,
+        ends=ends,
+        own_ends=ends,
+        starts=min(begins for begins, _ in spans),
     )
 
 

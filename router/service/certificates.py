@@ -18,6 +18,11 @@ RENEW: Final = (
     " over by itself, and new connections use them"
 )
 
+WRONG_CLOCK: Final = (
+    "peers refuse it: compare the clocks of this host and of the authority, or write a certificate"
+    " that is valid to the same files until then"
+)
+
 
 @attrs.frozen
 class TlsRecord:
@@ -59,14 +64,14 @@ NO_TLS: Final = TlsRecord()
 
 
 def tell_certificates(config: RouterConfig) -> None:
-    """Logs which certificates of a configuration have expired, or will before long."""
+    """Logs which certificates of a configuration are not valid, or will not be before long."""
     log = structlog.get_logger()
     for note in certificate_notes(config, time.time()):
         log.warning("certificate.due", reason=note.problem)
 
 
 def certificate_notes(config: RouterConfig, now: float) -> Iterator[Problem]:
-    """Yields which certificates of a configuration have expired, or will before long.
+    """Yields which certificates of a configuration are not valid, or will not be before long.
 
     Args:
         config: its files are read.
@@ -76,16 +81,16 @@ def certificate_notes(config: RouterConfig, now: float) -> Iterator[Problem]:
     for section in tls_sections(config):
         for each in section.files.validities():
             place = each.option, each.file
-            if each.is_due(now) and place not in told:
+            if (each.is_due(now) or each.is_early(now)) and place not in told:
                 told.add(place)
                 yield Problem(_place(section, each), each.describe(now))
 
 
-def expired_anew(old: RouterConfig, new: RouterConfig, now: float) -> Iterator[Problem]:
-    """Yields which other files a reload would bring whose certificate has expired.
+def invalid_anew(old: RouterConfig, new: RouterConfig, now: float) -> Iterator[Problem]:
+    """Yields which other files a reload would bring whose certificate is not valid.
 
-    Only where there was one that is still valid: what has expired already may as well be replaced
-    by something else. Files that were changed in place are watched by ``TlsContext``.
+    Only where there was one that is valid: what is not may as well be replaced by something else.
+    Files that were changed in place are watched by ``TlsContext``.
 
     Args:
         old: what runs.

@@ -20,7 +20,7 @@ from router.service.advice import (
     first_fitting,
     link_advice,
 )
-from router.service.certificates import RENEW
+from router.service.certificates import RENEW, WRONG_CLOCK
 from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
@@ -272,8 +272,17 @@ def _refused_files(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 
 def _certificates(snapshot: RouterSnapshot) -> Iterator[Problem]:
-    """Certificates that have expired, or will before long."""
+    """Certificates that are not valid, or will not be before long."""
     for each in snapshot.tls.in_use:
+        if each.is_early(snapshot.at):
+            distance = show_seconds(each.starts - snapshot.at)
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="router",
+                name=snapshot.id,
+                text=f"uses a certificate too early: {each.describe(snapshot.at)}, in {distance}",
+                advice=WRONG_CLOCK,
+            )
         if not each.is_due(snapshot.at):
             continue
         has_expired = each.has_expired(snapshot.at)

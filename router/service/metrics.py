@@ -554,6 +554,13 @@ def _of_certificates(snapshot: RouterSnapshot) -> Iterator[Metric]:
         [(names, each.ends) for names, each in in_use],
     )
     yield _gauge(
+        "router_certificate_start_timestamp_seconds",
+        "From when the certificate in use is valid, in seconds since 1970: the last of a chain, the"
+        " first of several authorities.",
+        labels,
+        [(names, each.starts) for names, each in in_use],
+    )
+    yield _gauge(
         "router_certificate_due",
         "1 if the certificate has expired, or expires within 14 days or, if that is less, a quarter"
         " of its life.",

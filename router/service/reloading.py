@@ -20,7 +20,7 @@ from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
 from router.service import garbage
 from router.service.assembly import named_listeners
-from router.service.certificates import expired_anew, tell_certificates
+from router.service.certificates import invalid_anew, tell_certificates
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
 from router.service.difference import Difference, awaiting, in_force, refusals
@@ -123,8 +123,8 @@ class Reloader:
         """
         file = await read_still(self.life.config.file, self.load)
         config, now = self.life.config, time.time()
-        expired = await trio.to_thread.run_sync(lambda: [*expired_anew(config, file, now)])
-        if problems := [*refusals(config, file), *expired]:
+        invalid = await trio.to_thread.run_sync(lambda: [*invalid_anew(config, file, now)])
+        if problems := [*refusals(config, file), *invalid]:
             raise ConfigError(problems)
         return file
 

@@ -133,7 +133,17 @@ class Watched:
     def __init__(self, signed: Papers) -> None:
         self.now = 0.0
         self.signed = signed
-        self.context = TlsContext(signed.server_files(), TlsFiles.server_context, lambda: self.now)
+        self.ahead = 0.0
+        self.context = self.anew("listeners[0].tls")
+
+    def anew(self, option: str) -> TlsContext:
+        files = attrs.evolve(self.signed.server_files(), option=option)
+        return TlsContext(
+            files,
+            TlsFiles.server_context,
+            clock=lambda: self.now,
+            wall=lambda: time.time() + self.ahead,
+        )
 
     def look(self) -> ssl.SSLContext:
         self.now += 2
@@ -174,14 +184,63 @@ def test_a_reload_does_not_bring_a_certificate_that_was_refused(signed: Papers) 
     signed.write_server(days=-1)
     for option in ("listeners[1].tls", "listeners[2].tls"):
         before = watched.context
-        files = attrs.evolve(signed.server_files(), option=option)
-        watched.context = TlsContext(files, TlsFiles.server_context, lambda: watched.now)
+        watched.context = watched.anew(option)
         watched.context.succeed(before)
         assert watched.look() is first
         assert "expired on" in str(watched.context.trouble)
         (in_use,) = watched.context.validities
         assert in_use.option == f"{option}.cert"
         assert not in_use.has_expired(time.time())
+
+
+@pytest.mark.parametrize("reloads", range(3))
+def test_a_certificate_that_is_not_valid_yet_is_used_from_when_it_is(
+    signed: Papers, reloads: int
+) -> None:
+    watched = Watched(signed)
+    first = watched.look()
+    signed.write_server(begins=2, days=60)
+    for _ in range(reloads):
+        before = watched.context
+        watched.context = watched.anew("listeners[0].tls")
+        watched.context.succeed(before)
+    assert watched.look() is first
+    trouble = str(watched.context.trouble)
+    assert trouble.startswith(f"listeners[0].tls.cert: {signed.server} is not valid before 20")
+    assert "; what is in use is valid until 20" in trouble
+    assert trouble.endswith(", and the new one is taken over when it is valid")
+    watched.ahead = 1.9 * 86400
+    assert watched.look() is first
+    watched.ahead = 2.1 * 86400
+    assert watched.look() is not first
+    assert watched.context.trouble is None
+
+
+def test_a_certificate_that_is_not_valid_yet_is_served_where_there_was_none_better(
+    signed: Papers,
+) -> None:
+    signed.write_server(days=-1)
+    watched = Watched(signed)
+    first = watched.look()
+    signed.write_server(begins=1)
+    assert watched.look() is not first
+    assert watched.context.validities[0].is_early(time.time())
+
+
+def test_a_chain_is_valid_from_its_last_and_authorities_from_their_first(
+    signed: Papers, tmp_path: Path
+) -> None:
+    now = time.time()
+    chain = tmp_path / "chain.pem"
+    own = signed.server.read_bytes()
+    signed.write_server(begins=1)
+    chain.write_bytes(own + signed.server.read_bytes())
+    (both,) = attrs.evolve(signed.server_files(), certificate=chain).validities()
+    assert both.is_early(now)
+    assert not both.own.is_early(now)
+    assert "chain.pem: a certificate of its chain is not valid before 20" in both.describe(now)
+    (authorities,) = TlsFiles(option="containers.west.tls", authorities=chain).validities()
+    assert not authorities.is_early(now)
 
 
 def test_a_chain_is_due_with_its_first_and_authorities_with_their_last(

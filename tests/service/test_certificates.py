@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.net.validity import Validity
-from router.service.certificates import TlsRecord, certificate_notes, expired_anew
+from router.service.certificates import TlsRecord, certificate_notes, invalid_anew
 from router.service.config import RouterConfig, load
 from router.service.metrics import render
 from tests.support.fleets import router_snapshot
@@ -53,6 +53,9 @@ def test_a_certificate_that_has_expired_or_soon_will_is_noted_at_its_place(signe
     signed.write_server(days=-1)
     (note,) = notes(config)
     assert note.startswith(f"{place} expired on 20")
+    signed.write_server(begins=1)
+    (note,) = notes(config)
+    assert note.startswith(f"{place} is not valid before 20")
 
 
 def test_a_reload_to_another_file_does_not_give_up_a_valid_certificate(signed: Papers) -> None:
@@ -61,10 +64,15 @@ def test_a_reload_to_another_file_does_not_give_up_a_valid_certificate(signed: P
     signed.server.rename(other)
     signed.write_server()
     good, bad = configured(signed), configured(signed, other)
-    (problem,) = expired_anew(good, bad, time.time())
+    (problem,) = invalid_anew(good, bad, time.time())
     assert f"listeners[0].tls.cert: {other} expired on 20" in str(problem)
-    assert list(expired_anew(bad, good, time.time())) == []
-    assert list(expired_anew(bad, bad, time.time())) == []
+    assert list(invalid_anew(bad, good, time.time())) == []
+    assert list(invalid_anew(bad, bad, time.time())) == []
+    signed.write_server(begins=2)
+    signed.server.rename(other)
+    signed.write_server()
+    (problem,) = invalid_anew(good, bad, time.time())
+    assert f"listeners[0].tls.cert: {other} is not valid before 20" in str(problem)
 
 
 def test_a_metric_says_when_each_certificate_expires() -> None:
@@ -75,6 +83,7 @@ def test_a_metric_says_when_each_certificate_expires() -> None:
     labels = '{file="a.pem",option="mesh.tls.cert"}'
     assert f"router_certificate_expiry_timestamp_seconds{labels} 8e+06" in page
     assert f"router_certificate_due{labels} 1.0" in page
+    assert f"router_certificate_start_timestamp_seconds{labels} 0.0" in page
     assert "router_certificate_files_refused 1.0" in page
 
 

@@ -115,6 +115,24 @@ def test_a_certificate_is_a_problem_two_weeks_before_it_expires() -> None:
     assert error.text.endswith("a.pem expired on 1972-09-24 00:00 UTC, 3 d ago")
 
 
+def test_a_certificate_that_is_not_valid_yet_is_an_error() -> None:
+    day = 86400.0
+    own = Validity(
+        option="listeners[0].tls.cert",
+        file="a.pem",
+        begins=1_000 * day,
+        ends=1_090 * day,
+        own_ends=1_090 * day,
+    )
+    (error,) = diagnose(router_snapshot(at=998 * day, tls=TlsRecord(in_use=(own,))))
+    assert error.severity is Severity.ERROR
+    assert error.text == (
+        "uses a certificate too early: listeners[0].tls.cert: a.pem is not valid before 1972-09-27"
+        " 00:00 UTC, in 2 d"
+    )
+    assert "compare the clocks" in error.advice
+
+
 def test_what_the_journal_lacked_is_told_once() -> None:
     gaps = tuple(f"segment {number} is missing" for number in range(1, 8))
     journal = JournalRecord(trouble=None, records=0, durable=0, waiting_octets=0, gaps=gaps)

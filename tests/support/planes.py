@@ -152,13 +152,15 @@ class Papers:
     server: Path
     client: Path
 
-    def write_server(self, name: str = "localhost", days: float = 30.0) -> None:
-        """Signs a new certificate for the server, which begins 90 days ago and ends in ``days``."""
+    def write_server(
+        self, name: str = "localhost", days: float = 30.0, *, begins: float = -90.0
+    ) -> None:
+        """Signs a new certificate for the server, which begins and ends in so many days."""
         now = datetime.now(UTC)
         issued = self.authority.issue_cert(
             name,
             "127.0.0.1",
-            not_before=now - timedelta(days=90),
+            not_before=now + timedelta(days=begins),
             not_after=now + timedelta(days=days),
         )
         issued.private_key_and_cert_chain_pem.write_to_path(str(self.server))
