@@ -30,6 +30,9 @@ from router.routes.match import (
 ANONYMOUS: Final = "anonymous"
 """The identity that rules use for an anonymous peer."""
 
+NOBODY: Final = ""
+"""Fits no identity: none is empty."""
+
 
 class Operation(enum.Enum):
     """What a peer may do with an address."""

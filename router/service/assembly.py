@@ -16,7 +16,7 @@ import attrs
 from router import __version__
 from router.core.mesh.control import Plan
 from router.core.mesh.names import EDGE, FRAME_OCTETS_LEAST
-from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
+from router.core.policy import NOBODY, PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings, DialIn
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
@@ -38,7 +38,7 @@ from router.service.config.listeners import (
     ServerMechanism,
 )
 from router.service.config.load import MANAGEMENT
-from router.service.config.policy import RuleLimits
+from router.service.config.policy import Rule, RuleLimits
 from router.service.credentials import client_files, server_files
 from router.service.login_key import keep_key
 from router.service.mesh import make_judge, make_plan
@@ -305,7 +305,7 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
     rules = tuple(
         PolicyRule(
             name=rule.name,
-            users=(*rule.users, *(user for group in rule.groups for user in groups[group])),
+            users=_identities(rule, groups),
             vhosts=rule.vhosts,
             send=rule.send,
             receive=rule.receive,
@@ -313,7 +313,6 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
             limits=_peer_limits(rule.limits),
         )
         for rule in config.policy.rules
-        if rule.users or not rule.groups or any(groups[group] for group in rule.groups)
     )
     limits = config.limits
     behind = PeerLimits(
@@ -328,6 +327,12 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
         own = PolicyRule(name=MANAGEMENT, users=(agent,), send=("#",), receive=(MANAGEMENT,))
         rules = (own, *rules)
     return Policy(rules, behind, {"connections": "limits.connections_per_identity"}, agent)
+
+
+def _identities(rule: Rule, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the identities that a rule fits: if its groups have no members, none."""
+    users = (*rule.users, *(user for group in rule.groups for user in groups[group]))
+    return users or ((NOBODY,) if rule.groups else ())
 
 
 def _peer_limits(limits: RuleLimits) -> PeerLimits:

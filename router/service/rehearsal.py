@@ -83,8 +83,17 @@ def rehearse(
             effects = iter((_CONTAINER_EFFECTS[each.change],))
         elif each.section == "listeners":
             effects = iter((_LISTENER_EFFECTS[each.change],))
+        elif each.section == "policy":
+            effects = _policy_effects(old, new)
         found.append(attrs.evolve(each, effects=tuple(effects)))
     return tuple(found)
+
+
+def _policy_effects(old: RouterConfig, new: RouterConfig) -> Iterator[str]:
+    if new.policy.rules:
+        yield "links that the rules do not allow any more are detached"
+    elif old.policy.rules:
+        yield "there are no rules any more: everything is allowed to everybody"
 
 
 @attrs.frozen

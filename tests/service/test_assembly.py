@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.core.mesh.names import FRAME_OCTETS_LEAST
+from router.core.policy import Operation
 from router.core.settings import ContainerTerms
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
@@ -323,6 +324,13 @@ def test_rules_are_compiled_with_the_members_of_their_groups_and_the_limits_behi
     assert web.exceeds("connections", 3) == "limits.connections_per_identity: 3"
     assert policy.permissions("web", "west").rule is None
     assert policy.permissions("eve", "east").rule is None
+
+
+def test_a_policy_of_groups_without_members_lets_nobody_do_anything() -> None:
+    text = "policy: {groups: {ops: []}, rules: [{name: ops, groups: [ops], send: ['#']}]}"
+    policy = assembled(text).policy
+    for user in ("eve", None):
+        assert policy.permissions(user, None).denial(Operation.SEND, "orders") is not None
 
 
 def test_engines_learn_what_holds_for_a_peer_that_has_come_in(made: list[EngineSettings]) -> None:

@@ -68,6 +68,27 @@ def told(
     return {each.name: each.effects for each in made}
 
 
+RULES = "policy: {rules: [{name: apps, users: [app], send: ['#']}]}\n"
+OTHERS = "policy: {rules: [{name: apps, users: [app], receive: ['#']}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (RULES, "", "there are no rules any more: everything is allowed to everybody"),
+        (RULES, "policy: {rules: []}\n", "there are no rules any more: everything is allowed to"),
+        (RULES, OTHERS, "links that the rules do not allow any more are detached"),
+        ("", RULES, "links that the rules do not allow any more are detached"),
+        ("", "policy: {groups: {a: [b]}}\n", None),
+    ],
+)
+def test_a_changed_policy_says_what_becomes_of_permissions(
+    old: str, new: str, said: str | None
+) -> None:
+    (found,) = told(FILE + old, FILE + new, links={}).values()
+    assert [each.startswith(said or "") for each in found] == ([True] if said else [])
+
+
 def test_the_same_file_has_no_effect() -> None:
     assert effects("# moved\n" + FILE) == {}
 

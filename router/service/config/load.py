@@ -1,7 +1,7 @@
 """Loads a configuration file, at start and again at each reload."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -181,7 +181,21 @@ def _notes(file: ConfigFile) -> list[Problem]:
     for name, container in file.containers.items():
         for said in filter(None, (describe_port(url.port) for url in container.url)):
             notes.append(Problem(container.where.of("url"), f"containers.{name}.url: {said}"))
+    notes += _policy_notes(file)
     notes += mesh_notes(file)
     if not file.routes:
         notes.append(Problem(file.where.section, "there are no routes: no address is known"))
     return notes
+
+
+def _policy_notes(file: ConfigFile) -> Iterator[Problem]:
+    """Yields that there are no rules, where that is hardly meant: peers log in over the network, or
+    the section is written and has none.
+    """
+    if file.policy.rules:
+        return
+    everything = "everything is allowed to everybody who gets in"
+    if "policy" in file.where.keys:
+        yield Problem(file.where.of("policy"), f"policy: it has no rules: {everything}")
+    elif any(not (each.bind.is_loopback or each.admits_anybody) for each in file.listeners):
+        yield Problem(file.where.section, f"there is no policy: {everything}")

@@ -153,6 +153,32 @@ def test_listener_open_to_the_network_is_noted() -> None:
     ]
 
 
+SASL = "sasl: {mechanisms: [SCRAM-SHA-256], users: {a: '${S}'}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        (
+            "listeners: [{bind: '0.0.0.0:1', SASL}]\nroutes: [{address: a}]",
+            ["r.yaml:1:1: there is no policy: everything is allowed to everybody who gets in"],
+        ),
+        (
+            "routes: [{address: a}]\npolicy: {groups: {a: [b]}}",
+            ["r.yaml:2:9: policy: it has no rules: everything is allowed to everybody who gets in"],
+        ),
+        ("listeners: [{bind: '127.0.0.1:1', SASL}]\nroutes: [{address: a}]", []),
+        (
+            "listeners: [{bind: '0.0.0.0:1', SASL}]\nroutes: [{address: a}]\n"
+            "policy: {rules: [{name: a}]}",
+            [],
+        ),
+    ],
+)
+def test_a_policy_that_is_missing_where_peers_log_in_is_noted(text: str, notes: list[str]) -> None:
+    assert [str(note) for note in of(text.replace("SASL", SASL), S="b").notes] == notes
+
+
 def test_nothing_that_is_printed_of_a_configuration_shows_a_secret() -> None:
     text = """
 router: {admin: {token: '${S}'}}
