@@ -52,6 +52,8 @@ def command(*, admin: str | None, token: str | None, config: Path | None, dry_ru
         print_lines(_describe(each), *(f"    {effect}" for effect in each["effects"]))
     if left:
         click.echo(f"and {left:,} more")
+    for reason in done.get("refused", ()):
+        print_lines(f"an older certificate stays in use: {reason}")
     click.echo(_conclude(done, dry_run=dry_run))
 
 

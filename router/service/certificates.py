@@ -70,6 +70,14 @@ def tell_certificates(config: RouterConfig) -> None:
         log.warning("certificate.due", reason=note.problem)
 
 
+def tell_in_use(record: TlsRecord, now: float) -> None:
+    """Logs the same of the certificates in use: others may be in the files, and refused."""
+    log = structlog.get_logger()
+    for each in record.in_use:
+        if _is_noted(each, now):
+            log.warning("certificate.due", reason=each.describe(now))
+
+
 def certificate_notes(config: RouterConfig, now: float) -> Iterator[Problem]:
     """Yields which certificates of a configuration are not valid, or will not be before long.
 
@@ -81,7 +89,7 @@ def certificate_notes(config: RouterConfig, now: float) -> Iterator[Problem]:
     for section in tls_sections(config):
         for each in section.files.validities():
             place = each.option, each.file
-            if (each.is_due(now) or each.is_early(now)) and place not in told:
+            if _is_noted(each, now) and place not in told:
                 told.add(place)
                 yield Problem(_place(section, each), each.describe(now))
 
@@ -109,6 +117,10 @@ def invalid_anew(old: RouterConfig, new: RouterConfig, now: float) -> Iterator[P
                 continue
             if (reason := why_refused(known, each, now)) is not None:
                 yield Problem(_place(section, each), reason)
+
+
+def _is_noted(validity: Validity, now: float) -> bool:
+    return validity.is_due(now) or validity.is_early(now)
 
 
 def _key(validity: Validity) -> str:

@@ -44,7 +44,7 @@ from router.journal.store.queues import RouteKey
 from router.net.store import operating
 from router.routes.match import PatternError
 from router.routes.table import RoutingTable
-from router.service.certificates import NO_TLS, TlsRecord
+from router.service.certificates import NO_TLS, TlsRecord, tell_in_use
 from router.service.config.process import LogLevel
 from router.service.control import (
     FRESH_SECONDS,
@@ -111,11 +111,13 @@ class ReloadReport:
         differences: the changes applied; none if there are problems.
         problems: why the file was refused, as ``router check`` would print them.
         refusal: why the router reads no file now; None: it has read it.
+        refused: why changed TLS files are not used, whatever the reload did.
     """
 
     differences: tuple[Difference, ...] = ()
     problems: tuple[str, ...] = ()
     refusal: str | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Steering(Interface):
@@ -418,7 +420,8 @@ class RouterControl:
             SilentError: no worker answers.
         """
         snapshot = await self.snapshot()
-        return await self.steering.rehearse(snapshot.routes.used.get, self._links_of)
+        report = await self.steering.rehearse(snapshot.routes.used.get, self._links_of)
+        return attrs.evolve(report, refused=snapshot.tls.refused)
 
     async def reload(self) -> ReloadReport:
         """Reads the configuration file again and applies it if it is valid.
@@ -428,8 +431,26 @@ class RouterControl:
         try:
             snapshot = await self.snapshot()
         except SilentError:
-            return await self.steering.reload(lambda _: None, _no_links)
-        return await self.steering.reload(snapshot.routes.used.get, self._links_of)
+            report = await self.steering.reload(lambda _: None, _no_links)
+        else:
+            report = await self.steering.reload(snapshot.routes.used.get, self._links_of)
+        if report.problems or report.refusal is not None:
+            return report
+        return attrs.evolve(report, refused=await self._tell_certificates())
+
+    async def _tell_certificates(self) -> tuple[str, ...]:
+        """Logs which certificates in use are not valid, or will not be before long.
+
+        Returns:
+            Why changed TLS files are not used.
+        """
+        self._last = None  # from before the reload
+        try:
+            snapshot = await self.snapshot()
+        except SilentError:
+            return ()
+        tell_in_use(snapshot.tls, snapshot.at)
+        return snapshot.tls.refused
 
     async def _links_of(self, route: str) -> Sequence[LinkRecord] | None:
         """Returns all links of a route; None: there are too many."""

@@ -20,7 +20,7 @@ from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
 from router.service import garbage
 from router.service.assembly import named_listeners
-from router.service.certificates import invalid_anew, tell_certificates
+from router.service.certificates import invalid_anew
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
 from router.service.difference import Difference, awaiting, in_force, refusals
@@ -179,7 +179,6 @@ class Reloader:
                 kept=each.kept or None,
                 effects=list(each.effects) or None,
             )
-        await trio.to_thread.run_sync(tell_certificates, config)
         self._log.info("config.reloaded", config=config.file, count=len(differences))
 
 

@@ -6,6 +6,7 @@ from click.testing import CliRunner, Result
 
 from router.cli import reload
 from router.cli.main import main
+from router.service.certificates import TlsRecord
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
 from tests.support.fleets import FakeSteering, fleet
@@ -37,6 +38,16 @@ def test_of_very_many_differences_it_prints_some_and_counts_all() -> None:
             "and 2,000 more",
             "a reload would do this: 3,000 added; nothing was changed",
         ]
+
+
+def test_it_says_which_tls_files_are_not_used() -> None:
+    reason = "listeners[0].tls.cert: a.pem expired on 2026-01-01 00:00 UTC"
+    known = fleet()
+    known.steering.tls = TlsRecord(refused=(reason,))
+    with serving(known) as up:
+        said = f"an older certificate stays in use: {reason}"
+        assert run(up).output.splitlines() == [said, "nothing has changed"]
+        assert run(up, "--dry-run").output.splitlines()[0] == said
 
 
 def test_it_says_that_a_reload_without_an_answer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,3 +107,19 @@ def test_an_expired_certificate_is_served_from_the_start_and_never_brought_by_a_
     assert f"{other} expired on" in refused
     assert "what is in use is valid until" in refused
     assert sum("certificate.due" in line for line in router.log) == 1
+
+
+@pytest.mark.processes
+def test_a_reload_notes_the_certificates_in_use_and_not_those_it_refuses(signed: Papers) -> None:
+    folder = signed.server.parent
+    signed.write_server(days=60)
+    with running_router(text(signed), folder) as router:
+        signed.write_server(days=-1)
+        router.process.send_signal(signal.SIGHUP)
+        router.wait_for("config.reloaded")
+        router.wait_for("certificate.refused")
+        signed.write_server(days=1)
+        router.process.send_signal(signal.SIGHUP)
+        due = json.loads(router.wait_for("certificate.due"))["reason"]
+    assert " expires on " in due
+    assert not any("certificate.due" in line and "expired" in line for line in router.log)

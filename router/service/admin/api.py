@@ -73,7 +73,7 @@ from router.service.diagnosis import (
     still_ready,
 )
 from router.service.difference import Change, Difference
-from router.service.fleet import RouterControl, RouterSnapshot, SilentError
+from router.service.fleet import ReloadReport, RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render
 from router.service.stores import (
     StoredSummary,
@@ -303,7 +303,7 @@ class Api:
             raise NotNowError(report.refusal)
         if report.problems:
             raise ConflictError("\n".join(report.problems))
-        return _reload_view(report.differences)
+        return _reload_view(report)
 
     async def log_level(self, asked: Asked) -> LogLevelView:
         """Returns the log level."""
@@ -561,7 +561,8 @@ def _count_problems(problems: Sequence[Problem]) -> ProblemCounts:
     return ProblemCounts(**counts)
 
 
-def _reload_view(differences: Sequence[Difference]) -> ReloadView:
+def _reload_view(report: ReloadReport) -> ReloadView:
+    differences = report.differences
     counts = Counter(each.change for each in differences if not each.waits_for_restart)
     return ReloadView(
         differences=tuple(
@@ -581,6 +582,7 @@ def _reload_view(differences: Sequence[Difference]) -> ReloadView:
         removed=counts[Change.REMOVED],
         changed=counts[Change.CHANGED],
         waiting=len(differences) - counts.total(),
+        refused=report.refused,
     )
 
 

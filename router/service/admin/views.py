@@ -592,6 +592,7 @@ class ReloadView:
         total: how many there are in all.
         added, removed, changed: how many of all are applied.
         waiting: how many of all wait for a restart.
+        refused: why changed TLS files are not used: those from before are.
     """
 
     differences: tuple[DifferenceView, ...]
@@ -600,6 +601,7 @@ class ReloadView:
     removed: int
     changed: int
     waiting: int
+    refused: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
