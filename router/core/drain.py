@@ -5,8 +5,11 @@ end are not attached again. Open deliveries run to their outcome. A link is deta
 soon as nothing is left on it: a sender's when its credit is returned and all its outcomes are sent,
 a receiver's when its node has no senders any more. Deliveries that no attached peer can advance are
 not awaited. Deliveries without an outcome in time stay unsettled: their owners learn that when they
-resume. Deliveries in custody have no other owner: they are lost with the process, and reported,
-unless the journal has them. Links that lead through to another worker are ended by that worker.
+resume. A sender that does not answer when its credit is asked back, like clients of qpid-proton, is
+waited for while something comes, and ``ANSWER_SECONDS`` more: it has no credit any more, and what
+is still under way then stays unsettled with it. Deliveries in custody have no other owner: they are
+lost with the process, and reported, unless the journal has them. Links that lead through to another
+worker are ended by that worker.
 """
 
 from itertools import chain
@@ -26,6 +29,10 @@ from router.model.terminus import Role
 
 REVIEW_SECONDS: Final = 0.05
 """How often links are looked through while draining; there may be very many, and few at rest."""
+
+ANSWER_SECONDS: Final = 2.0
+"""How long nothing has come on a link before its sender's answer to a drain is no longer awaited:
+what it had sent before it learned of the drain has come by then."""
 
 
 class Drainer:
@@ -54,6 +61,8 @@ class Drainer:
         self._lanes = lanes
         self._passages = passages
         self.is_draining = False
+        self._silent: dict[IncomingLink, tuple[int, float]] = {}
+        """Links whose answer is awaited: their deliveries, and since when there are so many."""
 
     @property
     def is_drained(self) -> bool:
@@ -121,11 +130,20 @@ class Drainer:
 
     def _has_ended(self, link: IncomingLink) -> bool:
         """Returns whether a sender's credit is back, and nothing that it sent can still end."""
-        if link.partial is not None or link.is_draining:
+        if link.partial is not None or (link.is_draining and self._is_awaited(link)):
             return False
         queues = [queue for queue in (link.queue, *link.queues.values()) if queue is not None]
         waiting = chain.from_iterable(queue.waiting for queue in queues)
         return not any(map(self._can_end, chain(link.unsettled.values(), waiting)))
+
+    def _is_awaited(self, link: IncomingLink) -> bool:
+        """Returns whether a sender may still answer that its credit is asked back."""
+        count, now = link.tally.deliveries, self._turn.now
+        known, since = self._silent.get(link, (-1, now))
+        if count != known:
+            self._silent[link] = count, now
+            return True
+        return now - since < ANSWER_SECONDS
 
     def _starves(self, link: OutgoingLink) -> bool:
         """Returns whether nothing that was sent on a link can still end, and nothing will come."""

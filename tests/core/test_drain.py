@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.core.drain import REVIEW_SECONDS
+from router.core.drain import ANSWER_SECONDS, REVIEW_SECONDS
 from router.model.outcome import ACCEPTED
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route, Unroutable
@@ -62,6 +62,37 @@ def test_what_does_not_end_in_time_stays_unsettled() -> None:
     assert not is_drained(play)
     assert sender.outcome(number) is None
     assert receiver.last.number not in receiver.told
+
+
+def test_a_sender_that_does_not_give_its_credit_back_is_waited_for_while_something_comes() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=10)
+    sender = play.connect("s").attach_sender()
+    drain(play)
+    play.wait(ANSWER_SECONDS - 3 * REVIEW_SECONDS)
+    assert not is_drained(play)
+    (late,) = sender.send("late")
+    receiver.accept()
+    play.wait(ANSWER_SECONDS - 3 * REVIEW_SECONDS)
+    assert not is_drained(play)
+    play.wait(4 * REVIEW_SECONDS)
+    assert is_drained(play)
+    assert sender.outcome(late) == (ACCEPTED, True)
+    assert sender.detached is not None
+    assert not sender.detached.closed
+
+
+def test_what_is_unsettled_is_waited_for_though_the_sender_does_not_answer() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=10)
+    sender = play.connect("s").attach_sender()
+    (number,) = sender.send("x")
+    drain(play)
+    play.wait(10 * ANSWER_SECONDS)
+    assert not is_drained(play)
+    receiver.accept()
+    assert is_drained(play)
+    assert sender.outcome(number) == (ACCEPTED, True)
 
 
 def test_links_to_containers_are_not_attached_again() -> None:
