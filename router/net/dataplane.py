@@ -144,6 +144,14 @@ class DataPlane:
         """How many sockets it holds, connections on their way out included."""
         return len(self._by_descriptor)
 
+    @property
+    def has_output(self) -> bool:
+        """Whether something waits to be sent on some socket."""
+        return any(
+            each.engine.output_octets or (each.stream is not None and each.stream.waiting_octets)
+            for each in self._by_descriptor.values()
+        )
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Turns until cancelled; then every socket is closed."""
         try:

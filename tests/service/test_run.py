@@ -19,6 +19,7 @@ from router.model.terminus import Role, Source, Target
 from router.service import run as running
 from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Open, encode
+from tests.support.by_hand import ATTACH, CLOSE, DETACH, FLOW, RECEIVER, SENDER, Hand
 from tests.support.clients import receiving, sending
 from tests.support.commands import run
 from tests.support.kernel import needs_kernel
@@ -111,6 +112,26 @@ def test_a_second_sigterm_ends_at_once_with_1(tmp_path: Path) -> None:
             router.process.send_signal(signal.SIGTERM)
             assert router.process.wait(15) == 1
             assert time.monotonic() - started < 3
+
+
+def test_a_drain_does_not_wait_long_for_peers_that_owe_nothing_and_answer_nothing(
+    tmp_path: Path,
+) -> None:
+    with running_router(FILE, tmp_path) as router:
+        port = int(address_of(router).rpartition(":")[2])
+        receiver, sender = Hand.greet(port, "receiver"), Hand.greet(port, "sender")
+        receiver.attach(RECEIVER, "orders")
+        receiver.hear(ATTACH)
+        receiver.flow(0, 0, 10)
+        sender.attach(SENDER, "orders")
+        sender.hear(FLOW)  # credit, which it keeps
+        started = time.monotonic()
+        router.process.send_signal(signal.SIGTERM)
+        assert router.process.wait(30) == 0
+        assert time.monotonic() - started < 8  # of 30
+        for peer in (receiver, sender):
+            peer.hear(DETACH)
+            peer.hear(CLOSE)
 
 
 def test_sigint_drains_as_well(tmp_path: Path) -> None:
