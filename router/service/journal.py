@@ -270,7 +270,8 @@ class JournalKeeper:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the process, and restarts it whenever it ends, until ``end``.
 
-        A full disk is no error: the state directory is tried again until there is room.
+        A full disk is no error, nor is a store's own directory that cannot be used: they are tried
+        again until they can.
 
         Raises:
             JournalError: the state directory cannot be used.
@@ -278,7 +279,7 @@ class JournalKeeper:
         try:
             if not await self._open():
                 task_status.started()
-                await self._wait_for_room()
+                await self._try_again()
             else:
                 task_status.started()
             while not self._is_ending and not self.fenced.is_set():
@@ -310,17 +311,18 @@ class JournalKeeper:
         with trio.move_on_after(END_SECONDS):
             await self._ended.wait()
 
-    async def _wait_for_room(self) -> None:
+    async def _try_again(self) -> None:
         while not self._is_ending:
             await trio.sleep(REFUSED_SECONDS)
             if await self._open():
                 return
 
     async def _open(self) -> bool:
-        """Opens the state directory; returns whether its disk has room for that.
+        """Opens the state directory; returns whether its disk has room for that, and the store's
+        directory in it can be used.
 
         Raises:
-            JournalError: it cannot be used.
+            JournalError: the state directory cannot.
         """
         directory = self.config.router.state
         try:
@@ -340,12 +342,18 @@ class JournalKeeper:
             self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
             reason = error.strerror or str(error)
-            if error.errno not in DISK_FULL:
+            if error.errno not in DISK_FULL and not self._is_within(error.filename):
                 raise JournalError(directory, reason) from error
             self._note_trouble(reason)
             return False
         self.trouble = None
         return True
+
+    def _is_within(self, filename: object) -> bool:
+        """Returns whether a file that could not be used is the store's directory, or in it."""
+        return isinstance(filename, str | os.PathLike) and Path(filename).is_relative_to(
+            self.store.directory(self.config)
+        )
 
     @property
     def _is_on_postgres(self) -> bool:

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from router.journal.record import RecordKind
 from router.service import journal
@@ -126,6 +128,38 @@ async def test_a_state_directory_on_a_full_disk_is_tried_again_until_there_is_ro
                 await trio.sleep(0.01)
             assert keeper.trouble is None
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO, errno.ENOTDIR])
+async def test_a_journals_directory_that_cannot_be_used_is_named_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    directory, look = tmp_path / "state" / "journal", Path.iterdir
+    directory.mkdir(parents=True)
+    (tmp_path / "state" / "lock").touch()
+    file = tmp_path / "router.yaml"
+    file.write_text(CONFIG.format(state=tmp_path / "state", port=free_port()))
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path == directory:
+            raise OSError(error, os.strerror(error), str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(journal, "REFUSED_SECONDS", 0.01)
+    keeper = JournalKeeper(load(file))
+    with trio.fail_after(60), capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(keeper.run)
+            refused = keeper.trouble
+            assert refused == os.strerror(error)
+            monkeypatch.setattr(Path, "iterdir", look)
+            while not keeper.store.socket(keeper.config).exists():
+                await trio.sleep(0.01)
+            assert keeper.trouble is None
+            nursery.cancel_scope.cancel()
+    (line,) = (line for line in lines if line["event"] == "journal.refused")
+    assert line["directory"] == str(directory)
 
 
 async def test_what_is_recorded_and_archived_is_on_disk_though_nothing_waits_for_it(
