@@ -11,6 +11,7 @@ from rich.console import Console
 from router.cli.depth_screen import routes
 from router.journal.disk import Disk
 from router.journal.segment import segment_name
+from router.journal.store.queues import Bounds, Full
 from router.routes.route import Endpoint, Route, Storing, WhenFull
 from router.routes.table import RoutingTable
 from router.service.admin.showing import as_json, stored_route_view
@@ -21,7 +22,7 @@ from router.service.fleet import RouterSnapshot
 from router.service.kept_store import read_kept
 from router.service.metrics import render
 from router.service.route_list import RouteList
-from router.service.stores import has_store, is_answering, stored_routes
+from router.service.stores import has_store, is_answering, share_of, stored_routes
 from tests.support.fleets import container, router_snapshot, worker_snapshot
 from tests.support.stored import Custodian
 
@@ -77,6 +78,13 @@ def test_an_empty_route_is_drained_and_waits_for_nothing() -> None:
 def test_the_nearest_bound_says_how_full_a_route_is() -> None:
     (found,) = stored_routes(snapshot(record(messages=250, octets=1 << 29)))
     assert found.share == 0.5
+
+
+def test_a_route_that_drops_its_oldest_messages_is_at_most_125_percent_full() -> None:
+    bounds = Bounds(messages=1000, full=Full.DROP_OLDEST)
+    (most, _) = bounds.most
+    assert most == 1250
+    assert share_of(Storing(messages=1000, full=WhenFull.DROP_OLDEST), most, 0) == 1.25
 
 
 def test_a_route_says_what_it_waits_for() -> None:

@@ -205,7 +205,8 @@ class Router(Placed):
         default=HomeScope.FIRST,
         help="workers that keep the links of exactly-once routes: first: the first worker; all:"
         " each address of a direct route, and each group of containers that bridges connect, has"
-        " one of all workers, so these routes use all cores",
+        " one of all workers, so these routes use all cores. A reload refuses a file with another"
+        " value, or without one that was given: it moves no links",
     )
     state: Path = option(
         FilePath(must_exist=False),

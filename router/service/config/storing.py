@@ -41,7 +41,8 @@ class Store(Placed):
         OneOf(WhenFull),
         default=WhenFull.REFUSE,
         help="at octets or messages: refuse: senders get no credit and wait; drop-oldest: the"
-        " oldest messages go to dead_letter",
+        " oldest messages go to dead_letter; while that is away, a quarter of the bound is stored"
+        " beside it",
     )
     always: bool = option(
         Flag(),
