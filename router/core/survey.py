@@ -333,7 +333,10 @@ class _Stock:
         name = node.route.name
         found = self.routes.get(name)
         if found is None:
-            found = self.routes[name] = _RouteSum(node.route)
+            route = node.route
+            if node.key.container is not None and node.match is not None:
+                route = node.match.route  # that of dead letters leads to another place
+            found = self.routes[name] = _RouteSum(route)
         return found
 
     def peer(self, connection: Connection) -> _PeerSum:

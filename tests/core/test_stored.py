@@ -106,6 +106,13 @@ def test_dead_letters_of_the_store_go_where_the_route_says() -> None:
     assert target.payloads == [b"1"]
 
 
+def test_a_route_of_which_only_dead_letters_are_under_way_names_its_own_target() -> None:
+    play = Play(ROUTE)
+    stored_sender(play.dial(STORE), is_dead=True)
+    (record,) = play.core.surveyor.survey(play.now).routes
+    assert (record.name, record.to) == ("telemetry.#", ("cloud",))
+
+
 def test_a_bridge_stores_what_it_pulls() -> None:
     play = Play(BRIDGE)
     store, east, cloud = play.dial(STORE), play.dial("east"), play.dial("cloud")
