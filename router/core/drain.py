@@ -8,10 +8,14 @@ not awaited. Deliveries without an outcome in time stay unsettled: their owners 
 resume. A sender that does not answer when its credit is asked back, like clients of qpid-proton, is
 waited for while something comes, and ``ANSWER_SECONDS`` more: it has no credit any more, and what
 is still under way then stays unsettled with it. Deliveries in custody have no other owner: they are
-lost with the process, and reported, unless the journal has them. Links that lead through to another
-worker are ended by that worker.
+lost with the process, and reported, unless the journal has them. Links that lead
+through to another worker are ended by that worker.
+
+The senders' links of a peer whose protocol has none are kept: what it published afterwards would be
+refused. Its connection is closed as soon as nothing is left on any of its links.
 """
 
+from collections.abc import Set
 from itertools import chain
 from typing import Final
 
@@ -23,8 +27,11 @@ from router.core.passage import Passages
 from router.core.postponing import Postponer
 from router.core.state import State
 from router.core.uplinks import Uplinks
-from router.links.link import IncomingLink, Link, OutgoingLink, is_away
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink, is_away
 from router.links.pairing import Pairing, octets_of
+from router.model.commands import CloseConnection
+from router.model.condition import CONNECTION_FORCED, Condition
+from router.model.identity import ConnectionId
 from router.model.terminus import Role
 
 REVIEW_SECONDS: Final = 0.05
@@ -33,6 +40,8 @@ REVIEW_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 2.0
 """How long nothing has come on a link before its sender's answer to a drain is no longer awaited:
 what it had sent before it learned of the drain has come by then."""
+
+SHUTTING_DOWN: Final = Condition(CONNECTION_FORCED, "the router is shutting down")
 
 
 class Drainer:
@@ -63,6 +72,7 @@ class Drainer:
         self.is_draining = False
         self._silent: dict[IncomingLink, tuple[int, float]] = {}
         """Links whose answer is awaited: their deliveries, and since when there are so many."""
+        self._closing: set[ConnectionId] = set()
 
     @property
     def is_drained(self) -> bool:
@@ -117,16 +127,35 @@ class Drainer:
                 assert link.link is not None
                 self._uplinks.shut(link.link)
                 self._detacher.detach(link, None, closed=False)
+        self._close_resting()
         if not self.is_drained:
             self._alarms.set(self._turn.now + REVIEW_SECONDS, self._review)
 
     def _find_resting(self) -> list[Link]:
         """Returns senders' links, and receivers' once no sender is left to feed them."""
         resting: list[Link] = []
+        kept: set[IncomingLink] = set()
         for connection in self._registry.parties:
-            resting += [link for link in connection.incoming.values() if self._has_ended(link)]
-            resting += [link for link in connection.outgoing.values() if self._starves(link)]
+            ended = [link for link in connection.incoming.values() if self._has_ended(link)]
+            if _is_closed_whole(connection):
+                kept.update(ended)
+            else:
+                resting += ended
+        for connection in self._registry.parties:
+            links = connection.outgoing.values()
+            resting += [link for link in links if self._starves(link, kept)]
         return resting
+
+    def _close_resting(self) -> None:
+        """Closes what is closed as a whole and has come to rest."""
+        led_through = self._passages.peers()
+        for connection in self._registry.connections.values():
+            if not _is_closed_whole(connection) or connection.id in self._closing:
+                continue
+            is_in_use = connection.outgoing or connection.id in led_through
+            if not is_in_use and all(map(self._has_ended, connection.incoming.values())):
+                self._closing.add(connection.id)
+                self._turn.order_connection(connection, CloseConnection(SHUTTING_DOWN))
 
     def _has_ended(self, link: IncomingLink) -> bool:
         """Returns whether a sender's credit is back, and nothing that it sent can still end."""
@@ -145,11 +174,17 @@ class Drainer:
             return True
         return now - since < ANSWER_SECONDS
 
-    def _starves(self, link: OutgoingLink) -> bool:
-        """Returns whether nothing that was sent on a link can still end, and nothing will come."""
+    def _starves(self, link: OutgoingLink, ended: Set[IncomingLink]) -> bool:
+        """Returns whether nothing that was sent on a link can still end, and nothing will come.
+
+        Args:
+            link: to a receiver.
+            ended: senders' links that are attached, and on which nothing comes any more.
+        """
         node = self._registry.node_of(link)
         is_fed = node is not None and (
-            node.rotation or any(not is_away(feeding) for feeding in node.feeds)
+            node.rotation
+            or any(not is_away(feeding) and feeding not in ended for feeding in node.feeds)
         )
         if is_fed or link.partial is not None:
             return False
@@ -167,6 +202,11 @@ class Drainer:
             return False  # put off
         node = feed_of(pairing).node
         return bool(node.outgoing) or self._uplinks.is_attaching(node, Role.SENDER)
+
+
+def _is_closed_whole(connection: Connection) -> bool:
+    is_clients = not connection.is_dialed and connection.guest is None
+    return is_clients and not connection.capabilities.has_links
 
 
 def rests(link: IncomingLink) -> bool:

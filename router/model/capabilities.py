@@ -54,6 +54,8 @@ class Capabilities:
         writes_urls: the peer may write addresses as URLs (``url_address``).
         sends_ahead: the protocol has no credit for senders, so settled deliveries may be accepted
             before receivers have any credit (``GrantCredit.ahead``).
+        has_links: the peer knows of its links. To one that does not, the end of a link is not said:
+            what it sends there afterwards is refused.
         drains: a sending peer may be asked to use up its credit or to return it.
         filters: a link's source has filters, which the peer may apply (§3.5.8).
         accepts_links: links may be attached to the peer, whichever side has dialed.
@@ -80,6 +82,7 @@ class Capabilities:
     names_links: bool = False
     writes_urls: bool = False
     sends_ahead: bool = False
+    has_links: bool = True
     drains: bool = True
     filters: bool = False
     accepts_links: bool = False

@@ -24,11 +24,12 @@ import structlog
 import trio
 
 from router.core.core import Core
+from router.core.drain import SHUTTING_DOWN
 from router.core.homes import FIRST, Homes
 from router.core.reach import sibling_name
 from router.core.stored import STORE
 from router.journal.store.references import RunReader
-from router.model.condition import CONNECTION_FORCED, Condition
+from router.model.condition import Condition
 from router.model.identity import ConnectionId
 from router.net.connection import Connection
 from router.net.connector import Connector
@@ -81,8 +82,6 @@ _AWAITED: Final = (
     "routes that need no journal are served; links of exactly-once routes are attached when the"
     " journal has been read"
 )
-
-SHUTTING_DOWN: Final = Condition(CONNECTION_FORCED, "the router is shutting down")
 
 
 @attrs.define(eq=False)

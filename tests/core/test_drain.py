@@ -2,7 +2,9 @@
 
 import pytest
 
-from router.core.drain import ANSWER_SECONDS, REVIEW_SECONDS
+from router.core.drain import ANSWER_SECONDS, REVIEW_SECONDS, SHUTTING_DOWN
+from router.model.capabilities import Capabilities, Protocol
+from router.model.commands import CloseConnection
 from router.model.outcome import ACCEPTED
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route, Unroutable
@@ -80,6 +82,46 @@ def test_a_sender_that_does_not_give_its_credit_back_is_waited_for_while_somethi
     assert sender.outcome(late) == (ACCEPTED, True)
     assert sender.detached is not None
     assert not sender.detached.closed
+
+
+BASIC = Capabilities(
+    protocol=Protocol.AMQP_0_9_1, names_itself=False, sends_ahead=True, has_links=False
+)
+
+
+def test_a_connection_without_links_is_closed_when_its_publishes_have_their_outcomes() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=10)
+    client = play.connect("s", capabilities=BASIC)
+    sender = client.attach_sender()
+    (number,) = sender.send("x")
+    drain(play)
+    sender.give_back_credit()
+    assert not is_drained(play)
+    before = client.closed
+    assert before is None
+    receiver.accept()
+    play.wait(REVIEW_SECONDS)
+    assert sender.outcome(number) == (ACCEPTED, True)
+    assert sender.detached is None
+    assert client.closed == CloseConnection(SHUTTING_DOWN)
+    client.lose()
+    assert is_drained(play)
+    assert receiver.detached is not None
+
+
+def test_connections_without_links_that_feed_each_other_do_not_wait_for_each_other() -> None:
+    play = Play("orders", "prices")
+    one, other = (play.connect(name, capabilities=BASIC) for name in ("one", "other"))
+    senders = one.attach_sender("orders"), other.attach_sender("prices")
+    one.attach_receiver("prices", credit=10)
+    other.attach_receiver("orders", credit=10)
+    drain(play)
+    for sender in senders:
+        sender.give_back_credit()
+    play.wait(2 * REVIEW_SECONDS)
+    for client in (one, other):
+        assert client.closed == CloseConnection(SHUTTING_DOWN)
 
 
 def test_what_is_unsettled_is_waited_for_though_the_sender_does_not_answer() -> None:

@@ -236,6 +236,7 @@ class ServerHandshake(Machine):
                     credit=Credit.PREFETCH,
                     sends_ahead=True,
                     names_itself=False,
+                    has_links=False,
                 ),
                 properties=readable(self._client),
             )
