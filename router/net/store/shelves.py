@@ -133,6 +133,7 @@ class Shelves:
         self._rooms: dict[RouteKey, Room] = {}
         self._due: dict[Shelf, None] = {}
         self._stirred: set[RouteKey] = set()
+        self._looked_at: dict[RouteKey, float] = {}  # when a room is to be looked at again
 
     def bound(self, bounds: Mapping[RouteKey, Bounds]) -> None:
         """Bounds the routes, and no others, from now on."""
@@ -333,8 +334,7 @@ class Shelves:
         """When ``review`` has something to do; None: nothing that is known now."""
         if self._due or self._stirred:
             return _LONG_AGO
-        due = [room.shares.deadline for room in self._rooms.values()]
-        return min((each for each in due if each is not None), default=None)
+        return min(self._looked_at.values(), default=None)
 
     def review(self, now: float) -> None:
         """Grants credit, or takes it back, as there is room, and as the store can write."""
@@ -352,11 +352,16 @@ class Shelves:
                 room.shares.leave(link)
                 self._emit(CreditGranted(link, 0))
         self._due.clear()
-        for route, room in self._rooms.items():
+        self._stirred.update(route for route, at in self._looked_at.items() if at <= now)
+        for route in self._stirred:
+            room = self._room(route)
+            for link in room.shares.review(room.free, now):
+                self._emit(CreditGranted(link, room.shares.credit(link)))
             deadline = room.shares.deadline
-            if route in self._stirred or (deadline is not None and deadline <= now):
-                for link in room.shares.review(room.free, now):
-                    self._emit(CreditGranted(link, room.shares.credit(link)))
+            if deadline is None:
+                self._looked_at.pop(route, None)
+            else:
+                self._looked_at[route] = deadline
         self._stirred.clear()
 
     @property
