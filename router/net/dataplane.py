@@ -119,7 +119,6 @@ class DataPlane:
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
-    _turned: trio.Event | None = attrs.field(default=None, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _buffer: memoryview = attrs.field(
         factory=lambda: memoryview(bytearray(RECEIVE_OCTETS)), init=False
@@ -527,15 +526,6 @@ class DataPlane:
                 self._end(connection)
         switchboard.log_notices()
         self._remind(None, switchboard.core_deadline)
-        if self._turned is not None:
-            self._turned.set()
-            self._turned = None
-
-    async def wait_turn(self) -> None:
-        """Returns after the next turn; nothing of a connection changes without one."""
-        if self._turned is None:
-            self._turned = trio.Event()
-        await self._turned.wait()
 
     def _flush_one(self, connection: Connection, now: float) -> None:
         if connection.held is not None and connection.stage is Stage.OPEN:

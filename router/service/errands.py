@@ -12,11 +12,7 @@ from router.service.control import ConnectionEntries, MeshRecord, Replayed, Work
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
-"""How often a busy worker compares its ``WorkerReport`` with the last one; changes are sent."""
-
-IDLE_SECONDS: Final = 1.0
-"""How long a worker at rest waits at most: what changes without a turn, as a failed handshake does,
-is reported by then."""
+"""How often a worker compares its ``WorkerReport`` with the last one; only changes are sent."""
 
 
 @attrs.frozen(kw_only=True)

@@ -164,5 +164,3 @@ class WorkerProcess:
                 self._channel.tell(errands.REPORT, report)
                 last = report
             await trio.sleep(errands.LOAD_SECONDS)
-            with trio.move_on_after(errands.IDLE_SECONDS):
-                await worker.plane.wait_turn()

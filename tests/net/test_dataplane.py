@@ -756,16 +756,3 @@ async def test_a_connection_that_ends_leaves_nothing_of_its_flood(make_poller: M
             await trio.sleep(0)
         assert not on.plane.slicer.is_behind(connection)
         assert flooded.finished
-
-
-async def test_who_waits_for_a_turn_rests_until_something_happens(make_poller: MakePoller) -> None:
-    async with bench(make_poller) as made:
-        _, _, peer = made.plug()
-        await wait_all_tasks_blocked()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.plane.wait_turn)
-            nursery.start_soon(made.plane.wait_turn)
-            await wait_all_tasks_blocked()
-            assert len(nursery.child_tasks) == 2
-            await peer.send_all(b"something")
-        await peer.aclose()
