@@ -4,6 +4,8 @@ Raw frames against a router that runs, with one worker and with two.
 """
 
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -12,6 +14,7 @@ import pytest
 from router.model.condition import NOT_ALLOWED
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
+from router.service.errands import LOAD_SECONDS
 from router.wire.v1_0.fitting import AT_END
 from router.wire.v1_0.performatives import Detach, Disposition, Flow, Transfer
 from tests.support.durable import worker_of
@@ -57,14 +60,16 @@ class Lines:
     def __init__(self, router: RunningRouter, workers: int) -> None:
         self.router, self.workers = router, workers
         self.all: list[FrameLine] = []
+        self._name = uuid.uuid4().hex[:8]  # the log suppresses lines of a container that has many
 
     def open(self, container: str, at: int, max_frame_size: int = 65536) -> FrameLine:
         while True:
-            line = FrameLine(address_of(self.router), container, max_frame_size)
+            line = FrameLine(address_of(self.router), f"{container}-{self._name}", max_frame_size)
             self.all.append(line)
             if self.workers == 1 or worker_of(self.router, line.sock) == at:
                 line.begin()
                 return line
+            time.sleep(LOAD_SECONDS)  # by then it is known where there are fewer
 
     def close(self) -> None:
         for line in self.all:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from router.service.errands import LOAD_SECONDS
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.framing import COMMAND, assembly
@@ -58,6 +59,7 @@ def dial(router: RunningRouter, port: int, *, but: int | None = None) -> tuple[L
             if worker != but:
                 return line, worker
             held.append(sock)
+            time.sleep(LOAD_SECONDS)  # by then it is known where there are fewer
     finally:
         for each in held:
             each.close()
