@@ -12,6 +12,8 @@ the moment at which they would be carried out. From these it writes the life of 
                                                                            OutcomeBeforeAnswer
     UpdateDeliveries to receiver, settled: SETTLED towards it; waits for the outcome
                                                                            OutcomeBeforeSettle
+    a resumed transfer that states an outcome, or an attach to a receiver with our unsettled map:
+                            waits for what the receiver forgets by it      OutcomeBeforeSettle
     a sender settles            SETTLED                                    SettleSecond
     a link ends for good        its open deliveries are settled, or sent again
 

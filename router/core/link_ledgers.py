@@ -179,7 +179,8 @@ class LinkLedgers:
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
         of_incoming: by link, of those that are not gone; ``of_outgoing`` likewise.
-        ended_sequence: of the last record by which a delivery is done at a receiver, or leaves it.
+        ended_sequence: number of the last record by which a delivery is done at a receiver, or
+            leaves it.
         alone: deliveries that are to be sent, for the first time or again, and that no sender
             knows any more.
     """
