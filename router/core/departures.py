@@ -31,6 +31,10 @@ from router.model.outcome import RELEASED, Accepted, DeliveryState, is_outcome, 
 
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 _FANNED_FLAG: Final = int(RecordFlag.FANNED)
+_RESUMED_FLAG: Final = int(RecordFlag.RESUMED)
+
+_Groups = dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]]
+"""Keys and tags of deliveries, by the links that they came from."""
 
 
 class Departures:
@@ -138,7 +142,8 @@ class Departures:
         )
         ledger: OutgoingLedger | None = None
         node: Node | None = None
-        groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]] = {}
+        groups: _Groups = {}
+        again: _Groups = {}
         incoming: IncomingLink | None = None
         source: IncomingLedger | None = None
         known: Mapping[DeliveryKey, Entry] = {}
@@ -157,13 +162,11 @@ class Departures:
                 alone.pop(pairing.delivery.key, None)
             if entry is None:
                 continue
-            keys, tags = groups.setdefault(entry.source, ([], []))
             if ledger is None:
                 ledger = self._ledgers.outgoing_ledger(link)
                 node = feed_of(pairing).node
             ledger.numbered[number] = entry
-            if ledger.adrift:
-                ledger.adrift.pop(delivery.tag, None)
+            was_here = bool(ledger.adrift) and ledger.adrift.pop(delivery.tag, None) is entry
             if delivery.resume:
                 if is_outcome(delivery.state):  # which the receiver forgets when it reads this
                     self._gate.wait(link, ledger.sequence)
@@ -173,9 +176,12 @@ class Departures:
             else:
                 entry.sent_on = ledger.sent_on
             entry.outcome = False
+            is_again = was_here and not _may_have_arrived(link, number)
+            keys, tags = (again if is_again else groups).setdefault(entry.source, ([], []))
             keys.append(entry.key)
             tags.append(delivery.tag)
-        if ledger is not None and node is not None and groups:
+        if ledger is not None and node is not None:
+            self._sent(link, ledger, node, again, _RESUMED_FLAG)
             self._sent(link, ledger, node, groups)
 
     def _sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> bool:
@@ -200,18 +206,18 @@ class Departures:
         link: OutgoingLink,
         ledger: OutgoingLedger,
         node: Node,
-        groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]],
+        groups: _Groups,
+        flags: int = 0,
     ) -> None:
         now_ns, sequence = self._ledgers.now_ns(), 0
         guarantee = GUARANTEE_CODES[node.route.guarantee]
-        flags = _FANNED_FLAG if node.is_multicast else 0
+        if node.is_multicast:
+            flags |= _FANNED_FLAG
         for source, (keys, tags) in groups.items():
-            if not keys:
-                continue
             sequence = self._ledgers.records.sent_run(
                 now_ns, source, ledger.key, keys, tags, guarantee=guarantee, flags=flags
             )
-        if link.carries_tags:
+        if link.carries_tags and sequence:
             self._gate.wait(link, sequence)
 
     def sent_settled(self, link: OutgoingLink, run: Sequence[tuple[Pairing, DeliveryTag]]) -> None:
@@ -373,6 +379,11 @@ class Departures:
             else:
                 ended.append(entry)
         self._ledgers.settled_with_sender(ledger, ended)
+
+
+def _may_have_arrived(link: OutgoingLink, number: DeliveryNumber) -> bool:
+    """Returns whether a delivery is sent once more because of a map that may be old."""
+    return link.unconfirmed is not None and number in link.unconfirmed.again
 
 
 def _outcome_of(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:

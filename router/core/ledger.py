@@ -223,9 +223,9 @@ class Ledger:
             if delivery.number in again:
                 continue  # the receiver may have it from an earlier attachment
             if pairing is not None and not delivery.resume and not delivery.more:
-                if pairing.fan is None:  # the others of a multicast have theirs
-                    self.sent_again(link, pairing, is_unsent=True)
                 found.append(pairing)
+        alone = [each for each in found if each.fan is None]  # others of a multicast have theirs
+        self.all_sent_again(link, alone, is_unsent=True)
         return found
 
     def aborting(self, link: Link, number: DeliveryNumber) -> None:
@@ -267,6 +267,13 @@ class Ledger:
             is_unsent: the receiver certainly does not have it: sending it is no further attempt.
         """
         self.resolved(link, pairing, Resolution.SEND_AGAIN, is_unsent=is_unsent)
+
+    def all_sent_again(
+        self, link: OutgoingLink, pairings: Sequence[Pairing], *, is_unsent: bool
+    ) -> None:
+        """Does the same for several, given in their order (YoungestTakenBackFirst)."""
+        for pairing in reversed(pairings):
+            self.sent_again(link, pairing, is_unsent=is_unsent)
 
     def resolved(
         self,

@@ -359,7 +359,7 @@ class LinkLedgers:
         now_ns = self.now_ns()
         entries = (*outgoing.numbered.values(), *outgoing.adrift.values())
         self.settled_with_receiver(outgoing, [entry for entry in entries if entry.outcome])
-        for entry in entries:
+        for entry in reversed(entries):  # YoungestTakenBackFirst
             if not entry.outcome:
                 self.records.resolved(
                     now_ns, entry.key, entry.source, outgoing.key, Resolution.SEND_AGAIN

@@ -36,7 +36,7 @@ from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
 from router.core.link_ledgers import Entry
 from router.core.mesh.names import MESH_USER
-from router.core.node import Feed, Node, NodeKey, feed_of
+from router.core.node import Direction, Feed, Node, NodeKey, feed_of
 from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
 from router.core.state import State
@@ -139,6 +139,7 @@ class Restorer:
         self._routeless = routeless
         self._attacher = attacher
         self._decode = decode
+        self._known: Mapping[JournalKey, LinkMemory] = {}
         self._links: dict[JournalKey, Link] = {}
         self._terms: dict[JournalKey, Terms] = {}
         self._unknown: dict[Node, JournalKey] = {}
@@ -157,6 +158,7 @@ class Restorer:
             links: all that the journal knows.
             now_ns: nanoseconds since 1970.
         """
+        self._known = links
         for known in links.values():
             if known.stage is not LinkStage.EXPIRED:
                 self._remember(known.description)
@@ -177,6 +179,7 @@ class Restorer:
             self._bring_back(incoming, unsettled, now_ns)
         for key, link in self._links.items():
             self._suspend(link, self._terms[key])
+        self._known = {}
         return self._restored
 
     # Links
@@ -349,17 +352,19 @@ class Restorer:
         self._uplinks.used(feed.node)
 
     def _was_given_back(self, node: Node, unsettled: Unsettled) -> bool:
-        """Returns whether a target of a stored route has given a delivery back.
+        """Returns whether a target has given a delivery back, or it was taken back from there.
 
-        It was sent past the store while that had nothing of its address, so it is older than all
-        that is stored there now. What has only been waiting here is not: it is the youngest.
+        If its route stores, or did, it was sent past the store while that had nothing of its
+        address, so it is older than all that is stored there now. What has only been waiting here
+        is not: it is the youngest.
         """
-        if node.route.store is None:
+        if not node.route.to or node.key.direction is Direction.STORED:
             return False
+        answered = [key for key, sending in unsettled.sendings.items() if sending.outcome]
         return any(
-            sending.outcome and not is_named_for_store(link.key.name, node)
-            for key, sending in unsettled.sendings.items()
-            if (link := self._links.get(key)) is not None
+            not is_named_for_store(LinkName(memory.description.name), node)
+            for key in (*answered, *unsettled.taken_back)
+            if (memory := self._known.get(key)) is not None
         )
 
     def _put_answered(

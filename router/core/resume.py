@@ -29,6 +29,7 @@ another link wait (``Unconfirmed.states``).
 """
 
 from collections import deque
+from itertools import chain, islice
 
 from router.core.credit import Granter
 from router.core.forms import Forms
@@ -96,6 +97,7 @@ class Resumer:
         self._streams = streams
         self._suspender = suspender
         self._resuming: dict[OutgoingLink, None] = {}
+        self._anew: list[tuple[Pairing, bool]] = []
 
     # Where we receive
 
@@ -218,6 +220,7 @@ class Resumer:
                     self.reducer.is_absent(link, pairing)
             elif (reduces and state is ABSENT) or not self._do_unconfirmed(link, pairing, state):
                 link.unconfirmed.states[tag] = state
+        self._record_anew(link)
         self._note("link.resumed", link)
         if link.resuming:
             self._resuming[link] = None
@@ -281,11 +284,11 @@ class Resumer:
             for pairing, action in link.resuming
             if isinstance(action, SendAnew)
             and pairing.fan is None
-            and not _goes_first(pairing)
+            and not self._goes_first(pairing)
             and link.adrift.get(pairing.outgoing_tag) is pairing
         ]
+        self._ledger.all_sent_again(link, anew, is_unsent=True)
         for pairing in anew:
-            self._ledger.sent_again(link, pairing, is_unsent=True)
             life.forget(link, pairing)
             self._settler.send_again(pairing, link, has_failed=False)
         for tag, state in unconfirmed.states.items():
@@ -294,6 +297,7 @@ class Resumer:
                 self._decide(link, left, state, has_map=unconfirmed.has_map)
                 if link.is_reducing and state is ABSENT and tag in link.adrift:
                     self.reducer.is_absent(link, left)
+        self._record_anew(link)
         if link.is_reducing:
             _hold_back_anew(link)
         if link.resuming:
@@ -313,10 +317,10 @@ class Resumer:
         route = feed_of(pairing).node.route
         if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
             return
-        if pairing.fan is not None or (is_sure and _goes_first(pairing)):  # or others have theirs
-            link.postpone(pairing, SendAnew())
+        if pairing.fan is not None or (is_sure and self._goes_first(pairing)):
+            link.postpone(pairing, SendAnew())  # of a multicast, others have theirs
             return
-        self._ledger.sent_again(link, pairing, is_unsent=is_sure)
+        self._anew.append((pairing, is_sure))
         life.forget(link, pairing)
         if is_whole(pairing):
             self._settler.send_again(pairing, link, has_failed=not is_sure)
@@ -325,6 +329,27 @@ class Resumer:
         else:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
 
+    def _record_anew(self, link: OutgoingLink) -> None:
+        """Records which deliveries have left a link to be sent again (YoungestTakenBackFirst)."""
+        for pairing, is_sure in reversed(self._anew):
+            self._ledger.sent_again(link, pairing, is_unsent=is_sure)
+        self._anew.clear()
+
+    def _goes_first(self, pairing: Pairing) -> bool:
+        """Returns whether a delivery that never arrived is sent again on the link it was sent on.
+
+        So it is where others may have been stored meanwhile (``storing``): in its node's queue it
+        would be stored behind them. But what waits there may be older, if it was taken back before:
+        then it goes there as well, and both go before all that is stored.
+        """
+        feed = feed_of(pairing)
+        if feed.node.taker is None or not is_whole(pairing):
+            return False
+        back = (each for each in self._settler.returned if feed_of(each) is feed)
+        return all(
+            each.sequence > pairing.sequence for each in chain(back, islice(feed.waiting, 1))
+        )
+
     def review_doubts(self, node: Node) -> None:
         """Sends again what is in doubt on attached links of a node whose rules want that now."""
         for link in node.outgoing:
@@ -332,6 +357,7 @@ class Resumer:
                 continue  # the maps are still being gone through, by the rules of now
             for pairing in list(link.adrift.values()):
                 self._send_anew(link, pairing, is_sure=False)
+            self._record_anew(link)
             if link.resuming:
                 self._resuming[link] = None
 
@@ -383,8 +409,6 @@ class Resumer:
         self._turn.flush_link(link)  # it may have been given back just now, and has the same tag
         if link.unconfirmed is not None:
             link.unconfirmed.again.add(number)
-        elif pairing.fan is None:
-            self._ledger.sent_again(link, pairing, is_unsent=True)
         link.tally.redelivered += bool(pairing.attempts)
         outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.tag = pairing.outgoing_tag
@@ -493,15 +517,6 @@ def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
     if event.incomplete_unsettled or not link.adrift:
         return False
     return theirs is None or theirs.keys().isdisjoint(link.adrift)
-
-
-def _goes_first(pairing: Pairing) -> bool:
-    """Returns whether a delivery that never arrived is sent again on the link that it was sent on.
-
-    So it is where others may have been stored meanwhile (``storing``): in its node's queue it would
-    be stored behind them.
-    """
-    return feed_of(pairing).node.taker is not None and is_whole(pairing)
 
 
 def _hold_back_anew(link: OutgoingLink) -> None:

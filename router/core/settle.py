@@ -240,11 +240,9 @@ class Settler:
 
     def was_not_sent(self, link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> None:
         """Queues deliveries again that another worker has not passed on to their receiver."""
-        for number in numbers:
-            pairing = link.unsettled.get(number)
-            if pairing is None:
-                continue
-            self._ledger.sent_again(link, pairing, is_unsent=True)
+        found = [each for number in numbers if (each := link.unsettled.get(number)) is not None]
+        self._ledger.all_sent_again(link, found, is_unsent=True)
+        for pairing in found:
             if pairing.fan is not None:
                 life.send_again(link, pairing)
                 self._turn.resume(link)

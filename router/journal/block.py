@@ -110,6 +110,7 @@ class Block:
         flags: ``BlockFlag`` bits.
         rows: all rows.
         heap: strings of the rows.
+        position: among the blocks that a reader has read, for that reader.
     """
 
     octets: int
@@ -119,6 +120,7 @@ class Block:
     flags: int
     rows: memoryview
     heap: memoryview
+    position: int = attrs.field(default=0, eq=False)
 
     @property
     def is_own(self) -> bool:

@@ -67,6 +67,7 @@ class Memory:
         self.late_records = 0
         self.misplaced_parts = 0
         self.unreadable_records = 0
+        self._blocks = 0
         self._made: dict[Place, Unsettled] = {}
         self._lives = make_lives(self._made)
 
@@ -82,14 +83,24 @@ class Memory:
 
     def apply(self, block: Block) -> None:
         """Applies all records of ``block``."""
+        self._blocks += 1
+        block.position = self._blocks
         self._lives.apply(block, self._apply_row)
+
+    def oldest_first(self) -> list[Unsettled]:
+        """Returns what is unsettled in the order of arrival, as the journal has it.
+
+        Many arrive at the same time, and clocks may be set back: their order is that of their
+        records.
+        """
+        return sorted(self.deliveries.values(), key=lambda each: each.arrival)
 
     def _apply_row(self, block: Block, index: int) -> None:
         row = ROW.unpack_from(block.rows, index * ROW.size)
         worker, heap = block.origin.worker, block.heap
         try:
             if row[0] == _RECEIVED:
-                self._receive(row, heap, worker)
+                self._receive(row, heap, worker, (block.position, index))
             elif row[0] <= _LAST_DELIVERY_KIND:
                 self._continue(row, heap, worker)
             elif row[0] == RecordKind.NUMBERS:
@@ -111,12 +122,12 @@ class Memory:
         deliveries = self.deliveries
         spoken_of = {link for link, _ in deliveries}
         for delivery in deliveries.values():
-            spoken_of.update(delivery.sendings)
+            spoken_of.update(delivery.sendings, delivery.taken_back)
         for key, link in list(self.links.items()):
             if link.stage is LinkStage.EXPIRED and key not in spoken_of:
                 del self.links[key]
 
-    def _receive(self, row: Row, heap: memoryview, worker: int) -> None:
+    def _receive(self, row: Row, heap: memoryview, worker: int, arrival: tuple[int, int]) -> None:
         flags, ttl = row[4], row[13]
         tag, address, body = heap_strings(row, heap)
         place = row[8], row[7]
@@ -126,6 +137,7 @@ class Memory:
             worker=worker,
             tag=DeliveryTag(tag),
             received_ns=row[6],
+            arrival=arrival,
             guarantee=row[2],
             protocol=row[3],
             address=address,
@@ -233,10 +245,13 @@ def _resume(before: Unsettled, again: Unsettled) -> None:
 def _move_sending(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview) -> None:
     """Moves a sending by the table of the module."""
     kind, sending = row[0], delivery.sendings.get(outgoing)
+    is_taken_back = kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN
+    if is_taken_back and outgoing not in delivery.taken_back:
+        delivery.taken_back += (outgoing,)
     stage = NEXT_STAGE.get((None if sending is None else sending.stage, kind))
     if stage is None:
         return
-    if kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
+    if is_taken_back:
         del delivery.sendings[outgoing]
         delivery.is_waiting = True
         delivery.was_returned |= not row[4] & _UNSENT_FLAG

@@ -157,15 +157,21 @@ def snapshot_octets(replayed: Replayed, number: int, now_ns: int) -> bytes:
     own = RecordWriter(worker=OWN_WORKER, incarnation=now_ns, is_own=True)
     own.append(RecordKind.SNAPSHOT, now_ns, message_octets=number)
     append_marks(own, now_ns, replayed.follower.expected)
+    blocks, last = [block.octets for block in own.take_blocks()], own
     writers: dict[int, RecordWriter] = {}
 
     def writer_of(worker: int) -> RecordWriter:
+        """Ends the block of another worker: what arrived in turn at both keeps its order."""
+        nonlocal last
         if worker not in writers:
             writers[worker] = RecordWriter(worker=worker, incarnation=0)
-        return writers[worker]
+        if last is not writers[worker]:
+            blocks.extend(block.octets for block in last.take_blocks())
+            last = writers[worker]
+        return last
 
     write_memory(replayed.memory, writer_of)
-    blocks = [block.octets for writer in (own, *writers.values()) for block in writer.take_blocks()]
+    blocks += [block.octets for block in last.take_blocks()]
     end = own_block(RecordKind.SEGMENT_END, now_ns, now_ns)
     salt = secrets.randbits(32)
     return segment_header(salt) + salted(b"".join((*blocks, end)), salt)

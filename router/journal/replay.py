@@ -94,7 +94,7 @@ class Replayed:
     @property
     def unsettled(self) -> list[Unsettled]:
         """The deliveries that have to be taken over, oldest first."""
-        return sorted(self.memory.deliveries.values(), key=lambda each: each.received_ns)
+        return self.memory.oldest_first()
 
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
         """Reads a snapshot: it stands for all segments up to its number."""

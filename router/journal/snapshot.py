@@ -21,7 +21,7 @@ def write_memory(memory: Memory, writer_of: Callable[[int], RecordWriter]) -> No
         writer_of(numbers.worker).numbers(numbers.since_ns, numbers.epoch, numbers.limit)
     for link in memory.links.values():
         _write_link(link, writer_of(link.worker))
-    for delivery in memory.deliveries.values():
+    for delivery in memory.oldest_first():
         _write_delivery(delivery, writer_of(delivery.worker))
 
 
@@ -44,6 +44,8 @@ def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
     _write_received(delivery, writer)
     if delivery.was_returned:
         writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN)
+    for outgoing in delivery.taken_back:
+        writer.resolved(*place, outgoing, Resolution.SEND_AGAIN, is_unsent=True)
     for sending in delivery.sendings.values():
         writer.sent(
             sending.sent_ns,

@@ -91,6 +91,7 @@ class Unsettled:
         worker: who wrote about it last.
         tag: on the incoming link.
         received_ns: since 1970.
+        arrival: block and row that tell of it, as they were read: the order of arrival.
         guarantee: a ``GuaranteeCode``.
         protocol: encoding of the payload, one of ``PROTOCOL_CODES``.
         address: its own, if its link had the anonymous terminus.
@@ -109,6 +110,7 @@ class Unsettled:
         state: as in ``Sending``.
         sendings: by outgoing link.
         was_returned: it may have arrived by a sending that is gone.
+        taken_back: outgoing links of such sendings, and of those that certainly did not arrive.
         clouded: records about it may be missing.
         is_spliced: the payload is as it came, and leaves with the context of its hop.
     """
@@ -118,6 +120,7 @@ class Unsettled:
     worker: int
     tag: DeliveryTag
     received_ns: int
+    arrival: tuple[int, int] = attrs.field(default=(0, 0), eq=False)
     guarantee: int = 0
     protocol: int = 0
     address: str = ""
@@ -136,6 +139,7 @@ class Unsettled:
     state: bytes = b""
     sendings: dict[LinkKey, Sending] = attrs.Factory(dict)
     was_returned: bool = False
+    taken_back: tuple[LinkKey, ...] = ()
     clouded: bool = False
     is_spliced: bool = False
 

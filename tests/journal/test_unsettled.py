@@ -668,3 +668,38 @@ def test_parts_of_the_version_before_count_unless_records_between_them_are_missi
             memory.cloud(block.origin.worker)
         memory.apply(block)
     assert only(memory).payload == (b"".join(BODIES) if missing is None else None)
+
+
+@pytest.mark.parametrize("early", [*powerset(range(4))])
+def test_deliveries_of_one_turn_keep_the_order_of_their_arrival(early: tuple[int, ...]) -> None:
+    """Whichever of them leave the usual ways of a life, and however the clock is set meanwhile."""
+    keys = [key(1000 - number) for number in range(4)]
+    writer, later = new_writer(), new_writer(incarnation=2)
+    writer.received_run(START_NS, SOURCE, keys[:3], [b"t"] * 3, [b""] * 3)
+    later.received(START_NS - 5, keys[3], SOURCE, b"t")
+    for number in reversed(early):
+        later.resolved(START_NS, keys[number], SOURCE, NO_LINK, Resolution.SEND_AGAIN)
+    memory = remember(writer, later)
+    copy = new_writer(incarnation=3)
+    write_memory(memory, lambda _: copy)
+    for each in (memory, remember(copy)):
+        assert [delivery.key for delivery in each.oldest_first()] == keys
+
+
+def test_links_that_a_delivery_was_taken_back_from_are_remembered_with_it() -> None:
+    writer = received()
+    writer.link_attached(START_NS, link(TARGET))
+    writer.sent(START_NS, K, SOURCE, TARGET, b"out")
+    writer.resolved(START_NS, K, SOURCE, TARGET, Resolution.SEND_AGAIN, is_unsent=True)
+    writer.link_expired(START_NS, outgoing=TARGET)
+    memory, copy = remember(writer), new_writer(incarnation=2)
+    memory.forget_links()
+    write_memory(memory, lambda _: copy)
+    for each in (memory, remember(copy)):
+        delivery = only(each)
+        assert (delivery.taken_back, delivery.was_sent, delivery.is_waiting) == (
+            (TARGET,),
+            False,
+            True,
+        )
+        assert each.links[TARGET].stage is LinkStage.EXPIRED

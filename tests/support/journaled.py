@@ -145,9 +145,12 @@ class Journaled(Play):
         if self.is_clouded:
             memory.cloud()
         following.now, following._tokens = self.now, self._tokens  # never the same twice
-        deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
         following.core.restore(
-            deliveries, memory.links, following.now, decode=decode, numbers=memory.numbers
+            memory.oldest_first(),
+            memory.links,
+            following.now,
+            decode=decode,
+            numbers=memory.numbers,
         )
         return following
 

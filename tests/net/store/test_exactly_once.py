@@ -228,7 +228,7 @@ class Stored(RuleBasedStateMachine):
             self.going = store.engine.going
             store.lose()
 
-    @rule(arrives=st.booleans(), lost=st.integers(0, 3))
+    @rule(arrives=st.booleans(), lost=st.integers(0, 20))
     def worker_is_killed(self, arrives: bool, lost: int) -> None:
         if self.store is not None and self.host is not None:
             if arrives:
@@ -236,7 +236,7 @@ class Stored(RuleBasedStateMachine):
             self.store.leave()
         self.kill_worker(lost)
 
-    @rule(seed=st.integers(0, 1000), lost=st.integers(0, 3))
+    @rule(seed=st.integers(0, 1000), lost=st.integers(0, 20))
     def machine_stops(self, seed: int, lost: int) -> None:
         self.kill_store(seed)
         self.kill_worker(lost)

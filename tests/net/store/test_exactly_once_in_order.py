@@ -79,6 +79,47 @@ TestPassingInOrder = PassingInOrder.TestCase
 TestPassingInOrder.settings = _SETTINGS
 
 
+@pytest.mark.parametrize("lost", range(12))
+@pytest.mark.parametrize("seconds", [0.1, 6.0])
+@pytest.mark.parametrize("stored", [0, 2], ids=["none-stored", "some-stored"])
+@pytest.mark.parametrize(
+    ("is_sent", "returns"),
+    [(False, False), (True, False), (True, True)],
+    ids=["not-sent", "sent", "sent-again"],
+)
+def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_younger(
+    is_sent: bool, returns: bool, stored: int, seconds: float, lost: int
+) -> None:
+    """Three deliveries that the target never had, and others stored when they waited for long."""
+    state = PassingInOrder()
+    state.begin()
+    for _ in range(8):
+        state.work()
+        state.time_passes(1.0)
+    state.send(which=0, count=3)
+    if is_sent:
+        state.journal_is_durable()
+    if not stored:
+        state.target_goes()
+    for _ in range(2):
+        state.time_passes(seconds)
+        state.store_works()
+    if stored:
+        state.send(which=0, count=stored)
+        state.journal_is_durable()
+        state.store_works()
+        state.target_goes()
+    if returns:
+        state.target_comes()
+        state.target_listens()
+    state.worker_is_killed(arrives=True, lost=lost)
+    state.store_comes()
+    state.sender_comes_back(which=0)
+    state.teardown()
+    assert len(state.order) == 3 + stored
+    state.nothing_overtakes()
+
+
 @pytest.mark.parametrize("is_killed", [False, True], ids=["cut-off", "worker-killed"])
 def test_what_a_lost_target_never_had_goes_before_what_was_stored_after_it(is_killed: bool) -> None:
     state = PassingInOrder()
