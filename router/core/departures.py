@@ -312,11 +312,9 @@ class Departures:
         if outgoing is None or not settled:
             return
         self._updating_receiver(outgoing, numbers)
+        is_early, outgoing.is_early = outgoing.is_early, False
         if link.carries_tags:
-            has_answered = is_outcome(state)  # or else its sender has settled before it could
-            self._gate.wait(
-                link, outgoing.sequence if has_answered else self._ledgers.ended_sequence
-            )
+            self._gate.wait(link, self._ledgers.ended_sequence if is_early else outgoing.sequence)
 
     def _updating_receiver(self, ledger: OutgoingLedger, numbers: list[DeliveryNumber]) -> None:
         if bulk.shortcuts is not None:

@@ -10,7 +10,9 @@ the moment at which they would be carried out. From these it writes the life of 
     a receiver sends an outcome OUTCOME
     UpdateDeliveries to sender  OUTCOME if the core decided it by itself; waits for it
                                                                            OutcomeBeforeAnswer
-    UpdateDeliveries to receiver, settled: SETTLED towards it; waits for the outcome
+    UpdateDeliveries to receiver, settled: SETTLED towards it; waits for the outcome, or for
+                            SETTLED if the receiver has not answered       OutcomeBeforeSettle
+    AbortDelivery           SETTLED; waits for what the receiver may have answered
                                                                            OutcomeBeforeSettle
     a resumed transfer that states an outcome, or an attach to a receiver with our unsettled map:
                             waits for what the receiver forgets by it      OutcomeBeforeSettle
@@ -229,11 +231,16 @@ class Ledger:
         return found
 
     def aborting(self, link: Link, number: DeliveryNumber) -> None:
-        """Records that a delivery in parts is given up at its receiver, and settled (§2.7.5)."""
+        """Records that a delivery in parts is given up at its receiver, and settled (§2.7.5).
+
+        The receiver may have answered it before its end: the abort waits for that outcome.
+        """
         ledger = self._ledgers.of_outgoing.get(link) if isinstance(link, OutgoingLink) else None
         entry = None if ledger is None else ledger.numbered.pop(number, None)
         if ledger is not None and entry is not None:
             self._ledgers.settled_with_receiver(ledger, [entry])
+            if entry.waits:
+                self.gate.wait(link, ledger.sequence)
 
     def decided(self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState) -> None:
         """Records an outcome that a receiver's unsettled map tells (§2.6.13)."""
@@ -241,6 +248,15 @@ class Ledger:
         entry = None if ledger is None else ledger.adrift.get(pairing.outgoing_tag)
         if ledger is not None and entry is not None:
             self._ledgers.decided(entry, ledger.key, outcome, self.now_ns())
+
+    def settles_early(self, link: OutgoingLink) -> None:
+        """Records that a sender's settlement is about to go to a receiver that has not answered.
+
+        Whatever state it names, no outcome of the receiver is on record: it waits for SETTLED.
+        """
+        ledger = self._ledgers.of_outgoing.get(link)
+        if ledger is not None:
+            ledger.is_early = True
 
     def forgotten(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Records that a receiver has settled a delivery on an earlier attachment (§2.6.13)."""

@@ -139,6 +139,7 @@ class OutgoingLedger:
         numbered: its unsettled entries by our number, of the present attachment.
         adrift: the same by tag, of earlier attachments.
         sequence: sequence number of the last recorded outcome.
+        is_early: what its receiver has not answered is about to be settled there.
     """
 
     key: LinkKey
@@ -146,6 +147,7 @@ class OutgoingLedger:
     numbered: dict[DeliveryNumber, Entry] = attrs.Factory(dict)
     adrift: dict[DeliveryTag, Entry] = attrs.Factory(dict)
     sequence: int = 0
+    is_early: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.sent_on = (self.key,)

@@ -639,8 +639,10 @@ class Settler:
             return  # it goes on to its end; nobody waits for the outcome
         if fan is not None:
             for branch in list(fan.branches):
-                self._settle_receiver(branch, final)
+                self._settle_unanswered(branch, final)
             fan.branches.clear()
+        elif link is not None and pairing.outcome is None:
+            self._settle_unanswered(pairing, final)
         elif link is not None:
             self._settle_receiver(pairing, final)
         elif pairing.outcome is None and is_outcome(state):
@@ -655,6 +657,11 @@ class Settler:
         life.orphan(pairing)
         if pairing.outcome is not None:
             self.sender_settled(pairing, None)
+
+    def _settle_unanswered(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        if pairing.outgoing is not None:
+            self._ledger.settles_early(pairing.outgoing)
+        self._settle_receiver(pairing, state)
 
     def _settle_receiver(self, pairing: Pairing, state: DeliveryState | None) -> None:
         link = pairing.outgoing

@@ -13,7 +13,7 @@ from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.events import LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import ACCEPTED, RELEASED, Rejected
+from router.model.outcome import ACCEPTED, RELEASED, Outcome, Rejected
 from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import (
     Deduplication,
@@ -278,6 +278,60 @@ def test_a_target_hears_its_own_outcome_again_when_that_is_durable() -> None:
     assert [(each.tag, each.state, each.resume) for each in again.received] == [
         (tag, ACCEPTED, True)
     ]
+
+
+def test_what_a_sender_settles_early_is_settled_with_its_receiver_when_that_is_durable() -> None:
+    """The state that the sender names is no outcome of the receiver, which is on no record."""
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one", tag=TAG)
+    play.flush()
+    sending.settle(number, state=ACCEPTED)
+    assert receiving.told_last(receiving.last.number) is None
+    play.flush()
+    assert receiving.told_last(receiving.last.number) == (ACCEPTED, True)
+
+
+def test_what_a_sender_resumes_as_decided_is_settled_with_its_receiver_when_that_is_durable() -> (
+    None
+):
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    sending.peer.lose()
+    again = sender(play.connect("west"), unsettled={TAG: ACCEPTED})
+    play.flush()
+    (number,) = again.send(b"", tag=TAG, resume=True, state=ACCEPTED)
+    assert (again.outcome(number), receiving.told_last(receiving.last.number)) == (None, None)
+    play.flush()
+    assert again.outcome(number) == (ACCEPTED, True)
+    assert receiving.told_last(receiving.last.number) == (ACCEPTED, True)
+
+
+@pytest.mark.parametrize("state", [None, ACCEPTED], ids=repr)
+def test_a_multicast_that_is_settled_early_is_so_with_each_receiver_when_that_is_durable(
+    state: Outcome | None,
+) -> None:
+    play, sending, one, other = multicast()
+    play.flush()
+    one.update(one.last.number, settled=False)
+    assert one.told_last(one.last.number) is None
+    play.flush()
+    assert one.told_last(one.last.number) == (ACCEPTED, True)
+    sending.settle(DeliveryNumber(0), state=state)
+    assert other.told_last(other.last.number) is None
+    play.flush()
+    assert other.told_last(other.last.number) == (state, True)
+
+
+def test_what_a_receiver_answers_before_its_end_is_aborted_when_the_outcome_is_durable() -> None:
+    """It forgets an aborted delivery, and would be sent it again after a crash."""
+    play, sending, receiving = journaled()
+    sending.send("a", tag=TAG, more=True)
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    assert not receiving.aborted
+    play.flush()
+    assert receiving.aborted == [receiving.last.number]
 
 
 def test_no_map_lacks_what_is_not_durably_settled_with_a_receiver() -> None:
