@@ -16,7 +16,8 @@ A socket whose send buffer is full is watched for room to write; the rest of its
 engine, which reports ``OutputPending`` to the core. If a peer keeps asking for output that it never
 reads, its own input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
 
-Long engine work is time-sliced, and control floods are throttled: ``slicing``.
+Long engine work is time-sliced, and control floods are throttled: ``slicing``. Connections that end
+at once take turns: ``endings``.
 
 The stages of a connection::
 
@@ -56,6 +57,7 @@ from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId
 from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
+from router.net.endings import Endings
 from router.net.journal import JournalPort
 from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
 from router.net.slicing import Slicer
@@ -106,6 +108,7 @@ class DataPlane:
         journals: journal and archive; they get their records before any output is sent.
         allowance: pays for input that moves nothing, and for newcomers.
         slicer: passes received octets to engines, time-sliced.
+        endings: ends connections whose stream is over, time-sliced.
     """
 
     switchboard: Switchboard
@@ -116,6 +119,7 @@ class DataPlane:
     journals: list[JournalPort] = attrs.field(factory=list, init=False)
     allowance: Allowance = attrs.field(factory=Allowance, init=False)
     slicer: Slicer = attrs.field(init=False)
+    endings: Endings = attrs.field(init=False)
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
@@ -130,6 +134,10 @@ class DataPlane:
     @slicer.default
     def _make_slicer(self) -> Slicer:
         return Slicer(self.switchboard, self.clock, self.allowance)
+
+    @endings.default
+    def _make_endings(self) -> Endings:
+        return Endings(self.clock, self._hear_end, self._postpone_end)
 
     @_carrier.default
     def _make_carrier(self) -> Carrier | None:
@@ -385,6 +393,7 @@ class DataPlane:
                 await self._yield(now)
             self._take(descriptor, readiness, None)
         was_behind = self.slicer.work_off()
+        was_behind |= self.endings.work_off()
         if ready or was_behind:
             await self._end_turn()
         return bool(ready) or was_behind
@@ -393,13 +402,15 @@ class DataPlane:
         """Runs a turn with the carrier; false: nothing was ready."""
         carrier = self._carrier
         assert carrier is not None
-        is_alone = not (self.slicer.is_busy or self.switchboard.dirty)
+        is_alone = not (self.slicer.is_busy or self.endings or self.switchboard.dirty)
         was_ready = carrier.turn(self.clock(), self._yield_at, is_alone, self.poller.idle_seconds)
         if carrier.rested:
             self.allowance.rested(carrier.rested)
             self._yield_at += carrier.rested  # others had nothing to do meanwhile
             carrier.rested = 0.0
         was_behind = self.slicer.work_off()
+        if not carrier.is_midway:  # on a busy machine, what is ready takes it many turns
+            was_behind |= self.endings.work_off()
         if was_ready or was_behind:
             await self._end_turn()
         return was_ready or was_behind
@@ -437,7 +448,7 @@ class DataPlane:
         if connection is None:
             return
         if isinstance(error, OSError):
-            self._end(connection, error.strerror or str(error))
+            self.endings.hear(connection, error.strerror or str(error))
         else:
             self.switchboard.fail(connection, error)
 
@@ -467,19 +478,13 @@ class DataPlane:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._end(connection, error.strerror or str(error))
+            self.endings.hear(connection, error.strerror or str(error))
             return
         connection.read_octets += count
-        if connection.stage is Stage.OPEN:
-            if count:
-                self.slicer.receive(connection, self._buffer[:count])
-                return
-            self.switchboard.receive_eof(connection, now)
-            if connection.failure is None:
-                self._finish(connection, now)
         if not count:
-            connection.saw_end = stream is None or stream.saw_end
-            self.switchboard.touch(connection)
+            self.endings.hear(connection, None)
+        elif connection.stage is Stage.OPEN:
+            self.slicer.receive(connection, self._buffer[:count])
 
     def _receive_from(self, connection: Connection, stream: TlsStream, most: int) -> int:
         """Receives plaintext; what takes time and yields none is charged like other talk."""
@@ -494,8 +499,27 @@ class DataPlane:
             self.switchboard.touch(connection)
         return count
 
+    def _hear_end(self, connection: Connection, failure: str | None) -> None:
+        """Does what the end of a connection's stream, or its failure, asks for."""
+        if failure is not None:
+            self._end(connection, failure)
+            return
+        stream = connection.stream if connection.stage is Stage.OPEN else None
+        if connection.stage is Stage.OPEN:
+            now = self.clock()
+            self.switchboard.receive_eof(connection, now)
+            if connection.failure is None:
+                self._finish(connection, now)
+        connection.saw_end = stream is None or stream.saw_end
+        self.switchboard.touch(connection)
+
+    def _postpone_end(self, connection: Connection) -> None:
+        if not connection.is_unwatched:
+            self._unwatch(connection)
+        self.poller.interrupt()  # no socket may be ready before its turn
+
     def _unwatch(self, connection: Connection) -> None:
-        """Stops watching a broken socket until the octets received before are read."""
+        """Stops watching a broken socket until what came before its end has been dealt with."""
         connection.is_unwatched = True
         if connection.carried is not None:
             connection.carried.interest = 0
@@ -528,6 +552,8 @@ class DataPlane:
         self._remind(None, switchboard.core_deadline)
 
     def _flush_one(self, connection: Connection, now: float) -> None:
+        if connection in self.endings:
+            return
         if connection.held is not None and connection.stage is Stage.OPEN:
             if not connection.is_unwatched:
                 self._unwatch(connection)
@@ -540,7 +566,7 @@ class DataPlane:
         try:
             is_blocked = not self._send(connection)
         except OSError as error:
-            self._end(connection, error.strerror or str(error))
+            self.endings.hear(connection, error.strerror or str(error))
             return
         if connection.stage is Stage.OPEN:
             if engine.finished or (connection.stream is not None and self._has_ended(connection)):
@@ -698,6 +724,7 @@ class DataPlane:
 
     def _drop(self, connection: Connection) -> None:
         connection.stage = Stage.GONE
+        self.endings.forget(connection)
         descriptor = connection.socket.fileno()
         del self._by_descriptor[descriptor]
         if self._carrier is not None and connection.carried is not None:

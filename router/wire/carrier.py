@@ -24,10 +24,12 @@ class Carrier(Interface):
 
     Attributes:
         has_called: the last turn has handed something to the data plane.
+        is_midway: sockets that were found ready together are yet to be served.
         rested: seconds that it has waited in turns, until somebody sets it to 0.
     """
 
     has_called: bool
+    is_midway: bool
     rested: float
 
     def watch(self, descriptor: int, state: Carried, pipe: object = None) -> None:

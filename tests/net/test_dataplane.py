@@ -192,6 +192,7 @@ class HeldCarrier:
 
     turns: int = 0
     has_called: bool = False
+    is_midway: bool = False
     rested: float = 0.0
 
     def turn(
@@ -744,6 +745,64 @@ async def test_what_waits_of_a_flood_goes_before_the_end_of_the_stream(
             await trio.sleep(0)
         assert flooded.received == octets
         assert flooded.saw_eof
+
+
+@attrs.define(eq=False)
+class HeavyEngine(PlainEngine):
+    """Takes 3 ms for the end of its stream, as if thousands of deliveries went back with it."""
+
+    clock: list[float] = attrs.field(kw_only=True)
+
+    def receive_eof(self, now: float) -> list[Event]:
+        self.clock[0] += 0.003
+        return super().receive_eof(now)
+
+
+@pytest.mark.parametrize("how", ["end of stream", "reset", "sent to"])
+async def test_others_are_served_while_many_connections_end_at_once(
+    make_poller: MakePoller, how: str
+) -> None:
+    """A peer's end that closes with octets unread is a reset to ours."""
+    async with bench(make_poller) as on:
+        clock = [0.0]
+        set_clock(on.plane, lambda: clock[0] + trio.current_time())
+        plugs = [on.plug(HeavyEngine(clock=clock)) for _ in range(40)]
+        _, _, other = on.plug()
+        await other.send_all(b"once")
+        assert await receive_exactly(other, 4) == b"once"
+        if how == "reset":
+            on.plane.carry_out([(connection.id, send(b"unread")) for connection, _, _ in plugs])
+        for _, _, peer in plugs:
+            peer.socket.close()
+        if how == "sent to":
+            on.plane.carry_out([(connection.id, send(b"gone")) for connection, _, _ in plugs])
+        await other.send_all(b"more")
+        assert await receive_exactly(other, 4) == b"more"
+        assert len(on.ended) < 10
+        with trio.fail_after(20):
+            while len(on.ended) < 40:
+                await trio.sleep(0.001)
+        failures = {
+            "end of stream": None,
+            "reset": "Connection reset by peer",
+            "sent to": "Broken pipe",
+        }
+        assert {each.failure for each in on.ended} == {failures[how]}
+        assert sorted(on.core.lost) == [connection.id for connection, _, _ in plugs]
+        assert not on.plane.endings
+
+
+async def test_the_ends_that_wait_when_the_plane_stops_are_heard(make_poller: MakePoller) -> None:
+    clock = [0.0]
+    async with bench(make_poller) as on:
+        set_clock(on.plane, lambda: clock[0] + trio.current_time())
+        plugs = [on.plug(HeavyEngine(clock=clock)) for _ in range(40)]
+        for _, _, peer in plugs:
+            peer.socket.close()
+        while not on.plane.endings:
+            await trio.sleep(0)
+    assert all(engine.saw_eof for _, engine, _ in plugs)
+    assert len(on.core.lost) == 40
 
 
 async def test_a_connection_that_ends_leaves_nothing_of_its_flood(make_poller: MakePoller) -> None:

@@ -96,6 +96,7 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
 def set_clock(plane: DataPlane, clock: Callable[[], float]) -> None:
     """Has a data plane live by another clock."""
     plane.clock = plane.slicer.clock = plane.slicer.busy_clock = clock
+    plane.endings.clock = clock
 
 
 async def dial(address: str) -> trio.SocketStream:

@@ -136,6 +136,11 @@ cdef class Carrier:
             state.pipe = NULL
             state.pipe_capsule = None
 
+    @property
+    def is_midway(self) -> bool:
+        """Whether sockets that the system has reported are yet to be handled."""
+        return self.done < self.ready
+
     def turn(self, double now, double until, bint is_alone=False, idle_seconds=None):
         """Serves ready sockets until the given time; False: none is ready.
 
