@@ -223,5 +223,5 @@ def _is_undecided(pairing: Pairing) -> bool:
     """Returns whether a delivery that was offered has no outcome yet."""
     stage = life.stage_of(pairing)
     if stage is Stage.WAITING:
-        return not _has_ended(pairing)  # it waits for credit
+        return pairing in feed_of(pairing).waiting  # for credit; else it is over
     return stage in (Stage.SENT, Stage.IN_DOUBT)

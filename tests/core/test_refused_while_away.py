@@ -55,6 +55,33 @@ def test_what_the_source_has_settled_is_tried_again_however_often_its_target_ref
     assert "delivery.dropped" not in play.events()
 
 
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("outcome", [NO_BINDING, RELEASED])
+@pytest.mark.parametrize("pauses", [(1,), (1, 2)])
+@pytest.mark.parametrize("lost_first", [False, True])
+def test_nothing_is_looked_after_any_more_when_a_target_has_taken_what_it_refused(
+    lost_first: bool, pauses: tuple[int, ...], outcome: Outcome, settled: bool
+) -> None:
+    """Its source settled it before there was an outcome, so that none was awaited."""
+    play, east, source, target = both(PLAIN)
+    (number,) = source.send("a")
+    source.settle(number)
+    if lost_first:
+        east.lose()
+    for pause in pauses:
+        refuse(target, outcome)
+        play.wait(pause + 0.01)
+    if not lost_first:
+        east.lose()
+    target.update(*tuple(target.unsettled), state=ACCEPTED, settled=settled)
+    play.wait(60)
+    assert not play.core._postponer._shelves
+    play.carry_out(play.core.configure(RoutingTable([]), play.now))
+    target.peer.lose()
+    play.wait(1000)
+    assert play.core.deadline is None
+
+
 def test_what_was_pulled_stays_that_when_a_reload_names_another_source() -> None:
     play, _, source, target = both(PLAIN)
     source.send("a", settled=True)
