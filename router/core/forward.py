@@ -24,6 +24,7 @@ from router.core.node import (
     Direction,
     Feed,
     Node,
+    Taker,
     by_sequence,
     count_elders,
     feed_of,
@@ -207,6 +208,9 @@ class Forwarder:
             feed = rotation[0]
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
+            is_elder = feed.waiting[0].is_elder
+            if node.taker is Taker.ELDERS and not is_elder:
+                able = []
             if not able or (node.is_multicast and _misses_some(node, feed, receivers, able)):
                 stuck += 1
                 rotation.rotate(-1)
@@ -217,10 +221,12 @@ class Forwarder:
                 credit = sum(link.credit for link in able)
             before = len(feed.waiting)
             fair = credit if feed.incoming.takes_back else share(credit, len(rotation))
-            if feed.waiting[0].is_elder:
+            if is_elder:
                 fair = count_elders(feed)
             self._send_from(node, feed, able, min(credit, fair))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
+            if node.taker is Taker.ELDERS and not stuck:
+                self._turn.touch(node)  # it has another taker when they are gone
             node.count_sent(feed, before - len(feed.waiting))
             self._turn.review_credit(feed.incoming)
             if feed.waiting:

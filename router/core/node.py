@@ -40,6 +40,7 @@ class Taker(enum.Enum):
     TARGETS = "targets"
     STORE = "store"
     NOBODY = "nobody"
+    ELDERS = "elders"  # targets, which are sent nothing but what goes before all that is stored
 
 
 @attrs.frozen
@@ -425,6 +426,11 @@ def feed_of_link(incoming: IncomingLink) -> Feed:
 def count_elders(feed: Feed) -> int:
     """Returns how many deliveries at the head of a queue go before all that is stored."""
     return sum(1 for _ in takewhile(_is_elder, feed.waiting))
+
+
+def has_elders(node: Node) -> bool:
+    """Returns whether deliveries wait at a node that go before all that is stored."""
+    return any(feed.waiting[0].is_elder for feed in node.rotation)
 
 
 def _is_elder(pairing: Pairing) -> bool:

@@ -24,13 +24,17 @@ senders never pause.
 not entered while a delivery that a target may return is under way, unless the target answers
 nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
 unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
-said what became of it. When it is back, what it never had goes on that link, and the store has no
-target until all of it was answered, or for ``SETTLE_SECONDS`` (``_Wait``). What comes back from a
-target later than that, because it returns it or is lost, is an *elder*: the store sends it before
-all that it has of the address (``net.store``), and what is on its way from there and was not sent
-to a target yet goes back to the store first. Elders are stored even if their route is full.
+said what became of it. When it is back, what it never had goes on that link, unless something older
+waits already, and the store has no target until all of it was answered, or for ``SETTLE_SECONDS``
+(``_Wait``). What comes back from a target later than that, because it returns it or is lost, is an
+*elder*: the store sends it before all that it has of the address (``net.store``), and what is on
+its way from there and was not sent to a target yet goes back to the store first. Elders are stored
+even if their route is full.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
+Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
+(ELDERS), and the stored messages wait for them. A target that returns them is offered them again,
+with pauses.
 """
 
 from collections.abc import Iterable
@@ -43,12 +47,21 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.credit import Granter
 from router.core.lanes import Lanes
-from router.core.node import Direction, Node, NodeKey, Taker, count_elders, is_able
+from router.core.node import (
+    Direction,
+    Node,
+    NodeKey,
+    Taker,
+    count_elders,
+    has_elders,
+    is_able,
+)
 from router.core.reach import Reach, is_sibling
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stored import STORE
 from router.core.uplinks import Uplinks
+from router.links import life
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
 from router.model.outcome import RELEASED
@@ -64,6 +77,10 @@ LOOK_SECONDS: Final = 2.5
 """Pause between checks of the targets' credit; without any at two in a row they take nothing."""
 
 
+REST_SECONDS: Final = 1.0
+"""Pause before what a target has returned is offered to it again on a route that stores no more."""
+
+
 @attrs.define(eq=False)
 class _Choice:
     """What decides about a node.
@@ -74,6 +91,7 @@ class _Choice:
         until: NOBODY ends then at the latest.
         look: the alarm for that.
         checks: in a row at which its targets had no credit.
+        rest: elders are not offered again before this alarm.
     """
 
     is_clear: bool = False
@@ -81,6 +99,7 @@ class _Choice:
     until: float = 0.0
     look: Alarm | None = None
     checks: int = 0
+    rest: Alarm | None = None
 
 
 @attrs.define(eq=False)
@@ -167,7 +186,9 @@ class Storer:
             if _is_for(link, taker):
                 node.take_up(link)
                 self._granter.receivers_changed(node)
-        if taker is Taker.STORE and any(feed.waiting[0].is_elder for feed in node.rotation):
+        if taker is Taker.ELDERS:
+            self._offer_elders(node, choice)
+        elif taker is Taker.STORE and has_elders(node):
             self._recall(node)
             _lend(node)
 
@@ -183,6 +204,26 @@ class Storer:
             for pairing in waiting:
                 self._settler.answer(pairing, RELEASED)
             self._turn.review_credit(feed.incoming)
+
+    def _offer_elders(self, node: Node, choice: _Choice) -> None:
+        """Has targets take what they have returned, again and again."""
+        if choice.rest is not None and choice.rest.action is not None:
+            return
+        for pairing in chain.from_iterable(feed.waiting for feed in node.rotation):
+            if pairing.is_elder and pairing.tried is not None:
+                life.try_again_from_first(pairing)
+        at = self._turn.now + REST_SECONDS
+        choice.rest = self._alarms.set(at, partial(self._turn.touch, node))
+
+    def _stop_stored(self, node: Node) -> None:
+        """Has stored messages wait, perhaps once more, for what goes before them."""
+        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
+        if stored is None:
+            return
+        if (wait := self._waits_at.pop(stored, None)) is not None:
+            self._alarms.cancel(wait.look)
+        self._lanes.demote(stored)
+        self._let_others_go_first(stored)
 
     def _follow(self, node: Node) -> None:
         """Has the nodes reviewed that care whether the store has messages of an address."""
@@ -238,7 +279,9 @@ class Storer:
                 yield other
 
     def _is_asking(self, node: Node) -> bool:
-        """Returns whether targets have not answered all that a node has sent them."""
+        """Returns whether targets have not answered, or taken, what goes before all stored."""
+        if node.route.store is None and has_elders(node):
+            return True
         return any(link.resuming or _is_waiting(link) for link in self._under_way(node))
 
     def _chooses(self, node: Node) -> bool:
@@ -275,8 +318,10 @@ class Storer:
         if node.taker is Taker.TARGETS:
             is_starved = choice.checks > 1
             return Taker.NOBODY if is_starved or has_returned or not targets else Taker.TARGETS
+        if node.route.store is None and is_held:
+            return Taker.ELDERS if has_elders(node) else Taker.NOBODY
         if node.route.store is None:
-            return Taker.NOBODY if is_held else Taker.TARGETS
+            return Taker.TARGETS
         if node.taker is Taker.STORE:
             passes = is_known and not is_held and may_pass and not has_returned
             return Taker.TARGETS if passes else Taker.STORE
@@ -323,6 +368,9 @@ class Storer:
             seconds = START_SECONDS if choice.is_new else SETTLE_SECONDS
             choice.until = self._turn.now + seconds
             choice.look = self._alarms.set(choice.until, partial(self._turn.touch, node))
+        elif taker is Taker.ELDERS:
+            node.returning.add(self)
+            self._stop_stored(node)
         else:
             node.returning.discard(self)
             choice.is_new = False
@@ -348,6 +396,7 @@ class Storer:
         choice = self._choices.pop(node, None)
         if choice is not None:
             self._alarms.cancel(choice.look)
+            self._alarms.cancel(choice.rest)
         node.taker = None
         node.returning.discard(self)
         for link in node.aside:

@@ -112,13 +112,19 @@ class StorePeer:
             going=going,
             reader=RunReader(host.disk, DIRECTORY) if reads_files else None,
         )
-        key = route_key(route.name)
-        exact = (key,) if route.guarantee is Guarantee.EXACTLY_ONCE else ()
-        engine.follow({key: bounds}, (key,), (key,) if route.passes_through else (), exact)
         peer = cls(play, ConnectionId(1000 + life - START_NS), engine, host, Origin(1, life))
+        peer.follow(route, bounds)
         play.peers[peer.id] = peer  # type: ignore[assignment]
         play.core.dialed(peer.id, STORE)
         return peer
+
+    def follow(self, route: Route, bounds: Bounds = UNBOUNDED) -> None:
+        """The keeper has read the route, as a file has it."""
+        key = route_key(route.name)
+        exact = (key,) if route.guarantee is Guarantee.EXACTLY_ONCE else ()
+        passing = (key,) if route.passes_through else ()
+        stored = {} if route.store is None else {key: bounds}
+        self.engine.follow(stored, (key,), passing, exact)
 
     def execute(self, command: Command) -> None:
         """Hands the engine a command of the core."""

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from router.journal.store.queues import Claim
+from router.model.identity import DeliveryNumber
 from router.model.outcome import RELEASED
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
@@ -43,6 +44,7 @@ class Passing(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        self.route = ROUTE
         self.play = Play(ROUTE)
         self.disk = FakeDisk()
         self.lives = itertools.count(1)
@@ -59,6 +61,7 @@ class Passing(RuleBasedStateMachine):
         self.first: dict[tuple[str, str], int] = dict.fromkeys(self.senders, 0)
         self.owed: dict[tuple[str, str], set[int]] = {key: set() for key in self.senders}
         self.seen: dict[int, int] = {}
+        self.numbers: dict[bytes, tuple[SenderEnd, DeliveryNumber]] = {}
         self.accepted: set[bytes] = set()
         self.store_losses = 0
         self.is_deaf = False
@@ -71,7 +74,9 @@ class Passing(RuleBasedStateMachine):
         count = min(most, sender.credit)
         if count > 0:
             before = self.counts[who, of]
-            sender.send(*(f"{who} {of} {before + n + 1}" for n in range(count)))
+            bodies = [f"{who} {of} {before + n + 1}" for n in range(count)]
+            numbers = sender.send(*bodies)
+            self.numbers |= {b.encode(): (sender, n) for b, n in zip(bodies, numbers, strict=True)}
             self.counts[who, of] += count
         self.look()
 
@@ -130,6 +135,15 @@ class Passing(RuleBasedStateMachine):
         who, of, number = body.decode().split()
         self.owed[who, of].add(int(number))
 
+    def given_back(self) -> set[bytes]:
+        """Returns what senders were told to be released: on a route that does not store."""
+        found = set()
+        for body, (sender, number) in self.numbers.items():
+            told = sender.outcome(number)
+            if told is not None and told[0] == RELEASED:
+                found.add(body)
+        return found
+
     def ends(self) -> list[ReceiverEnd]:
         """Returns the links to the target."""
         return [] if self.cloud is None else list(self.cloud.receives.values())
@@ -143,7 +157,7 @@ class Passing(RuleBasedStateMachine):
         life = START_NS + next(self.lives)
         now_ns = START_NS + int(self.play.now * 1e9)
         host = StoreHost.begun(self.disk, life, now_ns)
-        self.store = StorePeer.connected(self.play, host, life, ROUTE, self.going)
+        self.store = StorePeer.connected(self.play, host, life, self.route, self.going)
 
     @precondition(lambda self: self.loses_store)
     @rule()
@@ -189,10 +203,13 @@ class Passing(RuleBasedStateMachine):
             self.store.tick()
         self.look()
 
-    @rule(always=st.booleans())
-    def reload(self, always: bool) -> None:
-        route = attrs.evolve(ROUTE, store=Storing(always=always))
-        self.play.carry_out(self.play.core.configure(RoutingTable([route]), self.play.now))
+    @rule(storing=st.sampled_from([Storing(), Storing(always=True), None]))
+    def reload(self, storing: Storing | None) -> None:
+        dead_letter = None if storing is None else ROUTE.dead_letter
+        self.route = attrs.evolve(ROUTE, store=storing, dead_letter=dead_letter)
+        self.play.carry_out(self.play.core.configure(RoutingTable([self.route]), self.play.now))
+        if self.store is not None:
+            self.store.follow(self.route)
         self.look()
 
     def settle(self) -> None:
@@ -210,6 +227,10 @@ class Passing(RuleBasedStateMachine):
             if end.attach is not None and end.attach.target.address == "dead":  # type: ignore[union-attr]
                 raise AssertionError("nothing is dead here")
             start = self.seen.get(end.link, 0)
+            if start < len(end.received):
+                for body in self.given_back():
+                    who, of, text = body.decode().split()
+                    self.owed[who, of].discard(int(text))
             for delivery in end.received[start:]:
                 who, of, text = delivery.payload.decode().split()
                 number = int(text)
@@ -227,7 +248,7 @@ class Passing(RuleBasedStateMachine):
         if not hasattr(self, "play"):
             return
         self.target_stalls(False)
-        self.reload(False)
+        self.reload(Storing())
         for _ in range(120):
             self.store_comes()
             self.target_comes()
@@ -241,6 +262,7 @@ class Passing(RuleBasedStateMachine):
             for (who, of), count in self.counts.items()
             for n in range(count)
         }
+        sent -= self.given_back()
         assert sent <= self.accepted, sorted(sent - self.accepted)
         for sender in self.senders.values():
             assert not sender.unsettled
@@ -260,9 +282,8 @@ class Passing(RuleBasedStateMachine):
         """Whether every message has its outcome and the target has all of them."""
         if any(sender.unsettled for sender in self.senders.values()):
             return False
-        return len(self.accepted) == sum(self.counts.values()) and not any(
-            end.unsettled for end in self.ends()
-        )
+        sent = self.numbers.keys() - self.given_back()
+        return sent <= self.accepted and not any(end.unsettled for end in self.ends())
 
     def check_passing(self) -> None:
         """The target takes messages past the store again.
@@ -358,6 +379,37 @@ def test_what_a_lost_target_never_read_goes_before_what_was_stored_meanwhile(
     state.store_works()
     assert state.ends()
     state.teardown()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("seconds", [0.1, 8.0])
+@pytest.mark.parametrize("machine", [Passing, PassingToResumers])
+def test_what_a_target_returns_goes_first_though_its_route_stores_no_more(
+    machine: type[Passing], seconds: float, times: int
+) -> None:
+    state = machine()
+    state.begin()
+    state.store_comes()
+    state.target_comes()
+    state.store_works()
+    state.send(who="x", of="telemetry.a", most=3)
+    for _ in range(3):
+        state.time_passes(seconds=8.0)  # it answers nothing, so others are stored
+    state.send(who="x", of="telemetry.a", most=4)
+    state.store_works()
+    state.reload(None)
+    state.store_works()
+    for _ in range(times):
+        state.time_passes(seconds=seconds)
+        state.target_returns(which=0, most=4)
+        state.target_grants(credit=3)
+    for _ in range(20):
+        state.store_works()
+        state.target_comes()
+        state.target_takes_all()
+        state.time_passes(1.0)
+    assert not state.given_back()
+    assert state.is_done()
 
 
 @pytest.mark.parametrize("machine", [Passing, PassingToResumers])
