@@ -381,6 +381,11 @@ class Core:
         return self._ledger.unrecorded
 
     @property
+    def payload_octets(self) -> int:
+        """Octets of payload that core and lane keep for deliveries without an outcome."""
+        return self._registry.process.kept
+
+    @property
     def unrouted(self) -> int:
         """How many messages no route took whose senders have not been told."""
         return self._events.unrouted

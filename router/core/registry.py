@@ -44,10 +44,14 @@ class ProcessOctets(Octets):
     _reported: int = attrs.field(default=0, init=False)
 
     @property
+    def kept(self) -> int:
+        """What both keep."""
+        return self.used + (0 if self.lanes is None else self.lanes.kept_octets)
+
+    @property
     def left(self) -> int:
         """What is left of the budget for both; negative if it is exceeded."""
-        kept = 0 if self.lanes is None else self.lanes.kept_octets
-        return self.limit - self.used - kept
+        return self.limit - self.kept
 
     def report(self) -> None:
         """Tells the lane how much the core keeps."""

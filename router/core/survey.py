@@ -265,7 +265,7 @@ class Surveyor:
             connections=sum(not is_sibling(each) for each in registry.connections.values()),
             routes=tuple(routes),
             peers=tuple(_peer_record(key, each) for key, each in stock.peers.items()),
-            payload_octets=registry.process.limit - registry.process.left,
+            payload_octets=registry.process.kept,
             payload_limit_octets=registry.process.limit,
         )
 

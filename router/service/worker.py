@@ -58,6 +58,7 @@ from router.service.ledger import (
 )
 from router.service.mesh import reconfigured
 from router.service.placement import HOME, MESH_HOME, find_homes
+from router.service.relief import CONNECTION_OCTETS, relieve
 from router.wire.protocols import load_engines
 
 CLOSE_SECONDS: Final = 5.0
@@ -178,7 +179,12 @@ class Worker:
             await nursery.start(self._receive)
             self._configure_connectors({}, assembly)
             nursery.start_soon(self._watch_certificates)
+            nursery.start_soon(relieve, self._octets_in_use)
             task_status.started()
+
+    def _octets_in_use(self) -> int:
+        """Returns what payload and connections take, about."""
+        return self.core.payload_octets + self.plane.connection_count * CONNECTION_OCTETS
 
     def admit(self, sock: socket.socket, listener: str, elsewhere: Elsewhere = ALONE) -> None:
         """Takes over a socket that the listener of that name has accepted.
