@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from router.errors import MisuseError
+from router.model.text import decode_text
 from router.wire.sasl import Challenge, Failure, FindSecret, Success, Verifier
 from router.wire.scram import SCRAM_MECHANISMS, ScramClientExchange, ScramServerExchange
 
@@ -180,3 +181,18 @@ class MechanismClient:
         if additional is not None and not self._exchange.is_proved:
             self._exchange.step(additional)
         return self._exchange.is_proved
+
+
+def plain_user(mechanism: str, initial: bytes | None) -> str:
+    """Returns the user that a client of ours logs in as by PLAIN.
+
+    Args:
+        mechanism: the chosen one.
+        initial: its initial response; None: it has none.
+
+    Returns:
+        the user; empty if there is none, or only the broker knows it.
+    """
+    if mechanism != Mechanism.PLAIN or initial is None or initial.count(b"\0") != 2:
+        return ""
+    return decode_text(initial.split(b"\0")[1])

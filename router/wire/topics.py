@@ -42,3 +42,8 @@ def watchable(address: str) -> str:
 
 def _is_odd(word: str) -> bool:
     return len(word) > 1 and ("*" in word or "#" in word)
+
+
+def has_wildcards(key: str) -> bool:
+    """Returns whether a topic binding's key has wildcards."""
+    return any(word in ("*", "#") for word in key.split("."))

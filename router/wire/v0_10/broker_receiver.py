@@ -85,7 +85,9 @@ class BrokerReceiver(BrokerSession):
             commands = [self.find_exchange(node.exchange)] if node.exchange else []
             commands += [
                 r.QueueDeclare(queue=self._queue, exclusive=True, auto_delete=True),
-                r.ExchangeBind(queue=self._queue, exchange=node.exchange, binding_key=node.key),
+                r.ExchangeBind(
+                    queue=self._queue, exchange=node.exchange, binding_key=node.routing_key
+                ),
             ]
         mode = ACCEPT_NONE if self._settles else ACCEPT_EXPLICIT
         return [

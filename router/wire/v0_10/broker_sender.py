@@ -30,12 +30,12 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
+from router.wire.exchange_names import broker_node, is_expressible
 from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import encode_command
-from router.wire.v0_10.names import broker_node, is_expressible
 from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE
 from router.wire.v0_10.ranges import Ranges
@@ -179,7 +179,7 @@ class BrokerSender(BrokerSession):
             if len(self._heads) >= _HEADS_LIMIT:
                 self._heads.clear()
             self._heads[node.exchange, settled] = head
-        return self.client.outgoing.ready(delivery, key=node.key), head
+        return self.client.outgoing.ready(delivery, key=node.routing_key), head
 
     def _transfer(self, delivery: OutgoingDelivery, ready: Ready, head: bytes) -> None:
         note = Transferred(None, DeliveryTag(b""))

@@ -36,11 +36,11 @@ from router.model.condition import (
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import DeliveryTag
 from router.model.terminus import Coordinator, Role
+from router.wire.exchange_names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import decode_struct
-from router.wire.v0_10.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_10.reply import SessionFaultError, error_condition
 from router.wire.v0_10.session import Session, SessionStage
 

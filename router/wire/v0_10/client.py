@@ -12,12 +12,12 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
+from router.wire.exchange_names import is_expressible
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
 from router.wire.v0_10.broker_session import NO_CHANNEL, NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
-from router.wire.v0_10.names import is_expressible
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import SessionStage
 

@@ -13,11 +13,12 @@ from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
-from router.model.text import decode_text, readable, words
+from router.model.text import readable, words
 from router.wire.alternatives import read_known_hosts, redirect
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
+from router.wire.mechanisms import plain_user
 from router.wire.sasl import SaslClient
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import Sender
@@ -91,7 +92,7 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
         mechanism, initial = choice
-        self.outgoing.login = _user_of(mechanism, initial)
+        self.outgoing.login = plain_user(mechanism, initial)
         self.phase = Opening.NEGOTIATING
         locales = control.locales or ()
         self.send_control(
@@ -179,10 +180,3 @@ class ClientHandshake(Machine):
         (Opening.OPEN_OK, r.ConnectionOpenOk): _take_open_ok,
         (Opening.OPEN_OK, r.ConnectionRedirect): _take_redirect,
     }
-
-
-def _user_of(mechanism: str, initial: bytes | None) -> str:
-    """Returns the user that we log in as; empty if there is none, or only the broker knows it."""
-    if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
-        return ""
-    return decode_text(initial.split(b"\0")[1])

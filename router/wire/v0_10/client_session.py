@@ -8,11 +8,11 @@ from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState
 from router.model.text import decode_text
+from router.wire.exchange_names import PREDECLARED, ExchangeType
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.bindings import Binding
 from router.wire.v0_10.codec import encode_struct
-from router.wire.v0_10.names import PREDECLARED, ExchangeType
 from router.wire.v0_10.queues import Outlet, Queue, QueueWatching
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, decode_fault
 from router.wire.v0_10.server_links import ServerLinks

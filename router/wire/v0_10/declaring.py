@@ -27,10 +27,11 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Role
 from router.wire.asking import Question, probe, trial
+from router.wire.exchange_names import PREDECLARED, ExchangeType, address_of
+from router.wire.topics import has_wildcards
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.bindings import Binding
 from router.wire.v0_10.client_session import ClientSession
-from router.wire.v0_10.names import PREDECLARED, ExchangeType, address_of, has_wildcards
 from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code

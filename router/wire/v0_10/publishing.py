@@ -58,6 +58,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import ExpiryPolicy, Target
 from router.model.text import encode_text, name_of
+from router.wire.exchange_names import address_of
 from router.wire.inlets import outcome_of
 from router.wire.publishing import Keeper
 from router.wire.v0_10 import message as messages
@@ -66,7 +67,6 @@ from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.answering import Answering
 from router.wire.v0_10.client_session import ClientSession
-from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, PostShape, received, tag_of
 from router.wire.v0_10.queues import EXPIRED, Queue
 from router.wire.v0_10.reply import (

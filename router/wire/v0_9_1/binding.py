@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from router.model.condition import Condition
+from router.wire.exchange_names import ExchangeType
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding
-from router.wire.v0_9_1.names import MATCHES, ExchangeType
+from router.wire.v0_9_1.names import MATCHES
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_links import ServerLinks

@@ -21,16 +21,12 @@ from router.model.commands import AttachLink
 from router.model.condition import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role
+from router.wire.exchange_names import NAME_OCTETS, BrokerNode, ExchangeType
+from router.wire.topics import has_wildcards
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, ChannelPhase, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
-from router.wire.v0_9_1.names import (
-    NAME_OCTETS,
-    BrokerNode,
-    ExchangeType,
-    broker_node,
-    has_wildcards,
-)
+from router.wire.v0_9_1.names import broker_node
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
 
 DECLARE: Final = "declare"

@@ -47,6 +47,7 @@ from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
 from router.model.terminus import ADDRESSES, SenderSettleMode
+from router.wire.exchange_names import is_expressible
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_NAME, BrokerChannel
@@ -54,7 +55,7 @@ from router.wire.v0_9_1.channel import ContentHandlers, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import broker_node, is_expressible
+from router.wire.v0_9_1.names import broker_node
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.passing import pass_on
 from router.wire.v0_9_1.reply import Reply, condition_of

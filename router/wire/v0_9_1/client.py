@@ -15,6 +15,7 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
+from router.wire.exchange_names import is_expressible
 from router.wire.machine import CLOSE_SECONDS, MachinePhase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME
@@ -23,7 +24,6 @@ from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import ChannelPhase, Expect
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import is_expressible
 from router.wire.v0_9_1.scan import scan_deliveries
 from router.wire.v0_9_1.stream_receiver import StreamReceiver, offset_spec
 from router.wire.v0_9_1.twins import chosen

@@ -13,11 +13,12 @@ from router.model.capabilities import Capabilities, Credit
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
-from router.model.text import decode_text, readable, words
+from router.model.text import readable, words
 from router.wire.alternatives import redirect
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
+from router.wire.mechanisms import plain_user
 from router.wire.sasl import SaslClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import Sender
@@ -100,7 +101,7 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
         mechanism, initial = choice
-        self.outgoing.login = _user_of(mechanism, initial)
+        self.outgoing.login = plain_user(mechanism, initial)
         self.phase = Opening.NEGOTIATING
         self.send_method(
             0,
@@ -184,13 +185,6 @@ class ClientHandshake(Machine):
         (Opening.OPEN_OK, m.ConnectionOpenOk): _take_open_ok,
         (Opening.OPEN_OK, m.ConnectionRedirect): _take_redirect,
     }
-
-
-def _user_of(mechanism: str, initial: bytes | None) -> str:
-    """Returns the user that we log in as; empty if only the broker knows it."""
-    if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
-        return ""
-    return decode_text(initial.split(b"\0")[1])
 
 
 def _lower(theirs: int, ours: int) -> int:

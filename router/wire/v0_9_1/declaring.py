@@ -17,13 +17,14 @@ from typing import Final
 from router.model import condition as conditions
 from router.model.condition import Condition
 from router.model.terminus import Role
+from router.wire.exchange_names import PREDECLARED, ExchangeType
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.keeping import Offer
 from router.wire.v0_9_1.limits import limits_of
-from router.wire.v0_9_1.names import DIRECT_REPLIES, PREDECLARED, ExchangeType
+from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_links import ServerLinks

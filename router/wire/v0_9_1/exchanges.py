@@ -26,15 +26,9 @@ from typing import Any
 
 import attrs
 
-from router.wire.topics import key_at, key_matches
-from router.wire.v0_9_1.names import (
-    KEYLESS,
-    PREDECLARED,
-    ExchangeType,
-    address_of,
-    has_wildcards,
-    headers_match,
-)
+from router.wire.exchange_names import KEYLESS, PREDECLARED, ExchangeType, address_of
+from router.wire.topics import has_wildcards, key_at, key_matches
+from router.wire.v0_9_1.names import headers_match
 from router.wire.v0_9_1.types import Table
 
 

@@ -42,6 +42,7 @@ from router.model.events import MessageUnrouted
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.text import decode_text, encode_text
+from router.wire.exchange_names import KEYLESS
 from router.wire.inlets import outcome_of
 from router.wire.publishing import Publisher
 from router.wire.v0_9_1 import content as contents
@@ -50,7 +51,7 @@ from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
-from router.wire.v0_9_1.names import DIRECT_REPLIES, KEYLESS
+from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.posts import DROPPED, Commit, Held, Inlet, Post, received
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text

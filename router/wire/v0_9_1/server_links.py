@@ -19,12 +19,12 @@ from router.model.outcome import DeliveryState
 from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
+from router.wire.exchange_names import address_of
 from router.wire.machine import HELD_STOP_OCTETS
 from router.wire.serving import ServingMachine
 from router.wire.topics import watchable
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Exchanges
-from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.posts import ChannelPublisher, Inlet

@@ -14,11 +14,11 @@ from router.model.events import AddressesWatched, DeliveriesUpdated, LinkAttache
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import MODIFIED_UNDELIVERABLE
 from router.model.terminus import Source
+from router.wire.exchange_names import ExchangeType, address_of
 from router.wire.topics import key_matches
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding, Exchanges, Gate, Reach
-from router.wire.v0_9_1.names import ExchangeType, address_of
 from tests.support.basic_messages import content
 from tests.support.basic_peer import ClientPeer
 

@@ -2,34 +2,8 @@ from typing import Any
 
 import pytest
 
-from router.wire.v0_9_1.names import (
-    PREDECLARED,
-    BrokerNode,
-    ExchangeType,
-    address_of,
-    broker_node,
-    has_wildcards,
-    headers_match,
-)
-
-
-@pytest.mark.parametrize(
-    ("exchange", "key", "kind", "address"),
-    [
-        ("", "orders", ExchangeType.DIRECT, "orders"),
-        ("", "", ExchangeType.DIRECT, ""),
-        ("shop", "orders", None, "shop/orders"),
-        ("shop", "orders", ExchangeType.DIRECT, "shop/orders"),
-        ("shop", "orders.eu", ExchangeType.TOPIC, "shop/orders.eu"),
-        ("shop", "", None, "shop"),
-        ("news", "ignored", ExchangeType.FANOUT, "news"),
-        ("news", "ignored", ExchangeType.HEADERS, "news"),
-    ],
-)
-def test_an_exchange_and_key_become_an_address(
-    exchange: str, key: str, kind: ExchangeType | None, address: str
-) -> None:
-    assert address_of(exchange, key, kind) == address
+from router.wire.exchange_names import PREDECLARED, BrokerNode, ExchangeType
+from router.wire.v0_9_1.names import broker_node, headers_match
 
 
 @pytest.mark.parametrize(
@@ -52,14 +26,6 @@ def test_an_exchange_and_key_become_an_address(
 )
 def test_an_address_names_a_queue_or_an_exchange_and_key(address: str, node: BrokerNode) -> None:
     assert broker_node(address) == node
-
-
-@pytest.mark.parametrize(
-    ("key", "is_pattern"),
-    [("a.b", False), ("a.*", True), ("#", True), ("a.#.b", True), ("a*", False), ("", False)],
-)
-def test_only_whole_words_are_wildcards(key: str, is_pattern: bool) -> None:
-    assert has_wildcards(key) is is_pattern
 
 
 @pytest.mark.parametrize(
