@@ -198,7 +198,7 @@ class Arrivals:
         tags: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> None:
-        self._ledgers.records.received_run(
+        self._ledgers.received_sequence = self._ledgers.records.received_run(
             self._ledgers.now_ns(),
             source,
             keys,
@@ -222,7 +222,7 @@ class Arrivals:
         if delivery.splice is not None:
             flags |= RecordFlag.SPLICED
         record, now_ns = self._ledgers.records, self._ledgers.now_ns()
-        record.received(
+        self._ledgers.received_sequence = record.received(
             now_ns,
             delivery.key,
             source,
@@ -238,7 +238,9 @@ class Arrivals:
             ttl_milliseconds=NO_TTL if ttl is None else ttl,
         )
         if is_held and parts is not None:
-            record.part(now_ns, delivery.key, source, parts.joined(), more=True, offset=0)
+            self._ledgers.received_sequence = record.part(
+                now_ns, delivery.key, source, parts.joined(), more=True, offset=0
+            )
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Records a further part."""
@@ -250,7 +252,7 @@ class Arrivals:
         entry = None if ledger is None else ledger.numbered.get(event.number)
         parts = None if entry is None or entry.pairing is None else entry.pairing.parts
         if entry is not None and entry.waits and parts is not None and not parts.has_verdict:
-            self._ledgers.records.part(
+            self._ledgers.received_sequence = self._ledgers.records.part(
                 self._ledgers.now_ns(),
                 entry.key,
                 entry.source,
@@ -270,7 +272,7 @@ class Arrivals:
             self._archive.gone_on(feed.node, ledger.key, pairing, payload, more=more)
         entry = None if ledger is None or key is None else ledger.entries.get(key)
         if entry is not None and entry.waits and pairing.parts is not None:
-            self._ledgers.records.part(
+            self._ledgers.received_sequence = self._ledgers.records.part(
                 self._ledgers.now_ns(),
                 entry.key,
                 entry.source,

@@ -44,7 +44,7 @@ from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.core.ways import WayFinder
 from router.links.link import Connection, IncomingLink, Octets, OutgoingLink
-from router.model.commands import CloseConnection
+from router.model.commands import CloseConnection, ReportRecorded
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
@@ -68,6 +68,7 @@ from router.model.events import (
     MessageUnrouted,
     OutputPending,
     PartsTaken,
+    RecordAwaited,
     SessionEnded,
     SubscriptionEnded,
     WaysAdvertised,
@@ -132,6 +133,7 @@ class Events:
             PartsTaken: self._parts_taken,
             CreditGranted: self._credit_granted,
             CreditReturned: self._credit_returned,
+            RecordAwaited: self._record_awaited,
             WaysAdvertised: self._ways.advertised,
             LinkAttached: self._attached,
             AttachConfirmed: self._attach_confirmed,
@@ -485,6 +487,13 @@ class Events:
         incoming = connection.incoming.get(event.link)
         if incoming is not None:
             self._granter.returned(incoming, event.credit)
+
+    def _record_awaited(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, RecordAwaited)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._state.ledger.await_record(incoming)
+            self._state.turn.order(incoming, ReportRecorded(event.link))
 
     def _output_pending(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, OutputPending)

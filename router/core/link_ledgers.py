@@ -183,6 +183,7 @@ class LinkLedgers:
         of_incoming: by link, of those that are not gone; ``of_outgoing`` likewise.
         ended_sequence: number of the last record by which a delivery is done at a receiver, or
             leaves it.
+        received_sequence: number of the last record of a delivery, or a part, that was received.
         alone: deliveries that are to be sent, for the first time or again, and that no sender
             knows any more.
     """
@@ -213,6 +214,7 @@ class LinkLedgers:
         self.is_stuck = False
         self.unrecorded = 0
         self.ended_sequence = 0
+        self.received_sequence = 0
         self._unrecorded = 0
         self._recent: deque[tuple[int, Sequence[DeliveryKey]]] = deque()
 

@@ -76,6 +76,7 @@ from router.core.reach import is_sibling, sibling_name
 from router.core.state import State
 from router.links.link import Connection
 from router.model.commands import (
+    AwaitRecord,
     CloseConnection,
     Command,
     DetachLink,
@@ -95,6 +96,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     PartsTaken,
+    RecordAwaited,
     SessionEnded,
 )
 from router.model.identity import ConnectionId, LinkId, LinkName
@@ -491,12 +493,16 @@ class Passages:
                 event = self._take_surplus(passage, event)
                 if not event.deliveries:
                     return
+            elif isinstance(event, RecordAwaited) and passage.surplus:
+                passage.awaits_record = True
+                return
             elif isinstance(event, CreditReturned):
                 passage.credit = 0
             elif isinstance(event, CreditGranted):
                 passage.is_revoked = not event.credit
             passage.watch(event)
             self._pass(event, passage.home, passage.far)
+            self._ask_for_record(passage)
 
     def _take_surplus(self, passage: Passage, event: DeliveriesReceived) -> DeliveriesReceived:
         """Queues deliveries received beyond the credit; returns the rest, perhaps none."""
@@ -566,9 +572,18 @@ class Passages:
         assert passage.far is not None
         if run:
             self._pass(DeliveriesReceived(event.link, run), passage.home, passage.far)
+            self._ask_for_record(passage)
         passage.is_full = event.ahead == 0 or passage.surplus_octets > SURPLUS_OCTETS
         ahead = 0 if event.ahead is not None and passage.is_full else event.ahead
         return attrs.evolve(event, credit=passage.credit, ahead=ahead)
+
+    def _ask_for_record(self, passage: Passage) -> None:
+        """Asks the home, behind what was queued here, to report when that is on record."""
+        if passage.awaits_record and not passage.surplus:
+            passage.awaits_record = False
+            assert passage.home is not None
+            assert passage.far is not None
+            self._turn.order_connection(passage.home, AwaitRecord(passage.far))
 
     def _from_home_to_nobody(self, passage: Passage, event: Event) -> None:
         """Forwards what a lost peer has left behind, and gives back what can no longer reach it."""

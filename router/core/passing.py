@@ -33,10 +33,12 @@ from router.model.commands import (
     AbortDelivery,
     AdvertiseWays,
     AttachLink,
+    AwaitRecord,
     Command,
     ContinueDelivery,
     GrantCredit,
     ReportAttachConfirmed,
+    ReportRecorded,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -47,11 +49,13 @@ from router.model.events import (
     CreditGranted,
     CreditReturned,
     DeliveriesReceived,
+    DeliveriesRecorded,
     DeliveriesUpdated,
     DeliveryAborted,
     DeliveryContinued,
     Event,
     LinkAttached,
+    RecordAwaited,
     WaysAdvertised,
 )
 from router.model.identity import LinkId, LinkName
@@ -87,6 +91,7 @@ class Passage:
         is_full: the home accepts no more beyond the credit, and the peer knows it.
         surplus: deliveries of the peer beyond both, queued until there is credit.
         surplus_octets: their payload.
+        awaits_record: the peer waits until they are on record; the home is asked behind them.
         has_brought: a delivery has come since the home was last asked to drain.
         is_revoked: a peer that receives has taken back its credit.
         branches: the link leads to several homes, and this passage, whose ``attach.link`` is of its
@@ -110,6 +115,7 @@ class Passage:
     is_full: bool = False
     surplus_octets: int = 0
     surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
+    awaits_record: bool = False
     has_brought: bool = False
     is_revoked: bool = False
     branches: Branches | None = None
@@ -354,6 +360,10 @@ def translate(event: Event, link: LinkId) -> Command | None:
             return ReportAttachConfirmed(link)
         case WaysAdvertised():
             return AdvertiseWays(link, event.ways, event.is_traced)
+        case RecordAwaited():
+            return AwaitRecord(link)
+        case DeliveriesRecorded():
+            return ReportRecorded(link)
         case DeliveriesReceived():
             return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
         case DeliveryContinued():

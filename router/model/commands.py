@@ -204,6 +204,23 @@ class UpdateDeliveries:
 
 
 @attrs.frozen
+class AwaitRecord:
+    """Ask a sibling to report when the deliveries sent on a link so far are on record.
+
+    It answers with ``DeliveriesRecorded``.
+    """
+
+    link: LinkId
+
+
+@attrs.frozen
+class ReportRecorded:
+    """Answers ``RecordAwaited``: the deliveries that came on the link before it are durable."""
+
+    link: LinkId
+
+
+@attrs.frozen
 class MemoryFound:
     """Answers ``MemorySought``: the state, if any worker had it, is in this worker's store now.
 
@@ -237,6 +254,8 @@ Command = (
     | ContinueDelivery
     | AbortDelivery
     | UpdateDeliveries
+    | AwaitRecord
+    | ReportRecorded
     | MemoryFound
     | CloseConnection
 )

@@ -278,6 +278,24 @@ class DeliveriesAdopted:
 
 
 @attrs.frozen
+class RecordAwaited:
+    """The peer waits until the settled deliveries that it has sent on a link are on record.
+
+    For protocols that confirm settled deliveries, on routes that promise exactly-once. Each is
+    answered by one ``ReportRecorded``, in order.
+    """
+
+    link: LinkId
+
+
+@attrs.frozen
+class DeliveriesRecorded:
+    """A sibling answers ``AwaitRecord``: what came on a link before it is durable there."""
+
+    link: LinkId
+
+
+@attrs.frozen
 class OutputPending:
     """The engine's output has grown past its high mark, or fallen below its low mark again.
 
@@ -368,6 +386,8 @@ Event = (
     | PartsTaken
     | DeliveriesUpdated
     | DeliveriesAdopted
+    | RecordAwaited
+    | DeliveriesRecorded
     | OutputPending
     | MemorySought
     | MemoryLeft

@@ -15,6 +15,7 @@ from router.model.commands import (
     AddressesChanged,
     AdvertiseWays,
     AttachLink,
+    AwaitRecord,
     CloseConnection,
     Command,
     ContinueDelivery,
@@ -24,6 +25,7 @@ from router.model.commands import (
     MemoryFound,
     RefuseLink,
     ReportAttachConfirmed,
+    ReportRecorded,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -127,6 +129,8 @@ class DialingMachine(ConnectionMachine):
                 | MemoryFound()
                 | ReportAttachConfirmed()
                 | AdvertiseWays()
+                | AwaitRecord()
+                | ReportRecorded()
             ):
                 pass  # nothing is attached or drained over there; parts are never sent
             case _:

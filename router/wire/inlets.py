@@ -153,6 +153,9 @@ class InletOwner(Interface):
     def decided(self, inlet: Any, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Handles the outcome of deliveries, and settles them."""
 
+    def recorded(self, inlet: Any) -> None:
+        """Handles the core's report that settled deliveries are on record (``RecordAwaited``)."""
+
 
 @attrs.define(eq=False)
 class CountedInlet(Inlet):

@@ -87,6 +87,9 @@ class Sender(Generic[InletT]):
         inlet.give_back()
         self.serving.runs.add(CreditReturned(inlet.link, 0))
 
+    def recorded(self, inlet: InletT) -> None:
+        """Handles the report that settled messages are on record; few protocols ask for it."""
+
     def hold(self, inlet: InletT, held: bool) -> None:
         """Stops or resumes handing messages on, whatever the credit."""
         if inlet.hold(held):

@@ -22,6 +22,7 @@ from router.model.commands import (
     AddressesChanged,
     AdvertiseWays,
     AttachLink,
+    AwaitRecord,
     CloseConnection,
     Command,
     ContinueDelivery,
@@ -31,6 +32,7 @@ from router.model.commands import (
     MemoryFound,
     RefuseLink,
     ReportAttachConfirmed,
+    ReportRecorded,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -58,6 +60,7 @@ _Other: TypeAlias = (
     | AbortDelivery
     | ReportAttachConfirmed
     | AdvertiseWays
+    | AwaitRecord
 )
 
 
@@ -170,10 +173,12 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 case DetachLink(link=link):
                     inlet = self.inlets.get(link)
                     self._detach(inlet, command)
-                case HoldWindow(link=link, held=held):
+                case HoldWindow(link=link) | ReportRecorded(link=link):
                     inlet = self.inlets.get(link)
-                    if inlet is not None:
-                        inlet.publishing.hold(inlet, held)
+                    if inlet is not None and isinstance(command, HoldWindow):
+                        inlet.publishing.hold(inlet, command.held)
+                    elif inlet is not None:
+                        inlet.publishing.recorded(inlet)
                 case _:
                     self._execute_other(command)
         except self.faults as fault:
@@ -191,7 +196,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 self.found(command)
             case ContinueDelivery() | AbortDelivery():
                 self.stream(command)
-            case ReportAttachConfirmed() | AdvertiseWays():
+            case ReportAttachConfirmed() | AdvertiseWays() | AwaitRecord():
                 pass  # siblings speak AMQP 1.0
             case _:
                 assert_never(command)

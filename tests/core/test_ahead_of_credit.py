@@ -445,3 +445,64 @@ def test_credit_that_is_asked_back_stops_nothing_for_good() -> None:
     assert waiting(fleet) == 20
     store.detach()
     assert take(fleet, 1) == payloads
+
+
+# What a protocol confirms all the same
+
+
+def test_a_publisher_hears_that_it_is_on_record_when_it_is_durable() -> None:
+    play = Journaled(EXACT)
+    shop = publisher(play)
+    publish(shop, 3)
+    shop.await_record()
+    publish(shop, 3)
+    assert shop.records_reported == 0
+    play.flush()
+    assert shop.records_reported == 1
+    shop.await_record()
+    assert shop.records_reported == 2
+
+
+def test_on_other_routes_it_hears_so_at_once() -> None:
+    shop = publisher(Play(PLAIN))
+    shop.await_record()
+    assert shop.records_reported == 1
+
+
+def exact_fleet() -> tuple[Fleet, Journaled]:
+    fleet = Fleet(2, EXACT, make=Journaled)
+    first = fleet[1]
+    assert isinstance(first, Journaled)
+    return fleet, first
+
+
+def test_a_publisher_at_another_worker_hears_so_when_it_is_durable_at_the_first() -> None:
+    fleet, first = exact_fleet()
+    shop = far_publisher(fleet)
+    publish(shop, 3)
+    shop.await_record()
+    fleet.settle()
+    assert (waiting(fleet), shop.records_reported) == (3, 0)
+    first.flush()
+    fleet.settle()
+    assert shop.records_reported == 1
+
+
+def test_what_is_queued_on_the_way_to_the_first_is_asked_about_behind_it() -> None:
+    fleet, first = exact_fleet()
+    shop = far_publisher(fleet)
+    connections = fleet[2].core._registry.connections.values()
+    home = next(each for each in connections if each.configured == sibling_name(1))
+    fleet[2].carry_out(fleet[2].core.handle(home.id, [OutputPending(True)], 0.0))
+    publish(shop, 8)
+    shop.await_record()
+    fleet.settle()
+    first.flush()
+    fleet.settle()
+    assert (waiting(fleet), shop.records_reported) == (0, 0)
+    fleet[2].carry_out(fleet[2].core.handle(home.id, [OutputPending(False)], 0.0))
+    fleet.settle()
+    assert (waiting(fleet), shop.records_reported) == (8, 0)
+    first.flush()
+    fleet.settle()
+    assert shop.records_reported == 1

@@ -56,7 +56,10 @@ class Peer:
         events: everything the engine has told and nobody has taken.
         refuses: addresses that the core knows no route for.
         credit: what the core grants to senders.
+        is_exact: all routes promise exactly-once.
     """
+
+    is_exact = False
 
     def __init__(self, engine: ServerEngine | ClientEngine, *, credit: int = 100) -> None:
         self.engine = engine
@@ -96,6 +99,7 @@ class Peer:
             accepting(
                 event,
                 unsettled=event.unsettled,
+                is_exact=self.is_exact,
             )
         )
         if event.role is Role.RECEIVER and self.credit:

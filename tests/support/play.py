@@ -31,6 +31,7 @@ from router.model.commands import (
     GrantCredit,
     HoldWindow,
     RefuseLink,
+    ReportRecorded,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -52,6 +53,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     OutputPending,
+    RecordAwaited,
     SessionEnded,
 )
 from router.model.identity import (
@@ -112,6 +114,11 @@ class SenderEnd:
     unsettled: dict[DeliveryNumber, DeliveryTag] = attrs.field(factory=dict)
     told: dict[DeliveryNumber, list[tuple[DeliveryState | None, bool]]] = attrs.field(factory=dict)
     numbers: Iterator[int] = attrs.field(factory=itertools.count)
+    records_reported: int = 0
+
+    def await_record(self) -> None:
+        """Asks to hear when what was sent is on record."""
+        self.peer.happens(RecordAwaited(self.link))
 
     def send(self, *payloads: bytes | str, **fields: Any) -> list[DeliveryNumber]:
         """Sends one delivery per payload, in one run."""
@@ -576,6 +583,8 @@ class Peer:
             case HoldWindow(link=link, held=held):
                 assert self.sends[link].held is not held, "nothing changes"
                 self.sends[link].held = held
+            case ReportRecorded(link=link):
+                self.sends[link].records_reported += 1
             case ReturnCredit(link=link):
                 self.receives[link].credit = 0
                 self.receives[link].drains_answered += 1

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from router.core.core import Core
 from router.core.settings import CoreSettings
+from router.core.turn import Order
+from router.journal.writer import RecordWriter
 from router.model.events import Event
 from router.model.identity import ConnectionId, LinkId
 from router.routes.route import Route
@@ -13,6 +15,8 @@ from router.routes.table import RoutingTable
 from router.wire.engine import EngineSettings
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.server import ServerEngine
+from router.wire.v1_0.tables import encode_state
+from tests.support.journaled import EPOCH_NS, id_in_payload, put_id
 from tests.support.peer_0_10 import Peer, Transfer
 
 
@@ -32,22 +36,43 @@ class Worker:
         return client
 
     def happened(self, connection: ConnectionId, events: Sequence[Event]) -> None:
-        waiting = deque([(connection, events)])
-        while waiting:
-            who, events = waiting.popleft()
-            for each, command in self.core.handle(who, events, 1.0):
-                engine = self.clients[each].engine
-                engine.execute(command)
+        self.carry_out(self.core.handle(connection, events, 1.0))
+
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Carries out orders, and what follows from them."""
+        waiting: deque[tuple[ConnectionId, Sequence[Event]]] = deque()
+        while True:
+            for each, command in orders:
+                self.clients[each].engine.execute(command)
             for each, client in self.clients.items():
                 due = client.engine.deadline
                 if due is not None and due <= client.now:
                     more = client.engine.handle_deadline(client.now)
                     if more:
                         waiting.append((each, more))
+            if not waiting:
+                return
+            orders = self.core.handle(*waiting.popleft(), 1.0)
 
     @property
     def octets(self) -> int:
         return self.core._registry.process.used
+
+
+class JournaledWorker(Worker):
+    """A worker with a journal, which flushes when it is told to."""
+
+    def __init__(self, *routes: Route) -> None:
+        super().__init__(*routes)
+        self.writer = RecordWriter(worker=0, incarnation=1)
+        self.core.journal(
+            self.writer, EPOCH_NS, identify=id_in_payload, give_id=put_id, encode=encode_state
+        )
+
+    def flush(self) -> None:
+        """The journal makes everything durable, and says so."""
+        self.writer.take_blocks()
+        self.carry_out(self.core.durable(self.writer.next_sequence - 1, 1.0))
 
 
 class Client(Peer):

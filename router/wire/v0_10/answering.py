@@ -17,8 +17,8 @@ completed command was carried out, so a returned delivery is not complete: it is
 (``publishing``), as a broker would. A refused one is reported by an exception, which ends the
 session: the code of the rejection, or precondition-failed; but one without a route is dropped, as a
 broker drops it. With accept-mode none "successful transfer is assumed": it is complete as soon as
-the router has it, and the router's from then on. Only packets of streams that may be returned, and
-the transfers of a transaction, have an outcome all the same.
+the router has it (on exactly-once routes: on record), and the router's from then on. Only packets
+of streams that may be returned, and the transfers of a transaction, have an outcome all the same.
 
 Files and packets of streams that are not accepted are returned, if their client asked for that.
 """

@@ -120,17 +120,29 @@ class Inlet(inlets.Inlet):
     Attributes:
         open: transfers handed on whose outcome is not known, ascending.
         home: the worker that keeps its open transfers; None: this one.
+        is_exact: its route promises exactly-once.
+        unrecorded: settled transfers handed on that may not be on record yet, in order.
+        awaited: so many of them, the first ones, the core has been asked about.
     """
 
     publishing: "InletOwner" = attrs.field(kw_only=True)
     open: dict[int, Post] = attrs.field(factory=dict)
     home: str | None = None
+    is_exact: bool = False
+    unrecorded: list[int] = attrs.field(factory=list)
+    awaited: int = 0
+
+    def suspend(self) -> None:
+        """Records that its connection is gone; the core is asked again when it is back."""
+        super().suspend()
+        self.awaited = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has transfers without an outcome."""
+        """Whether it has transfers that are not complete."""
         publishing, address = self.publishing, self.address
-        return bool(self.open) or address in publishing.held or address in publishing.enlisted
+        is_used = bool(self.open or self.unrecorded)
+        return is_used or address in publishing.held or address in publishing.enlisted
 
     def known(self, numbers: Sequence[DeliveryNumber]) -> Sequence[DeliveryNumber]:
         """Returns those of its deliveries whose outcome is not known yet."""

@@ -7,7 +7,8 @@ address: transfers to one address stay in order, and may overtake those to other
 may complete in any order. Reading stops when too much is held.
 
 A transfer of accept-mode none is accepted on arrival: it is settled, complete as soon as the core
-has it, and the router's. Where the core accepts it ahead of credit it is never held here; when its
+has it, and the router's. On routes that promise exactly-once it is complete when the core reports
+that it is on record. Where the core accepts it ahead of credit it is never held here; when its
 session ends, held ones are handed on without credit. Other held transfers are void then, since
 their client knows that they are not complete.
 
@@ -46,7 +47,7 @@ from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.events import LinkAttached
+from router.model.events import LinkAttached, RecordAwaited
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import (
     ACCEPTED,
@@ -297,10 +298,28 @@ class Publishing(Keeper[Inlet]):
         if self._is_unasked(post):
             delivery = received(post, self.session.engine.now, settled=True)
             self.session.engine.runs.receive(inlet.link, delivery)
-            self._decide([post.number], ACCEPTED)
+            if inlet.is_exact:
+                inlet.unrecorded.append(post.number)
+                self._await_record(inlet)
+            else:
+                self._decide([post.number], ACCEPTED)
             return
         inlet.open[post.number] = post
         self.session.engine.runs.receive(inlet.link, received(post, self.session.engine.now))
+
+    def _await_record(self, inlet: Inlet) -> None:
+        """Asks the core to report when settled transfers are on record, once at a time."""
+        if inlet.unrecorded and not inlet.awaited:
+            inlet.awaited = len(inlet.unrecorded)
+            self.session.engine.runs.add(RecordAwaited(inlet.link))
+
+    def recorded(self, inlet: Inlet) -> None:
+        """Completes settled transfers that are on record."""
+        count, inlet.awaited = inlet.awaited, 0
+        done, inlet.unrecorded = inlet.unrecorded[:count], inlet.unrecorded[count:]
+        self._await_record(inlet)
+        if done:
+            self._decide(done, ACCEPTED)
 
     def _is_unasked(self, post: Post) -> bool:
         """Returns whether nobody waits for the outcome of a transfer."""
@@ -465,6 +484,8 @@ class Publishing(Keeper[Inlet]):
         Those that the core does not know any more are offered again: nothing else can be done.
         """
         super().attached(inlet, answer)
+        inlet.is_exact = answer.is_exact
+        self._await_record(inlet)
         known = answer.unsettled or {}
         lost = [each for number, each in inlet.open.items() if tag_of(number) not in known]
         for post in lost:
@@ -491,7 +512,10 @@ class Publishing(Keeper[Inlet]):
         inlet.refuse(condition)
         lost = list(inlet.open)
         inlet.open.clear()
+        taken, inlet.unrecorded, inlet.awaited = inlet.unrecorded, [], 0
         try:
+            if taken:  # they are the router's, and nothing more will be heard of them
+                self._decide(taken, ACCEPTED)
             self._refuse_unanswered(inlet, condition)
             self.pump(inlet.address)
             if lost:
@@ -640,7 +664,7 @@ class Publishing(Keeper[Inlet]):
         engine = self.session.server
         for inlet in list(self.inlets.values()):
             self.forget(inlet)
-            if inlet.open:
+            if inlet.open or inlet.unrecorded:
                 inlet.suspend()
                 self.inlets[inlet.address] = inlet
         engine.hold_octets(-self._octets())

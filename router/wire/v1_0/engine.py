@@ -33,6 +33,7 @@ from router.model.commands import (
     AbortDelivery,
     AdvertiseWays,
     AttachLink,
+    AwaitRecord,
     CloseConnection,
     Command,
     ContinueDelivery,
@@ -41,6 +42,7 @@ from router.model.commands import (
     HoldWindow,
     RefuseLink,
     ReportAttachConfirmed,
+    ReportRecorded,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -597,4 +599,6 @@ class Engine10:
         RefuseLink: lambda self, command: self._attaching.refuse(command),
         DetachLink: _execute_detach,
         ReportAttachConfirmed: lambda self, command: self._flowing.report_attach_confirmed(command),
+        AwaitRecord: lambda self, command: self._flowing.await_record(command),
+        ReportRecorded: lambda self, command: self._flowing.report_recorded(command),
     }

@@ -25,12 +25,20 @@ import attrs
 from router.model import serial
 from router.model.commands import (
     AdvertiseWays,
+    AwaitRecord,
     GrantCredit,
     HoldWindow,
     ReportAttachConfirmed,
+    ReportRecorded,
     ReturnCredit,
 )
-from router.model.events import AttachConfirmed, CreditReturned, WaysAdvertised
+from router.model.events import (
+    AttachConfirmed,
+    CreditReturned,
+    DeliveriesRecorded,
+    RecordAwaited,
+    WaysAdvertised,
+)
 from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
@@ -59,6 +67,10 @@ AHEAD: Final = Symbol("router:ahead")
 
 ATTACH_CONFIRMED: Final = "router:heard"
 """Property of a flow between siblings: the peer behind the link has confirmed the attach."""
+
+RECORDED: Final = Symbol("router:recorded")
+"""Property of a flow between siblings: the sender asks to hear when the deliveries before it are
+durable; the receiver says that they are."""
 
 
 class Flowing:
@@ -105,6 +117,10 @@ class Flowing:
         if flow.properties and self._endpoints.settings.peer_is_trusted_router:
             if ATTACH_CONFIRMED in flow.properties:
                 self._endpoints.runs.add(AttachConfirmed(link.link))
+            if RECORDED in flow.properties:
+                is_answer = isinstance(link, OutgoingLink)
+                told = DeliveriesRecorded(link.link) if is_answer else RecordAwaited(link.link)
+                self._endpoints.runs.add(told)
         if isinstance(link, OutgoingLink):
             if self.reads_ways and isinstance(flow.properties, dict):
                 self._take_ways(link, flow.properties)
@@ -256,7 +272,13 @@ class Flowing:
     @staticmethod
     def _link_flow(link: Link) -> bytes:
         if isinstance(link, OutgoingLink):
-            return windows.link_flow(link.state, link.queued_deliveries, link.drain, link.is_asking)
+            asks: dict[object, object] = {}
+            if link.awaits_record and not link.queue:
+                link.awaits_record = False
+                asks[RECORDED] = True
+            return windows.link_flow(
+                link.state, link.queued_deliveries, link.drain, link.is_asking, asks or None
+            )
         echo = link.is_asking and link.state.credit > 0
         if not isinstance(link, IncomingLink):
             return windows.link_flow(link.state, None, False, echo)
@@ -271,22 +293,42 @@ class Flowing:
     def report_attach_confirmed(self, command: ReportAttachConfirmed) -> None:
         """Reports to a sibling that the peer behind a link has confirmed the attach."""
         link = self._endpoints.live(command.link)
-        if link is None or link.phase is not LinkPhase.ATTACHED:
-            return
-        state = link.state
-        session = state.session
-        flow = Flow(
-            next_incoming_id=session.next_incoming_id,
-            incoming_window=session.incoming_window,
-            next_outgoing_id=session.next_outgoing_id,
-            outgoing_window=session.outgoing_window,
-            handle=state.handle,
-            delivery_count=state.delivery_count,
-            link_credit=state.credit,
-            drain=link.drain if isinstance(link, OutgoingLink) else False,
-            properties={ATTACH_CONFIRMED: True, **_ahead_properties(link)},
-        )
-        link.session.send(encode(flow))
+        if link is not None:
+            _send_property(link, ATTACH_CONFIRMED)
+
+    def await_record(self, command: AwaitRecord) -> None:
+        """Asks a sibling to report when what was sent is durable; behind what still waits here."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, OutgoingLink):
+            link.awaits_record = True
+            if not link.queue:  # or else when that is empty
+                self._owe_link(link)
+
+    def report_recorded(self, command: ReportRecorded) -> None:
+        """Reports to a sibling that what came on a link is durable."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, IncomingLink):
+            _send_property(link, RECORDED)
+
+
+def _send_property(link: Link, name: object) -> None:
+    """Sends a flow of a link for the sake of a property."""
+    if link.phase is not LinkPhase.ATTACHED:
+        return
+    state = link.state
+    session = state.session
+    flow = Flow(
+        next_incoming_id=session.next_incoming_id,
+        incoming_window=session.incoming_window,
+        next_outgoing_id=session.next_outgoing_id,
+        outgoing_window=session.outgoing_window,
+        handle=state.handle,
+        delivery_count=state.delivery_count,
+        link_credit=state.credit,
+        drain=link.drain if isinstance(link, OutgoingLink) else False,
+        properties={name: True, **_ahead_properties(link)},
+    )
+    link.session.send(encode(flow))
 
 
 def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:

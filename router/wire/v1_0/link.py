@@ -353,6 +353,7 @@ class OutgoingLink(Link):
         drain: the peer wants its credit used or returned.
         return_due: the core has nothing more to send; the credit is returned when the queue is
             empty.
+        awaits_record: the core asks the peer for a report, behind what is in the queue.
         forms: constant parts of transfers by tag size (``outgoing``).
         settled_only_from: as with ``IncomingLink``; set by a sibling.
     """
@@ -367,6 +368,7 @@ class OutgoingLink(Link):
     begun_is_void: bool = attrs.field(init=False, default=False)
     drain: bool = attrs.field(init=False, default=False)
     return_due: bool = attrs.field(init=False, default=False)
+    awaits_record: bool = attrs.field(init=False, default=False)
     forms: dict[int, object] = attrs.field(init=False, factory=dict)
     settled_only_from: int | None = attrs.field(init=False, default=None)
 

@@ -341,6 +341,9 @@ class Outgoing:
     def _return_if_due(self, link: OutgoingLink) -> None:
         if link.return_due and not (link.queue and link.state.credit):
             self.return_credit(link)
+        if link.awaits_record and not link.queue:
+            link.session.links_due[link] = None
+            self._endpoints.due[link.session] = None
 
     def return_credit(self, link: OutgoingLink) -> None:
         """Answers a drain: adds the credit left to the delivery-count, sends a flow (§2.6.7)."""

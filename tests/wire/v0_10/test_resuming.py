@@ -6,7 +6,9 @@ import pytest
 from router.model.capabilities import Protocol
 from router.model.commands import (
     AttachLink,
+    DetachLink,
     GrantCredit,
+    ReportRecorded,
     SendDeliveries,
     UpdateDeliveries,
 )
@@ -17,6 +19,7 @@ from router.model.events import (
     DeliveriesReceived,
     DeliveriesUpdated,
     LinkAttached,
+    RecordAwaited,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, Accepted
@@ -105,6 +108,36 @@ def test_replayed_commands_are_recognized_and_dropped() -> None:
     again.attach(timeout=60)  # from command 0 on, as if nothing had arrived
     again.publish("orders", b"one", b"two", b"new")
     assert received(again) == [b"new"]
+
+
+def test_what_is_not_on_record_when_its_session_is_lost_is_complete_when_it_is() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.is_exact = True
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one", b"two", mode=1)
+    assert [each.link for each in peer.of(RecordAwaited)] == [inlet(peer)]
+    assert not peer.said(r.SessionCompleted)
+    lost(peer)
+    again = server(memory)
+    again.is_exact = True
+    again.attach(timeout=60, point=2)
+    (asked,) = again.of(RecordAwaited)
+    assert asked.link == inlet(again)
+    assert received(again) == []
+    again.control(r.SessionExpected(((0, 0),)))
+    again.read()
+    again.engine.execute(ReportRecorded(asked.link))
+    assert again.said(r.SessionCompleted)[-1].commands == ((0, 1),)
+
+
+def test_what_is_not_on_record_when_its_link_ends_is_complete_all_the_same() -> None:
+    peer = server()
+    peer.is_exact = True
+    peer.attach()
+    peer.publish("orders", b"one", mode=1)
+    peer.engine.execute(DetachLink(inlet(peer), closed=True))
+    assert peer.said(r.SessionCompleted)[-1].commands == ((0, 0),)
 
 
 def test_open_transfers_are_resumed_by_tag_and_answered() -> None:

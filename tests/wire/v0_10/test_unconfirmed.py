@@ -1,11 +1,12 @@
 """What a session took with accept-mode none, or released, on a real core: it goes to the next."""
 
+import attrs
 import pytest
 
 from router.routes.route import Guarantee, Route
 from router.wire.v0_10 import records as r
 from tests.support.peer_0_10 import Transfer
-from tests.support.worker_0_10 import Worker
+from tests.support.worker_0_10 import JournaledWorker, Worker
 
 ORDERS = Route(address="orders")
 NONE, EXPLICIT = 1, 0
@@ -41,6 +42,24 @@ def test_it_outlives_the_session_that_brought_it_and_that_which_had_it(ends: str
     assert second.got() == [(b"one", True)]
     second.command(r.MessageAccept(((0, 0),)))
     assert worker.octets == 0
+
+
+@pytest.mark.parametrize("is_received", [True, False])
+def test_exactly_once_it_is_complete_when_that_is_durable(is_received: bool) -> None:
+    worker = JournaledWorker(attrs.evolve(ORDERS, guarantee=Guarantee.EXACTLY_ONCE))
+    publisher = worker.connect()
+    if is_received:
+        worker.connect().subscribe("orders")
+    publisher.publish("orders", b"one", mode=NONE)
+    publisher.publish("orders", b"two", mode=NONE)
+    assert not publisher.said(r.SessionCompleted)
+    worker.flush()
+    worker.flush()  # the second came when the first was asked about
+    assert publisher.said(r.SessionCompleted)[-1].commands == ((0, 1),)
+    publisher.publish("orders", b"three", mode=NONE)
+    assert not publisher.said(r.SessionCompleted)
+    worker.flush()
+    assert publisher.said(r.SessionCompleted)[-1].commands == ((0, 2),)
 
 
 def test_at_most_once_it_ends_with_the_session_that_had_it() -> None:
