@@ -451,12 +451,18 @@ class Events:
         self._state.turn.mention(detached)
 
     def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
-        if event.state == UNSENT and link.connection is not None and link.connection.guest:
+        is_guest = link.connection is not None and link.connection.guest
+        if (event.state == UNSENT and is_guest) or (event.is_unsent and self._is_alone(link)):
             self._settler.was_not_sent(link, event.numbers)
             return
         for each in self._refusals.read(link, event):
             self._state.ledger.receiver_updated(link, each)
             self._settler.receiver_updated(link, each)
+
+    def _is_alone(self, link: OutgoingLink) -> bool:
+        """Returns whether deliveries of a link that promises exactly-once are nobody else's."""
+        node = self._state.registry.node_of(link)
+        return link.carries_tags and node is not None and not node.is_multicast
 
     def _sender_updated(self, link: IncomingLink, event: DeliveriesUpdated) -> None:
         self._state.ledger.sender_updated(link, event)

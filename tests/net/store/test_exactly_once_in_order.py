@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from router.model.events import DeliveriesUpdated
 from router.model.outcome import ACCEPTED, RELEASED
 from router.routes.route import Storing
 from tests.core.test_exactly_once import Receiver
@@ -28,9 +29,31 @@ class InOrder(Stored):
         self.order: list[int] = []
 
     @rule(count=st.integers(1, 4))
+    def target_goes_unsent(self, count: int) -> None:
+        """The connection is lost with deliveries that have not left our engine."""
+        for _, link in tuple(self.target.live()):
+            end = link.end
+            assert end is not None
+            unread = {each.number for each in end.received[link.looked_at :][-count:]}
+            numbers = [number for number in end.unsettled if number in unread]
+            end.received[:] = [each for each in end.received if each.number not in numbers]
+            for number in numbers:
+                del end.unsettled[number]
+            if numbers:
+                end.peer.happens(DeliveriesUpdated(end.link, numbers, RELEASED, True, True))
+        self.target_goes()
+
+    @rule(count=st.integers(1, 4))
     def target_looks(self, count: int) -> None:
         for _ in range(count):
             self.look_at_next()
+
+    def lose_target(self, unsent: int) -> None:
+        """Loses it with so many deliveries that have not left our engine."""
+        if unsent:
+            self.target_goes_unsent(count=unsent)
+        else:
+            self.target_goes()
 
     def look_at_next(self) -> None:
         """Takes one delivery, of those that passed the store by first: so they came."""
@@ -79,16 +102,37 @@ TestPassingInOrder = PassingInOrder.TestCase
 TestPassingInOrder.settings = _SETTINGS
 
 
+@attrs.frozen
+class Case:
+    """What becomes of deliveries that a lost target never had.
+
+    Attributes:
+        is_sent: they were handed to our engine.
+        unsent: how many have not left that.
+        returns: the target comes back, and lacks them.
+    """
+
+    is_sent: bool = True
+    unsent: int = 0
+    returns: bool = False
+
+
 @pytest.mark.parametrize("lost", range(12))
 @pytest.mark.parametrize("seconds", [0.1, 6.0])
 @pytest.mark.parametrize("stored", [0, 2], ids=["none-stored", "some-stored"])
 @pytest.mark.parametrize(
-    ("is_sent", "returns"),
-    [(False, False), (True, False), (True, True)],
-    ids=["not-sent", "sent", "sent-again"],
+    "case",
+    [
+        Case(is_sent=False),
+        Case(),
+        Case(returns=True),
+        Case(unsent=2),
+        Case(unsent=2, returns=True),
+    ],
+    ids=["not-sent", "sent", "sent-again", "in-the-engine", "in-the-engine-then-again"],
 )
 def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_younger(
-    is_sent: bool, returns: bool, stored: int, seconds: float, lost: int
+    case: Case, stored: int, seconds: float, lost: int
 ) -> None:
     """Three deliveries that the target never had, and others stored when they waited for long."""
     state = PassingInOrder()
@@ -97,10 +141,10 @@ def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_youn
         state.work()
         state.time_passes(1.0)
     state.send(which=0, count=3)
-    if is_sent:
+    if case.is_sent:
         state.journal_is_durable()
     if not stored:
-        state.target_goes()
+        state.lose_target(case.unsent)
     for _ in range(2):
         state.time_passes(seconds)
         state.store_works()
@@ -108,13 +152,17 @@ def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_youn
         state.send(which=0, count=stored)
         state.journal_is_durable()
         state.store_works()
-        state.target_goes()
-    if returns:
+        state.lose_target(case.unsent)
+    if case.returns:
         state.target_comes()
         state.target_listens()
     state.worker_is_killed(arrives=True, lost=lost)
     state.store_comes()
     state.sender_comes_back(which=0)
+    for _ in range(8):
+        state.time_passes(1.0)  # the target stays away, so all that waits is stored
+        state.journal_is_durable()
+        state.store_works()
     state.teardown()
     assert len(state.order) == 3 + stored
     state.nothing_overtakes()
