@@ -122,8 +122,8 @@ class Strander:
         policy = node.route.vacant
         if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
             self._bury(node, pairing)
-        elif was_offered or is_back or policy is Unroutable.RELEASE:
-            self._settler.give_up(pairing)
+        elif was_offered or is_back or policy in {Unroutable.RELEASE, Unroutable.HOLD}:
+            self._settler.give_up(pairing)  # what is held is so at the router that has sent it
         elif policy is Unroutable.DEAD_LETTER:
             self._bury(node, pairing)
         elif policy is Unroutable.DROP:

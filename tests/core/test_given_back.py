@@ -22,7 +22,7 @@ from router.routes.route import Distribution, Endpoint, Guarantee, Route, Unrout
 from tests.support.fleet import Fleet
 from tests.support.journaled import EXACT, Journaled
 from tests.support.mesh import Mesh
-from tests.support.play import Play, ReceiverEnd
+from tests.support.play import AMQP, Play, ReceiverEnd
 
 GIVEN_BACK = (RELEASED, MODIFIED_FAILED, MODIFIED_UNDELIVERABLE, Modified())
 ORDERS = Route(address="orders")
@@ -281,6 +281,22 @@ def test_what_is_held_waits_for_whoever_comes_when_everybody_has_left(kind: str)
     third.accept()
     stage.settle()
     assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 2
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_router_that_dials_in_is_given_back_what_is_held_where_everybody_has_left(
+    guarantee: Guarantee,
+) -> None:
+    """By a container's URL, not by the mesh; it may have receivers of its own, or holds it."""
+    play = Journaled(attrs.evolve(HOLD, guarantee=guarantee))
+    only = play.connect("a").attach_receiver(name="in", credit=1)
+    router = attrs.evolve(AMQP, is_router=True, is_neighbor=True)
+    sender = play.connect("near", capabilities=router).attach_sender(name="out", second=True)
+    numbers = sender.send(ONE, TWO)
+    play.flush()
+    only.peer.lose()
+    play.flush()
+    assert sender.outcome(numbers[1]) == (RELEASED, False)
 
 
 @pytest.mark.parametrize("policy", [Unroutable.REJECT, Unroutable.RELEASE])
