@@ -12,6 +12,7 @@ from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Guarantee, Route
 from tests.support.fleet import Fleet
+from tests.support.journaled import Journaled
 from tests.support.play import ReceiverEnd, SenderEnd
 
 EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
@@ -363,3 +364,48 @@ def test_what_crosses_with_the_end_of_credit_waits_for_the_only_receiver() -> No
     only.grant(10)
     fleet.settle()
     assert only.payloads == [b"a", b"b", b"c"]
+
+
+def test_through_another_worker_nothing_passes_before_it_is_durable_at_the_first() -> None:
+    """A transfer, an outcome, a settlement, a map, and a resumed transfer."""
+    fleet = Fleet(2, EXACT, make=Journaled)
+    first, second = fleet[1], fleet[2]
+    assert isinstance(first, Journaled)
+    assert isinstance(second, Journaled)
+
+    def flush() -> None:
+        fleet.settle()
+        first.flush()
+        fleet.settle()
+
+    store, shop = receiver(fleet, 2), sender(fleet, 2)
+    (number,) = shop.send(TO_ORDERS, tag=DeliveryTag(b"a"))
+    fleet.settle()
+    assert not store.received
+    flush()
+    tag = store.last.tag
+    store.update(store.last.number, settled=False)
+    fleet.settle()
+    assert shop.outcome(number) is None
+    store.peer.lose()
+    fleet.settle()
+    store = receiver(fleet, 2, {tag: ACCEPTED})
+    assert not store.received
+    flush()
+    assert shop.outcome(number) == (ACCEPTED, False)
+    assert [(each.resume, each.state) for each in store.received] == [(True, ACCEPTED)]
+    (early,) = shop.send(TO_ORDERS, tag=DeliveryTag(b"b"))
+    flush()
+    shop.settle(early, state=ACCEPTED)
+    fleet.settle()
+    assert store.told_last(store.last.number) is None
+    tag = store.last.tag
+    store.peer.lose()
+    fleet.settle()
+    store = receiver(fleet, 2, {tag: None})
+    before = store.attach
+    flush()
+    assert before is None
+    assert store.attach is not None
+    assert tag not in (store.attach.unsettled or {})
+    assert second.writer.next_sequence == 1, "all of it is on record at the first"

@@ -155,3 +155,18 @@ def test_what_the_last_of_several_subscriptions_has_released_waits_for_no_one_th
     client.command(r.MessageCancel("b"))
     client.command(r.MessageFlow("a", 0, 10))
     assert publisher.said(r.MessageRelease) == [r.MessageRelease(((0, 0),))]
+
+
+def test_exactly_once_a_commit_is_complete_when_all_outcomes_are_durable() -> None:
+    worker = JournaledWorker(attrs.evolve(ORDERS, guarantee=Guarantee.EXACTLY_ONCE))
+    subscriber, publisher = worker.connect(), worker.connect()
+    subscriber.subscribe("orders")
+    publisher.command(r.TxSelect())
+    publisher.publish("orders", b"one")
+    publisher.command(r.TxCommit(), sync=True)
+    worker.flush()
+    assert subscriber.got() == [(b"one", False)]
+    subscriber.command(r.MessageAccept(((0, 0),)))
+    assert ((0, 2),) not in [each.commands for each in publisher.said(r.SessionCompleted)]
+    worker.flush()
+    assert publisher.said(r.SessionCompleted)[-1].commands == ((0, 2),)
