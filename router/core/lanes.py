@@ -27,7 +27,13 @@ import attrs
 
 from router.core.dividing import divides
 from router.core.node import Feed, Node, feed_of_link
-from router.core.reach import can_lead_on, enters_here, is_sibling, sender_stop
+from router.core.reach import (
+    can_lead_on,
+    enters_here,
+    is_sibling,
+    leads_straight,
+    sender_stop,
+)
 from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.links import life
@@ -620,11 +626,13 @@ def _fits_ways(node: Node) -> bool:
         return False
     if node.is_peopled and any(link.ways == () for link in node.outgoing):
         return False
-    return all(sender_stop(incoming) is None for incoming in node.feeds)
+    if all(sender_stop(incoming) is None for incoming in node.feeds):
+        return True
+    return leads_straight(node) and _leads_straight_on(node)
 
 
 def _leads_straight_on(node: Node) -> bool:
-    """Returns whether a transit of a chain has one sender, and leads on from it to receivers.
+    """Returns whether a node has one sender, and leads on from it to receivers.
 
     Where nobody receives, what still comes is the core's to return.
     """

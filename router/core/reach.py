@@ -125,6 +125,17 @@ def can_lead_on(node: Node, link: OutgoingLink, incoming: IncomingLink) -> bool:
     return not is_out_of_reach(node, link, incoming, is_far) and _leads_on(node, link, sender)
 
 
+def leads_straight(node: Node) -> bool:
+    """Returns whether a node only passes on what one peer sends to one other, without a choice.
+
+    Other workers make a choice, too, and receivers on the way back (``turning``).
+    """
+    if len(node.feeds) != 1 or len(node.outgoing) != 1 or node.twin is not None:
+        return False
+    (incoming,), (link,) = node.feeds, node.outgoing
+    return not (is_sibling(incoming.connection) or is_sibling(link.connection))
+
+
 def stays_here(node: Node, incoming: IncomingLink) -> bool:
     """Returns whether deliveries of a link stay at this worker, because they came from another.
 

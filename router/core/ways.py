@@ -27,11 +27,11 @@ the ways changed carries the list of stops that it has passed, and is not sent t
 (``forward``). Deliveries carry this list where receivers may forward them to routers; the flow says
 so, too. Deliveries that end at the next router carry none, and may take the express lane.
 
-So may those that pass others on a chain of the mesh. A chain leads where its ways lead, which form
-no circle, except while they change. A circle of a chain that has a beginning comes to a router that
-has two senders of the chain: that router asks both for the stops, each of which asks the one before
-it. One without a beginning ends when the credit is used up: no more is granted for ways that come
-back.
+So may those that pass others on a chain of the mesh, or in a line of routers: at nodes that lead
+*straight*, from one sender to one receiver. They go where the ways lead, which form no circle,
+except while they change. A circle that has a beginning comes to a router that has two senders: that
+router asks both for the stops, each of which asks the one before it. One without a beginning ends
+when the credit is used up: no more is granted for ways that come back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,6 +44,7 @@ from router.core.reach import (
     is_end,
     is_out_of_reach,
     is_sibling,
+    leads_straight,
     sender_stop,
     stays_here,
     turns,
@@ -129,7 +130,7 @@ class WayFinder:
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:
     """Returns whether this or another worker may send a sender's deliveries to routers."""
-    if node.key.chain is not None:  # the egress says, unless senders may make a circle
+    if node.key.chain is not None or leads_straight(node):  # the next one says, but in a circle
         return len(node.feeds) > 1 or any(link.is_traced for link in node.outgoing)
     is_far = is_sibling(incoming.connection)
     goes_on = any(link.traces or (link.is_traced and not is_far) for link in node.outgoing)

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 import attrs
 import pytest
 
+from router.core.lanes import REST_SECONDS
+from router.core.node import Node
 from router.model.capabilities import Capabilities, Protocol
 from router.model.events import WaysAdvertised
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.ways import NODE, Way
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
+from tests.support.kernel import needs_kernel
 from tests.support.mesh import Mesh
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
@@ -38,6 +41,12 @@ FORMS: Mapping[str, Mapping[str, Sequence[Route]]] = {
         "dc1": [to("dc2.#", "dc2")],
         "dc2": [to("dc2.#", "dc3")],
         "dc3": [to("dc2.#", "dc1")],
+    },
+    "a ring of four": {
+        "dc1": [to("dc2.#", "dc2")],
+        "dc2": [to("dc2.#", "dc3")],
+        "dc3": [to("dc2.#", "dc4")],
+        "dc4": [to("dc2.#", "dc1")],
     },
     "a ring that pulls": {"dc1": [pull("dc2")], "dc2": [pull("dc3")], "dc3": [pull("dc1")]},
     "all with all": {
@@ -147,7 +156,7 @@ def test_a_multicast_is_sent_whoever_of_its_receivers_has_credit_first(
 class Walk:
     """Routers that dial each other, and receivers and senders that come and go, at random."""
 
-    def __init__(self, form: str, seed: int) -> None:
+    def __init__(self, form: str, seed: int, express: str = "off") -> None:
         self.chosen = chosen = random.Random(f"{form} {seed}")
         self.workers = chosen.choice((1, 1, 2, 3))
         routes = FORMS[form]
@@ -165,6 +174,7 @@ class Walk:
             shift=chosen.randrange(4),
             dials=False,
             is_trusted=chosen.random() < 0.5,
+            express=express,
         )
         self.receivers: list[ReceiverEnd] = []
         self.gone: list[ReceiverEnd] = []
@@ -239,10 +249,13 @@ class Walk:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("express", ["off", pytest.param("cython", marks=needs_kernel)])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(6))
-def test_messages_come_once_while_receivers_and_routers_come_and_go(form: str, seed: int) -> None:
-    walk = Walk(form, seed)
+def test_messages_come_once_while_receivers_and_routers_come_and_go(
+    form: str, seed: int, express: str
+) -> None:
+    walk = Walk(form, seed, express)
     for _ in range(60):
         walk.step()
     walk.finish()
@@ -259,6 +272,103 @@ def test_messages_come_once_while_receivers_and_routers_come_and_go(form: str, s
     ]
     walk.mesh.wait(1.0)
     assert all(sender.credit for sender in late), "somebody can be reached from everywhere"
+
+
+# A line of routers, on the express lane
+
+LINE: Mapping[str, Sequence[Route]] = {
+    "dc1": [to("dc9.#", "dc2")],
+    "dc2": [to("dc9.#", "dc3")],
+    "dc3": [to("dc9.#", "dc4")],
+    "dc4": [Route(address="dc9.#")],
+}
+
+
+def node_of(mesh: Mesh, router: str) -> Node:
+    """The node of the address at a router's only worker."""
+    nodes = mesh[router][1].core._registry.nodes.values()
+    (node,) = (each for each in nodes if each.outgoing)
+    return node
+
+
+def on_the_lane(mesh: Mesh) -> list[str]:
+    return [name for name in mesh.routers if node_of(mesh, name).is_express]
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_routers_between_two_others_are_on_the_lane_and_deliveries_carry_no_stops(
+    is_trusted: bool,
+) -> None:
+    mesh = Mesh(LINE, express="cython", is_trusted=is_trusted)
+    receiver = mesh.receiver("dc4", "dc9.x", credit=100)
+    sender = mesh.sender("dc1", "dc9.x")
+    assert on_the_lane(mesh) == ["dc2", "dc3"]  # the ends of this test are no engines
+    assert not any(link.is_traced for name in LINE for link in node_of(mesh, name).outgoing)
+    numbers = sent(sender, 0, COUNT)
+    mesh.settle()
+    assert taken([receiver]) == {b"\x00Su\xa0\x01%c" % number: 1 for number in range(COUNT)}
+    receiver.accept()
+    mesh.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * COUNT
+
+
+@needs_kernel
+def test_a_router_with_another_sender_leaves_the_lane_and_asks_for_stops() -> None:
+    """There a circle may begin."""
+    mesh = Mesh(LINE, express="cython")
+    receiver = mesh.receiver("dc4", "dc9.x", credit=100)
+    sender = mesh.sender("dc1", "dc9.x")
+    other = mesh.sender("dc2", "dc9.x")
+    assert on_the_lane(mesh) == ["dc3"]
+    traced = [link.is_traced for name in LINE for link in node_of(mesh, name).outgoing]
+    assert traced == [True, False, False, False]
+    numbers = [*sent(sender, 0, 1), *sent(other, 1, 1)]
+    mesh.settle()
+    receiver.accept()
+    mesh.settle()
+    assert sender.outcome(numbers[0]) == other.outcome(numbers[1]) == (ACCEPTED, True)
+    other.detach()
+    mesh.wait(2 * REST_SECONDS)
+    sent(sender, 2, 1)
+    mesh.settle()
+    assert on_the_lane(mesh) == ["dc2", "dc3"]
+    assert not node_of(mesh, "dc1").outgoing[0].is_traced
+    assert len(receiver.payloads) == 3
+
+
+def told_as_receivers_go(express: str) -> list[object]:
+    """What a sender is told at one end of the line while receivers come and go at the other."""
+    mesh = Mesh(LINE, express=express)
+    first = mesh.receiver("dc4", "dc9.x", credit=5)
+    sender = mesh.sender("dc1", "dc9.x")
+    numbers = sent(sender, 0, 5)
+    mesh.settle()
+    assert on_the_lane(mesh) == ([] if express == "off" else ["dc2", "dc3"])
+    first.accept(*list(first.unsettled)[:2])
+    first.detach()
+    mesh.settle()
+    without = sender.credit
+    second = mesh.receiver("dc4", "dc9.x", credit=100)
+    numbers += sent(sender, 5, 5)
+    mesh.settle()
+    second.update(*list(second.unsettled)[:2], state=RELEASED)
+    second.accept()
+    mesh.wait(2 * REST_SECONDS)
+    numbers += sent(sender, 10, 5)
+    mesh.settle()
+    second.accept()
+    mesh.settle()
+    told = [sender.outcome(number) for number in numbers]
+    return [without, *told, *first.payloads, *second.payloads]
+
+
+@needs_kernel
+def test_a_line_tells_its_senders_the_same_on_the_lane_as_off_it() -> None:
+    told = told_as_receivers_go("cython")
+    assert told == told_as_receivers_go("off")
+    assert told[0] == 0, "nobody receives"
+    assert told.count((ACCEPTED, True)) >= 10
 
 
 # One router, and what its neighbors tell it

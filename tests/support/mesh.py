@@ -15,7 +15,7 @@ from router.routes.route import Route
 from router.wire.engine import EngineSettings, PeerTerms
 from router.wire.v1_0.engine import Engine10
 from tests.support.fleet import Fleet, Joint, carry, settle, wake
-from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
+from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
 
 class Mesh:
@@ -69,12 +69,14 @@ class Mesh:
     def dial(self) -> None:
         """Has the next worker dial another router, which hands it to one of its workers."""
         name, number, other = self.to_dial.pop(0)
-        accepting = self.routers[other][1 + next(self._accepting) % self._workers]
-        near = self._end(self.routers[name][number], name, dialed=other)
-        self._joints.append((near, self._end(accepting, other, dialed=None)))
+        accepting = 1 + next(self._accepting) % self._workers
+        near = self._end(name, number, dialed=other)
+        self._joints.append((near, self._end(other, accepting, dialed=None)))
         self.settle()
 
-    def _end(self, play: Play, name: str, *, dialed: str | None) -> Joint:
+    def _end(self, name: str, number: int, *, dialed: str | None) -> Joint:
+        fleet = self.routers[name]
+        play = fleet[number]
         terms = PeerTerms(is_router=self._is_trusted)
         settings = EngineSettings(
             is_server=dialed is None,
@@ -85,15 +87,28 @@ class Mesh:
             peer_is_trusted_router=dialed is not None,
             terms=(lambda user, vhost: terms) if dialed is None else None,
         )
-        joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
+        engine = Engine10(settings, fleet.express[number])
+        joint = Joint(play, ConnectionId(len(play.peers) + 1), engine)
         play.peers[joint.id] = cast("Peer", joint)
         if dialed is not None:
             play.core.dialed(joint.id, dialed)
         return joint
 
     def settle(self) -> None:
-        """Carries octets until nobody has anything more to say."""
+        """Carries octets until nobody has anything more to say, on the express lane, too."""
         settle(self._pairs())
+        while self._end_turns():
+            settle(self._pairs())
+
+    def _end_turns(self) -> bool:
+        """Ends the turns of all lanes; returns whether an engine has output from that."""
+        for fleet in self.routers.values():
+            for number, lane in fleet.express.items():
+                if lane is not None:
+                    fleet[number].core.orders_done()
+                    lane.end_turn()
+        ends = itertools.chain.from_iterable(self._pairs())
+        return any(end.engine.data_to_send() for end in ends)
 
     def carry(self, chosen: random.Random, count: int) -> None:
         """Carries what some engines have said so far, chosen at random, one after the other."""
