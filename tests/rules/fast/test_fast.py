@@ -422,14 +422,18 @@ def test_a_paused_handle_gets_nothing_and_queues_serve_others(dial: Dial) -> Non
 
 
 def test_what_is_ungot_goes_to_another_and_is_redelivered(dial: Dial) -> None:
+    """The other one has a message before, so that all workers know of it, and no room for more."""
+    other = dial().open().handle(1, "q.unget").send(c.HandleConsume(1, 1, prefetch=1))
+    other.take()
     client, publisher = dial().open().handle(1, "q.unget"), dial().open().handle(1, "q.unget")
+    publisher.post(b"0")
+    assert other.bodies(1) == [b"0"]
     client.send(c.HandleConsume(1, prefetch=9))
     for body in (b"1", b"2", b"3", b"4"):
         publisher.post(body)
     assert client.bodies(4) == [b"1", b"2", b"3", b"4"]
-    other = dial().open().handle(1, "q.unget").send(c.HandleConsume(1, 1, prefetch=9))
-    other.take()
     client.send(c.HandleUnget(1, 0, 3), c.ChannelAck(1, 0, 4))
+    other.send(c.ChannelAck(1, 0, 1))
     note, octets = other.take()
     assert body_of(octets) == b"3"
     assert note.redelivered
