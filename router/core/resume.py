@@ -13,9 +13,9 @@ Where we send, ``links.recovery`` decides for each delivery. The transfers that 
 in the order of the deliveries, within the receiver's credit, before any new delivery::
 
     SendAnew     the receiver never had it: back into its queue, or, where others may have been
-                 stored since, on this link. But a receiver that keeps no map, or settles first, may
-                 have had it and forgotten it: that is a failed attempt, or in doubt where the route
-                 promises exactly-once
+                 stored since, on this link, unless it has returned an older one. But a receiver
+                 that keeps no map, or settles first, may have had it and forgotten it: that is a
+                 failed attempt, or in doubt where the route promises exactly-once
     ResumeFrom   the payload is sent from the receiver's position on
     Settle       the outcome goes to our sender; if the sender settles first (§2.8.3, second), the
                  receiver is settled after that
@@ -33,7 +33,7 @@ from itertools import chain, islice
 
 from router.core.credit import Granter
 from router.core.forms import Forms
-from router.core.node import Node, feed_of, is_free
+from router.core.node import Feed, Node, feed_of, is_free
 from router.core.reducing import Reducer
 from router.core.settle import Settler
 from router.core.state import State
@@ -63,7 +63,13 @@ from router.model.commands import AbortDelivery
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_outcome
+from router.model.outcome import (
+    MODIFIED_FAILED,
+    DeliveryState,
+    Received,
+    is_outcome,
+    may_go_on,
+)
 from router.wire.v1_0.head import as_sent
 
 
@@ -98,6 +104,7 @@ class Resumer:
         self._suspender = suspender
         self._resuming: dict[OutgoingLink, None] = {}
         self._anew: list[tuple[Pairing, bool]] = []
+        self._giving_back: dict[OutgoingLink, set[Feed]] = {}
 
     # Where we receive
 
@@ -371,11 +378,15 @@ class Resumer:
                     self._pump(link)
                 if not link.resuming:
                     del self._resuming[link]
+                    self._giving_back.pop(link, None)
         self.reducer.pump()
 
     def _pump(self, link: OutgoingLink) -> None:
         while link.resuming and is_free(link):
             pairing, action = link.resuming.popleft()
+            if isinstance(action, SendAnew) and self._is_behind(link, pairing):
+                self._take_back(link, pairing)
+                continue
             number = DeliveryNumber(link.next_number)
             if not life.take_up(link, pairing, number):
                 continue  # settled by its sender meanwhile, or decided by a person
@@ -403,6 +414,30 @@ class Resumer:
             node = self._registry.node_of(link)
             if node is not None:
                 self._turn.touch(node)
+
+    def _is_behind(self, link: OutgoingLink, pairing: Pairing) -> bool:
+        """Returns whether an older delivery has left a link for its queue since it was resumed."""
+        if pairing.fan is not None or link.unconfirmed is not None or not is_whole(pairing):
+            return False
+        feed = feed_of(pairing)
+        if feed.node.taker is None or link.adrift.get(pairing.outgoing_tag) is not pairing:
+            return False
+        return feed in self._giving_back.get(link, ()) or not self._goes_first(pairing)
+
+    def _take_back(self, link: OutgoingLink, first: Pairing) -> None:
+        """Queues deliveries that never arrived, and all behind the first one, of its feed."""
+        feed, kept, taken = feed_of(first), [], [first]
+        for pairing, action in link.resuming:
+            is_one = isinstance(action, SendAnew) and feed_of(pairing) is feed
+            if is_one and link.adrift.get(pairing.outgoing_tag) is pairing:
+                taken.append(pairing)
+            else:
+                kept.append((pairing, action))
+        link.resuming = deque(kept)
+        self._ledger.all_sent_again(link, taken, is_unsent=True)
+        for pairing in taken:
+            life.forget(link, pairing)
+            self._settler.send_again(pairing, link, has_failed=False)
 
     def _resume_anew(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Sends the whole message once more, by the tag that it has had here."""
@@ -479,6 +514,8 @@ class Resumer:
         else:
             life.track(link, pairing)
         if not is_known and outgoing.settled:
+            if may_go_on(outcome):
+                self._giving_back.setdefault(link, set()).add(feed_of(pairing))
             self._settler.receiver_settled(link, pairing, outcome)
         elif not is_known:
             self._rejections.by_peer(link, outcome)

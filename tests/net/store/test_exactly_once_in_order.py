@@ -34,7 +34,8 @@ class InOrder(Stored):
         for _, link in tuple(self.target.live()):
             end = link.end
             assert end is not None
-            unread = {each.number for each in end.received[link.looked_at :][-count:]}
+            fresh = [each for each in end.received[link.looked_at :] if not each.resume]
+            unread = {each.number for each in fresh[-count:]}
             numbers = [number for number in end.unsettled if number in unread]
             end.received[:] = [each for each in end.received if each.number not in numbers]
             for number in numbers:
@@ -256,3 +257,37 @@ def test_what_waited_for_the_store_when_the_worker_was_killed_is_behind_what_is_
     state.teardown()
     assert len(state.order) == 5
     state.nothing_overtakes()
+
+
+@pytest.mark.parametrize("seconds", [0.1, 8.0])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["cut-off", "worker-killed"])
+def test_what_never_arrived_is_behind_what_the_target_returned_before_it_was_lost(
+    is_killed: bool, seconds: float
+) -> None:
+    state = PassingInOrder()
+    state.begin()
+    for _ in range(8):
+        state.work()
+        state.time_passes(1.0)
+    state.send(which=0, count=4)
+    state.journal_is_durable()
+    state.target.says = RELEASED
+    state.target_looks(count=2)
+    state.target_goes()
+    state.journal_is_durable()
+    if is_killed:
+        state.worker_is_killed(arrives=True, lost=0)
+        state.store_comes()
+        state.sender_comes_back(which=0)
+    state.time_passes(seconds)
+    state.store_works()
+    state.send(which=0, count=2)
+    state.journal_is_durable()
+    state.store_works()
+    state.target.says = ACCEPTED
+    state.order.clear()
+    for link in state.target.links.values():
+        link.processed.clear()
+    state.teardown()
+    assert state.order == sorted(state.order)
+    assert state.order[:4] == [1, 2, 3, 4]
