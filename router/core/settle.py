@@ -200,6 +200,7 @@ class Settler:
                 self._branch_done(pairing, outcome)
         elif may_go_on(outcome):
             self._leave(link, pairing, outcome, settled)
+            self._note_returned(link, pairing)
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
             if settled or pairing.is_settled or not _settles_second(pairing):
@@ -218,9 +219,16 @@ class Settler:
         count(link.tally, outcome, 1)
         self._rejections.by_peer(link, outcome)
         if pairing.fan is not None or may_go_on(outcome):
+            self._note_returned(link, pairing)
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
             self.report_outcome(pairing, outcome)
+
+    def _note_returned(self, link: OutgoingLink, pairing: Pairing) -> None:
+        """Counts what targets return of a route that may store."""
+        node = feed_of(pairing).node
+        if node.taker is not None and not link.keeps:
+            self._stored_again[node] = self._stored_again.get(node, 0) + 1
 
     def take_back(self, link: OutgoingLink, count: int) -> int:
         """Takes back deliveries about to be sent, the last first, and offers them to other links.
@@ -506,7 +514,7 @@ class Settler:
             self.send_outcome(pairing, listed)
 
     def take_stored_again(self) -> Mapping[Node, int]:
-        """Returns how many deliveries the message store was given back, by their nodes."""
+        """Returns how many deliveries of stored routes were given back, by their nodes."""
         again, self._stored_again = self._stored_again, {}
         return again
 

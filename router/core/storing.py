@@ -179,8 +179,6 @@ class Storer:
             self._turn.touch(node)  # what was forsaken goes back to its place first
             return
         if taker is not node.taker:
-            if node.taker is Taker.TARGETS and (count := len(node.given_back) + len(node.hopeful)):
-                self.returned(node, count)
             self._change(node, choice, taker)
         for link in node.aside:
             if _is_for(link, taker):

@@ -289,5 +289,7 @@ def test_what_never_arrived_is_behind_what_the_target_returned_before_it_was_los
     for link in state.target.links.values():
         link.processed.clear()
     state.teardown()
+    told = [each for each in state.play.noticed if each.event == "store.returned"]
+    assert [each.fields["count"] for each in told] == [2]
     assert state.order == sorted(state.order)
     assert state.order[:4] == [1, 2, 3, 4]
