@@ -1,8 +1,9 @@
 """Exactly once through two routers, of which the near one stores, with faults back to back.
 
 Four senders at the near router, four receivers at the far one, each on one link that begins once.
-Connections are cut, workers, the store and both routers are killed, and what a crash may leave of
-the last commit is written behind the logs of a router that was killed.
+Connections are cut, workers, the store and both routers are killed, some with logs that stood still
+while connections were cut, and what a crash may leave of the last commit is written behind the logs
+of a router that was killed.
 
 ``ROUTER_STORED_DELIVERIES`` and ``ROUTER_STORED_FAULTS`` say how many, ``ROUTER_STORED_SEED``
 which, ``ROUTER_STORED_WORKERS`` how many workers the near router has. With
@@ -56,6 +57,9 @@ ARRIVALS = 100
 """Deliveries that arrive between two faults, unless ``PAUSE_SECONDS`` pass first."""
 
 PAUSE_SECONDS = 1.0
+STALL_SECONDS = 0.5
+"""Long enough for clients to come back, and too short for anybody to give a log up."""
+
 REST_SECONDS = 600.0
 GONE_SECONDS = 60.0
 TOLD_EACH = 50
@@ -199,12 +203,14 @@ class Run:
     async def disturb(self) -> None:
         """Does one thing after another; the cheap ones more often."""
         kinds: dict[Callable[[], Awaitable[None]], int] = {
-            self._cut: 10,
+            self._cut: 8,
             self._first_worker: 4,
             self._second_worker: 3,
             self._store: 5,
             self._router: 1,
             self._target: 1,
+            self._stalled_router: 1,
+            self._stalled_target: 1,
         }
         round_of: list[Callable[[], Awaitable[None]]] = []
         while not self.is_over:
@@ -246,6 +252,25 @@ class Run:
 
     async def _target(self) -> None:
         await self._kill(self.far, "far-state/journal")
+
+    async def _stalled_router(self) -> None:
+        await self._stall(self.near)
+        await self._router()
+
+    async def _stalled_target(self) -> None:
+        await self._stall(self.far)
+        await self._target()
+
+    async def _stall(self, router: MortalRouter) -> None:
+        """Stops a router's logs, and cuts connections, which come back before anything is flushed.
+
+        What a peer forgets then, the router must still know when it has been killed.
+        """
+        for name in ("messages", "journal"):
+            for process in _logs_of(router, name):
+                os.kill(process, signal.SIGSTOP)
+        await self._cut()
+        await trio.sleep(STALL_SECONDS)
 
     async def _kill(self, router: MortalRouter, *logs: str) -> None:
         """Kills a router and its logs at once, as a machine that fails does."""
