@@ -35,7 +35,7 @@ _SIDE: Final[dict[str, object]] = {
 _LONGER: Final = 2.5
 """So many times as long is drained as the others are measured: it must not end before them."""
 
-_BACKLOG: Final = 8
+_BACKLOG: Final = 16
 """So many times as long is stored as others are measured."""
 
 
@@ -64,10 +64,9 @@ def measure_beside(conditions: Conditions) -> Figures:
             sending = {"senders": 10, "receivers": 0}
             filled = attrs.evolve(near, options=near.options | sending | filling)
             run_load(filled, backlog, of="settled_per_second")
-            with subjects.router(CASE, elsewhere, directory / "far", port=far) as target:
+            with subjects.router(CASE, elsewhere, directory / "far", port=far):
                 draining = {"senders": 0, "receivers": 10, **filling, "port": far}
-                behind = attrs.evolve(target, process=0, options=CASE.load | draining)
-                stored.await_messages(behind, conditions)
+                stored.await_dialed(directory / "near")
                 runs = [_at_once(draining, near, each, conditions) for each in _sides()]
                 found["drained_per_second"] = runs[0][0]["messages_per_second"]
                 _note(found, "beside", *(side for _, side in runs))

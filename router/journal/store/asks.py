@@ -10,6 +10,9 @@ begins with "J" as every block does, a reply about durability (``router.journal.
     FLOW      route     0           messages         address: read so many more of it;
                                                      flag OVERDUE: of what is overdue, any address
     BACK      place     queue       octets           a message that was taken is given back
+    RETURN    segment   queue       messages         likewise several of one segment, which are
+                                                     read in their turn; body: the octets at which
+                                                     their rows begin, u32 each
     SURVEY    0         0           0                asks for a ROUTE of every route with messages
     RECALL    place     route       0                the message at that place, or that it is gone
     UNSETTLED link      0           0                which deliveries of a link are not settled
@@ -46,12 +49,19 @@ import attrs
 
 from router.journal.block import OWN_WORKER, Block, BlockFlag
 from router.journal.keys import LinkKey
-from router.journal.record import NO_TTL, RecordFlag, RecordKind, Row, heap_strings
+from router.journal.record import (
+    NO_TTL,
+    RecordError,
+    RecordFlag,
+    RecordKind,
+    Row,
+    heap_strings,
+)
 from router.journal.store import looking
 from router.journal.store.place import BEGINNING, Place
 from router.journal.store.queues import Bounds, Claim, Full, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage, is_free
-from router.journal.store.references import RunReference
+from router.journal.store.references import POSITION_OCTETS, RunReference
 from router.journal.store.runs import MessagesRead, StoredRun, is_run, run_in, write_run
 from router.journal.writer import PART_OCTETS, RecordWriter
 from router.model.identity import DeliveryKey
@@ -77,6 +87,7 @@ class AskKind(enum.IntEnum):
     HALTED = 79
     REFERENCE = 87  # those before are of ``looking``
     UNREAD = 88
+    RETURN = 89
 
 
 ROOM_OCTETS: Final = 4 << 20
@@ -122,6 +133,19 @@ class Back:
 
 
 @attrs.frozen
+class Return:
+    """Messages of one segment and queue that were taken are given back, in their order.
+
+    Attributes:
+        positions: of the messages, u32 each, ascending; at least one.
+    """
+
+    segment: int
+    queue: QueueKey
+    positions: bytes
+
+
+@attrs.frozen
 class Survey:
     """The worker wants to know what every route holds."""
 
@@ -156,7 +180,7 @@ class Halt:
     address: bytes
 
 
-Ask = Bound | Flow | Back | Survey | Recall | AskUnsettled | Reads | Halt | looking.LookAsk
+Ask = Bound | Flow | Back | Return | Survey | Recall | AskUnsettled | Reads | Halt | looking.LookAsk
 
 
 @attrs.frozen
@@ -292,6 +316,15 @@ class AskWriter(RecordWriter):
                     incoming=LinkKey(claim.place),
                     outgoing=LinkKey(claim.queue),
                     message_octets=claim.octets,
+                )
+            case Return(segment, queue, positions):
+                self.append(
+                    AskKind.RETURN,
+                    0,
+                    incoming=LinkKey(segment),
+                    outgoing=LinkKey(queue),
+                    message_octets=len(positions) // POSITION_OCTETS,
+                    body=positions,
                 )
             case Survey():
                 self.append(AskKind.SURVEY, 0)
@@ -454,6 +487,11 @@ def asks_of(block: Block) -> Iterator[Ask]:
                 yield Flow(RouteKey(row[8]), address, row[10])
             case AskKind.BACK:
                 yield Back(Claim(Place(row[8]), QueueKey(row[9]), row[10]))
+            case AskKind.RETURN:
+                positions = heap_strings(row, block.heap)[2]
+                if not positions or len(positions) % POSITION_OCTETS:
+                    raise RecordError("messages are given back that have no places")
+                yield Return(row[8], QueueKey(row[9]), positions)
             case AskKind.SURVEY:
                 yield Survey()
             case AskKind.RECALL:

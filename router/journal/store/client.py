@@ -62,6 +62,12 @@ class StoreClient(JournalClient):
             octets += max(1, self._asks.open_octets)
         return octets
 
+    @property
+    def owes_records_only(self) -> bool:
+        """Whether all is sent that was said before, but for records since."""
+        is_sent = not self._outgoing and self._sent_blocks == len(self._kept)
+        return self.state is ClientState.OPEN and is_sent and self._asks.is_empty
+
     def ask(self, ask: Ask) -> None:
         """Asks over this connection, as soon as it is open."""
         self._asks.ask(ask)

@@ -8,7 +8,7 @@
     FLOW address, n   ------------->
                       <-------------    MESSAGE, n at most, the highest priority first
     FORWARDED         ------------->    it is gone when that is durable
-    BACK              ------------->    it is read again
+    BACK, RETURN      ------------->    it is read again
     RECALL place      ------------->    the worker may have sent it in an earlier life
                       <-------------    RECALLED, or GONE
     UNSETTLED link    ------------->
@@ -45,6 +45,7 @@ from router.journal.store.asks import (
     QueueNews,
     Reads,
     Recall,
+    Return,
     RouteNews,
     Survey,
     UnreadableNews,
@@ -132,6 +133,9 @@ class Desk:
                         reader.waiting[name] = None
                 case Back(claim):
                     self._store.give_back(claim)
+                case Return(segment, queue, positions):
+                    if self._reads(reader, queue):
+                        self._store.give_back_run(queue, segment, positions)
                 case Survey():
                     reader.is_surveying = True
                 case Recall(route, place):
@@ -150,6 +154,11 @@ class Desk:
                     reader.answers += look(self._store, ask)
                 case Drop():
                     self._drop(ask, reader)
+
+    def _reads(self, reader: Reader, key: QueueKey) -> bool:
+        """Returns whether a worker is the reader of a queue."""
+        queue = self._store.holdings.queues.get(key)
+        return queue is not None and self._reader_of.get(queue.route) is reader
 
     def _drop(self, ask: Drop, person: Reader) -> None:
         """Drops some messages, and has the workers drop what they have of them."""

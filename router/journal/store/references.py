@@ -28,6 +28,7 @@ import errno
 import os
 import struct
 import sys
+from bisect import bisect_right
 from collections import deque
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,14 +38,20 @@ from router.journal.bulk import shortcuts
 from router.journal.disk import Disk
 from router.journal.record import NO_TTL, ROW, RecordError, RecordFlag, RecordKind
 from router.journal.segment import segment_name
-from router.journal.store.place import Place, place_octets, places_of
+from router.journal.store.place import (
+    Place,
+    place_octets,
+    place_of,
+    places_of,
+    position_of,
+)
 from router.journal.store.queues import QueueKey, RouteKey
 from router.journal.store.reading import SegmentReader, is_free
 from router.journal.store.runs import PLACE_OCTETS, MessagesRead, Piece, compose, piece_of
 
 _HEAD: Final = struct.Struct("<IIII")
 _BLOCK: Final = struct.Struct("<III")
-_POSITION_OCTETS: Final = 4
+POSITION_OCTETS: Final = 4
 _OFFSET: Final = struct.Struct("<I")
 _OFFSET_AT: Final = 72  # in a row
 _LEAST_STRETCH: Final = 8
@@ -98,7 +105,7 @@ class RunReference(NamedTuple):
     @property
     def messages(self) -> int:
         """How many."""
-        return sum([len(each.positions) for each in self.pieces]) // _POSITION_OCTETS
+        return sum([len(each.positions) for each in self.pieces]) // POSITION_OCTETS
 
     @property
     def places(self) -> list[Place]:
@@ -110,11 +117,21 @@ class RunReference(NamedTuple):
         """Of all of them, u32 each."""
         return b"".join([each.positions for each in self.pieces])
 
+    def positions_behind(self, place: Place) -> bytes:
+        """Returns the positions of those that stand behind a place."""
+        positions = self.positions
+        if place < place_of(self.segment, 0):
+            return positions
+        if place >= place_of(self.segment + 1, 0):
+            return b""
+        known = memoryview(positions).cast("I")
+        return positions[POSITION_OCTETS * bisect_right(known, position_of(place)) :]
+
     def encoded(self) -> bytes:
         """Returns the body drawn above."""
         blocks = len(self.pieces)
         counts = [
-            _BLOCK.pack(offset, heap, len(positions) // _POSITION_OCTETS)
+            _BLOCK.pack(offset, heap, len(positions) // POSITION_OCTETS)
             for offset, heap, positions in self.pieces
         ]
         return b"".join(
@@ -139,7 +156,7 @@ class RunReference(NamedTuple):
             at = begin + blocks * _BLOCK.size
             pieces = []
             for offset, heap, count in _BLOCK.iter_unpack(body[begin:at]):
-                following = at + count * _POSITION_OCTETS
+                following = at + count * POSITION_OCTETS
                 pieces.append(Spot(offset, heap, body[at:following]))
                 at = following
         except struct.error as error:

@@ -36,6 +36,7 @@ _PLACE: Final = struct.Struct("<Q")
 PLACE_OCTETS: Final = _PLACE.size
 _ROW_QUADS: Final = ROW.size // 8
 _TIME_QUAD: Final = 1
+_PRIORITY_OCTET: Final = 1
 _ROW_WORDS: Final = ROW.size // 4
 _FLAGS_HALF: Final = 2  # columns of a row, counted in units of 2 octets ...
 _TTL_WORD: Final = 16  # ... and of 4
@@ -142,6 +143,11 @@ class MessagesRead:
         """Returns where a message stands."""
         return Place(_PLACE.unpack_from(self.places, number * _PLACE.size)[0])
 
+    @property
+    def last_rank(self) -> tuple[int, Place]:
+        """What the last of them is sorted by among all of the address, see ``net.store.inlet``."""
+        return -self.rows[_PRIORITY_OCTET], self.place(len(self) - 1)
+
     def claims(self, begin: int, end: int) -> list[Claim]:
         """Names some of the messages towards the store."""
         claims = []
@@ -150,6 +156,16 @@ class MessagesRead:
             octets = ROW.size + row[5] + row[14] + row[10]
             claims.append(Claim(self.place(number), self.queue, octets))
         return claims
+
+    def named(self, begin: int, end: int) -> "MessagesRead":
+        """Returns some of the messages without their strings, in memory of their own."""
+        return MessagesRead(
+            self.route,
+            self.queue,
+            bytes(self.places[begin * PLACE_OCTETS : end * PLACE_OCTETS]),
+            bytes(self.rows[begin * ROW.size : end * ROW.size]),
+            b"",
+        )
 
     @property
     def oldest_ns(self) -> int:

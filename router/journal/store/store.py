@@ -65,6 +65,7 @@ from router.journal.store.place import (
     Place,
     place_of,
     places_of,
+    position_of,
     segment_of,
 )
 from router.journal.store.queues import (
@@ -493,6 +494,29 @@ class MessageStore:
             self._return(place, queue)
             route = self.holdings.routes[queue.route]
             route.swept = min(route.swept, Place(place - 1))
+
+    def give_back_run(self, key: QueueKey, segment: int, positions: bytes) -> None:
+        """Returns messages of a queue in one segment that were taken, except those that are going.
+
+        Reading comes to them again in its turn, run by run.
+
+        Args:
+            key: of the queue.
+            segment: that they stand in.
+            positions: of the messages, u32 each, ascending; at least one.
+        """
+        queue, going = self.holdings.queues.get(key), self._going()
+        places = [place for place in places_of(segment, positions) if place not in going]
+        if queue is None or not places:
+            return
+        self._taken.remove_run(segment, array("I", map(position_of, places)))
+        before = Place(places[0] - 1)
+        queue.read = min(queue.read, before)
+        queue.returned = [place for place in queue.returned if place <= before]
+        heapq.heapify(queue.returned)
+        route = self.holdings.routes[queue.route]
+        route.swept = min(route.swept, before)
+        self.changes.stirred.add(key)
 
     def take_stirred(self) -> set[QueueKey]:
         """Returns, once, the queues that got or lost a message, or got one back."""

@@ -59,6 +59,7 @@ from router.net.store.burials import Deaths
 from router.net.store.inlets import OVERDUE_WINDOW, Inlets
 from router.net.store.lane import LaneSession
 from router.net.store.pace import Paces
+from router.net.store.patience import Patience
 from router.net.store.shelves import Shelves
 from router.wire.carrier import Carried
 from router.wire.v1_0.express import Express
@@ -134,6 +135,8 @@ class StoreEngine:
         self._bounds: dict[RouteKey, Bounds] = {}
         self._others: Collection[RouteKey] = ()
         self._read: set[RouteKey] = set()
+        self._patience = Patience()
+        self._sent_sequence = 0
         self._reader = reader
         self.lane = None if express is None else LaneSession(express, self)
         self.inlets = Inlets(
@@ -202,9 +205,14 @@ class StoreEngine:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; None: never."""
-        if self._events or self.inlets.is_stirred:
+        if self._events or self.inlets.is_stirred or self._patience.is_untimed:
             return _LONG_AGO
-        due = (self._survey_at, self.inlets.deadline(), self.shelves.deadline)
+        due = (
+            self._survey_at,
+            self._patience.until,
+            self.inlets.deadline(),
+            self.shelves.deadline,
+        )
         return min((each for each in due if each is not None), default=None)
 
     @property
@@ -274,7 +282,7 @@ class StoreEngine:
         """Returns octets to send, perhaps not all; empty if there are none."""
         if self.lane is not None and self.inlets.follow_lane(self._now):
             self.inlets.review(self._now)
-        return self._client.data_to_send()
+        return memoryview(b"") if self._holds() else self._client.data_to_send()
 
     def bytes_sent(self, count: int) -> None:
         """Removes the first ``count`` octets returned by ``data_to_send``."""
@@ -282,11 +290,13 @@ class StoreEngine:
 
     def handle_deadline(self, now: float) -> list[Event]:
         """Returns pending events, and does what is due."""
+        self._patience.look(now)
         self._begin(now)
         if self._survey_at is not None and self._survey_at <= now:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
             self.paces.keep(self.held)
+            self.inlets.recall_stale()
             self.inlets.bury_overdue()
             if self._reader is not None:
                 self._reader.rest()
@@ -294,6 +304,17 @@ class StoreEngine:
         return self._take_events(now)
 
     # Inside
+
+    def _holds(self) -> bool:
+        """Returns whether there is nothing to send but what may wait for more of its kind."""
+        client, leaving = self._client, self.inlets.leaving
+        records = client.appended_sequence - self._sent_sequence
+        if records != leaving.unhurried or not client.owes_records_only:
+            records = 0
+        if self._patience.holds(records):
+            return True
+        leaving.unhurried, self._sent_sequence = 0, client.appended_sequence
+        return False
 
     def _durable(self, sequence: int) -> None:
         """Handles that all records up to one are durable, if that is news."""

@@ -27,6 +27,7 @@ core when it is gone for good, or waits again; what the core has not seen settle
 outcome if there is one (``resuming``).
 """
 
+import bisect
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,11 +35,19 @@ from typing import Final
 
 from router.errors import RouterError
 from router.journal.record import NO_KEY, PROTOCOLS, OutcomeCode
-from router.journal.store.asks import Back, Flow, Halt, MessageRead, QueueNews, Reads
+from router.journal.store.asks import (
+    Back,
+    Flow,
+    Halt,
+    MessageRead,
+    QueueNews,
+    Reads,
+    Return,
+)
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
 from router.journal.store.place import BEGINNING, Place
-from router.journal.store.queues import Claim, QueueKey, RouteKey
+from router.journal.store.queues import UNBOUNDED, Claim, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.journal.store.references import RunReader, RunReference
 from router.journal.store.runs import MessagesRead
@@ -69,6 +78,7 @@ from router.net.store.inlet import (
 )
 from router.net.store.lane import LaneSession
 from router.net.store.leaving import Leaving
+from router.net.store.lending import Lending
 from router.net.store.overdue import Overdue
 from router.net.store.resuming import Resuming
 from router.net.store.turns import Turns
@@ -141,6 +151,7 @@ class Inlets:
         self._roll = Roll()
         self.burials = Burials(client, self._roll, {} if deaths is None else deaths)
         self.resuming = Resuming(client, self._roll, self.leaving, self.burials)
+        self._lending = Lending()
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
@@ -183,6 +194,8 @@ class Inlets:
             inlet.depth = news.messages + (inlet.depth if inlet.announced else 0)
             inlet.announced.add(news.priority)
             inlet.is_expected = False
+            if len(inlet.announced) > 1:
+                self._recall(inlet)
             self._roll.stir(inlet)
         elif inlet is not None:
             inlet.announced.discard(news.priority)
@@ -249,28 +262,72 @@ class Inlets:
         self._roll.stir(inlet)
 
     def referred(self, answer: RunReference) -> None:
-        """Reads messages of one address that stand in the files of the log.
+        """Handles that messages of one address stand in the files of the log.
 
-        If that fails the store reads them, and all that it has answered behind them: these, too, go
-        back to it, and until it has said that nothing else comes nothing is asked for.
+        They are read when they can be sent, or at once. If that fails the store reads them, and all
+        that it has answered behind them: these, too, go back to it, and until it has said that
+        nothing else comes nothing is asked for.
         """
         name = answer.route, answer.address
-        if name not in self._halting and self._reader is not None:
-            try:
-                run = self._reader.run(answer)
-            except (RouterError, OSError):
-                if not self._reader.is_able:
-                    self._client.ask(Reads(is_able=False))
-                self._client.ask(Halt(*name))
-                self._halting.add(name)
-            else:
-                self.read_run(run)
-                return
-        self._give_back(answer.places, answer.queue)
+        if name in self._halting:
+            self._give_back(answer)
+            return
+        inlet = self._inlet(Name(*name, False))
+        if self._lending.may_have(inlet):
+            self._count_answered(name, answer.messages)
+            self._lending.add(inlet, answer)
+            self._roll.stir(inlet)
+        elif (run := self._read_reference(inlet, answer)) is not None:
+            self.read_run(run)
 
-    def _give_back(self, places: Sequence[Place], queue: QueueKey) -> None:
-        for place in places:
-            self._client.ask(Back(Claim(place, queue, 0)))
+    def _read_reference(self, inlet: Inlet, reference: RunReference) -> MessagesRead | None:
+        """Reads messages; None: that fails, and all that the store has lent goes back to it."""
+        try:
+            if self._reader is not None:
+                return self._reader.run(reference)
+        except (RouterError, OSError):
+            if not self._reads_files:
+                self._client.ask(Reads(is_able=False))
+        self._halt(inlet)
+        self._recall(inlet)
+        if self._reads_files:  # the store itself is to read these, message by message
+            for place in reference.places:
+                self._client.ask(Back(Claim(place, reference.queue, 0)))
+        else:
+            self._give_back(reference)
+        return None
+
+    @property
+    def _reads_files(self) -> bool:
+        return self._reader is not None and self._reader.is_able
+
+    def _halt(self, inlet: Inlet) -> None:
+        """Has the store answer nothing more that it was asked for of an address."""
+        route, address, _ = inlet.name
+        if (route, address) not in self._halting:
+            self._client.ask(Halt(route, address))
+            self._halting.add((route, address))
+
+    def _recall(self, inlet: Inlet, gone: Place = BEGINNING) -> None:
+        """Gives back what is lent to an inlet, except for what is gone, which stands up to there.
+
+        What the store was asked for and has not answered goes back to it, too.
+        """
+        lent, (route, address, is_dead) = self._lending.recall(inlet), inlet.name
+        if lent or (not is_dead and self._asked.get((route, address), 0) > WINDOW):
+            self._halt(inlet)
+        for each in lent:
+            self._give_back(each.rest(), gone)
+
+    def _give_back(self, reference: RunReference, gone: Place = BEGINNING) -> None:
+        positions = reference.positions_behind(gone)
+        if positions:
+            self._client.ask(Return(reference.segment, reference.queue, positions))
+
+    def _count_answered(self, name: tuple[RouteKey, bytes], messages: int) -> None:
+        left = self._asked.pop(name, 0) - messages
+        if left > 0:
+            self._asked[name] = left
 
     def halted(self, route: RouteKey, address: bytes) -> None:
         """Records that nothing comes any more of an address that was asked for."""
@@ -290,10 +347,12 @@ class Inlets:
             for message in answer.messages:
                 self.read(MessageRead(route, message))
             return
-        left = self._asked.pop((route, address), 0) - len(answer)
-        if left > 0:
-            self._asked[route, address] = left
+        self._count_answered((route, address), len(answer))
         self._roll.stir(inlet)
+        self._handle_run(inlet, answer)
+
+    def _handle_run(self, inlet: Inlet, answer: MessagesRead) -> None:
+        """Has the lane send messages that were read, or keeps them as those that wait."""
         if inlet.elders:
             inlet.has_read(answer.messages)
         brought = self._bring(inlet, answer)
@@ -311,9 +370,9 @@ class Inlets:
         if (
             self._lane is None
             or inlet.state is None
-            or inlet.waiting
             or inlet.elders
             or inlet in self._resting
+            or (inlet.waiting and rank(inlet.waiting[0]) < run.last_rank)
             or (inlet.sentence is not None and run.place(0) <= inlet.sentence.place)
             or not self.overdue.are_early(inlet.name.route, run)
         ):
@@ -324,7 +383,17 @@ class Inlets:
         """Records up to where a route has dropped its messages as the oldest."""
         if place > self.overdue.condemned.get(route, BEGINNING):
             self.overdue.condemned[route] = place
+            for inlet in self._roll.chosen(route, None):
+                first = self._lending.first(inlet)
+                if first is not None and first <= place:
+                    self._recall(inlet)
             self.bury_overdue(route)
+
+    def recall_stale(self) -> None:
+        """Gives back what waits here for long, so that the store finds out what becomes too old."""
+        for inlet in self._lending.stale():
+            if self.overdue.bounds.get(inlet.name.route, UNBOUNDED).age_ns is not None:
+                self._recall(inlet)
 
     def bury_overdue(self, route: RouteKey | None = None) -> None:
         """Makes dead letters of what has become overdue here, of a route or of all."""
@@ -353,6 +422,7 @@ class Inlets:
         """Handles that somebody has dropped messages, some of which may be here."""
         for inlet in self._roll.chosen(sentence.route, sentence.address):
             inlet.sentence, inlet.elders = sentence, 0
+            self._recall(inlet, gone=sentence.place if sentence.forgets else BEGINNING)
             self._drop_waiting(inlet, sentence)
             self._close_idle(inlet)
 
@@ -438,6 +508,7 @@ class Inlets:
             refusal: why it was refused; None: it was attached.
         """
         inlet = self._roll.by_link.pop(link)
+        self._recall(inlet)
         self._forget(inlet)
         held = [each for each in inlet.held.values() if isinstance(each, StoredMessage)]
         sent = [*inlet.sent.values()]
@@ -572,7 +643,7 @@ class Inlets:
             if inlet.credit > 0 and inlet not in self._resting and may_send:
                 self._bury_late(inlet)
                 if not inlet.elders:
-                    self._send(inlet)
+                    self._send_all(inlet)
                 self._ask(inlet)
                 self._close_idle(inlet)
 
@@ -680,6 +751,7 @@ class Inlets:
         count = len(dead.waiting) + len(dead.sent)
         is_asked = self._asked.get((name.route, name.address), 0) > 0
         is_busy = inlet.waiting or inlet.sent or inlet.runs or inlet.held or inlet.settling
+        is_busy = is_busy or self._lending.has(inlet)
         is_met = inlet.is_attached or not inlet.is_exact
         return is_asked and 0 < count >= inlet.depth and is_met and not is_busy
 
@@ -697,8 +769,26 @@ class Inlets:
                 if newer is not None:
                     self._roll.stir(newer)
 
+    def _send_all(self, inlet: Inlet) -> None:
+        """Sends what waits and what is lent, in their order, as far as there is credit."""
+        self._send(inlet)
+        while inlet.credit > 0:
+            reference = self._lending.take(inlet, inlet.credit)
+            run = None if reference is None else self._read_reference(inlet, reference)
+            if run is None:
+                return
+            self._lending.was_read(inlet, len(run), len(run.heap))
+            self._handle_run(inlet, run)
+            if inlet.waiting:
+                self._bury_late(inlet)
+                self._send(inlet)
+
     def _send(self, inlet: Inlet) -> None:
-        run, inlet.waiting = inlet.waiting[: inlet.credit], inlet.waiting[inlet.credit :]
+        """Sends what waits and goes before what is lent, as far as there is credit."""
+        most, lent = inlet.credit, self._lending.rank(inlet)
+        if lent is not None:
+            most = min(most, bisect.bisect_left(inlet.waiting, lent, key=rank))
+        run, inlet.waiting = inlet.waiting[:most], inlet.waiting[most:]
         if not run:
             return
         inlet.credit -= len(run)
@@ -743,11 +833,18 @@ class Inlets:
             return
         if (route, address) in self._halting:
             return
-        asked = self._asked.get((route, address), 0)
+        asked, least = self._asked.get((route, address), 0), WINDOW // 8
         more = min(inlet.credit, WINDOW) - asked - len(inlet.waiting)
         more = max(more, min(inlet.elders, WINDOW) - asked)
-        if more > 0 and (not asked or more >= WINDOW // 8):
-            self._asked[route, address] = asked + more
+        if self._reads_files and self._lending.may_have(inlet):
+            lent, window = self._lending.count(inlet), self._lending.window()
+            if window > WINDOW:
+                more, least = window - asked - lent, window // 2
+            else:
+                more -= lent
+            asked += lent
+        if more > 0 and (not asked or more >= least):
+            self._asked[route, address] = self._asked.get((route, address), 0) + more
             self._client.ask(Flow(route, address, more))
 
     def _ended(

@@ -52,7 +52,11 @@ class Going(NamedTuple):
 
 
 class Leaving:
-    """What has left, and is not known to be durable."""
+    """What has left, and is not known to be durable.
+
+    Attributes:
+        unhurried: records that are to be sent to the store, and may wait for others.
+    """
 
     def __init__(self, client: StoreClient, clock_ns: Callable[[], int]) -> None:
         """Begins with nothing.
@@ -65,6 +69,7 @@ class Leaving:
         self._client = client
         self._clock_ns = clock_ns
         self._settling: deque[Settling] = deque()
+        self.unhurried = 0
 
     @property
     def going(self) -> list[tuple[Claim, int]]:
@@ -81,7 +86,9 @@ class Leaving:
         """Has the store forget some messages of a run."""
         records = self._client.records
         last = records.forwarded_run(self._clock_ns(), run, begin, end, outcome)
-        self._going.append(Going(last, outcome, run.route, None, run, begin, end))
+        named = run.named(begin, end)  # the run's own memory is free as soon as it is settled
+        self._going.append(Going(last, outcome, run.route, None, named, 0, end - begin))
+        self.unhurried += end - begin
 
     def is_going(self, place: Place) -> bool:
         """Returns whether it is not durable yet that a message is gone."""

@@ -14,6 +14,7 @@ from router.journal.store.asks import (
     Flow,
     MessageRead,
     QueueNews,
+    Return,
     RouteNews,
     Survey,
 )
@@ -28,6 +29,7 @@ from router.journal.store.looking import (
     Looked,
     Sentence,
 )
+from router.journal.store.place import Place, position_of, segment_of
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import StoredMessage
 from tests.support.journal import SECOND_NS, START_NS, FakeDisk, Fault
@@ -428,3 +430,47 @@ def test_what_is_to_be_forgotten_is_claimed_and_the_worker_hears_of_it() -> None
     assert dropped.messages == 3
     (sentence,) = counter.answers()
     assert sentence == Sentence(route=ROUTE, address=None, place=dropped.place, forgets=True)
+
+
+def returned(messages: list[StoredMessage]) -> Return:
+    """Gives messages of one segment back."""
+    places: list[Place] = [message.claim.place for message in messages]
+    positions = b"".join([position_of(place).to_bytes(4, "little") for place in places])
+    return Return(segment_of(places[0]), messages[0].claim.queue, positions)
+
+
+def test_a_run_that_is_given_back_is_read_again_in_its_turn() -> None:
+    counter = Counter()
+    counter.put(0, 10)
+    messages = messages_in(counter.ask(Flow(ROUTE, NAME, 10)))
+    again = messages_in(counter.ask(returned(messages[4:]), Flow(ROUTE, NAME, 20)))
+    assert numbers(again) == [*range(4, 10)]
+    assert not messages_in(counter.answers())
+
+
+def test_what_is_given_back_twice_or_in_parts_is_read_once() -> None:
+    counter = Counter()
+    counter.put(0, 10)
+    messages = messages_in(counter.ask(Flow(ROUTE, NAME, 10)))
+    counter.ask(Back(messages[7].claim), returned(messages[5:]), returned(messages[2:4]))
+    again = messages_in(counter.ask(Flow(ROUTE, NAME, 20)))
+    assert numbers(again) == [2, 3, *range(5, 10)]
+
+
+def test_what_is_said_to_be_gone_is_not_given_back() -> None:
+    counter = Counter()
+    counter.put(0, 10)
+    messages = messages_in(counter.ask(Flow(ROUTE, NAME, 10)))
+    counter.custodian.forward([messages[6].claim])
+    counter.custodian.append()
+    again = messages_in(counter.ask(returned(messages[4:]), Flow(ROUTE, NAME, 20)))
+    assert numbers(again) == [4, 5, 7, 8, 9]
+
+
+def test_who_does_not_read_a_route_any_more_gives_nothing_back() -> None:
+    counter = Counter()
+    counter.put(0, 10)
+    messages = messages_in(counter.ask(Flow(ROUTE, NAME, 10)))
+    assert len(messages_in(counter.ask(Flow(ROUTE, NAME, 10), origin=TWO))) == 10
+    counter.ask(returned(messages), origin=ONE)
+    assert not messages_in(counter.ask(Flow(ROUTE, NAME, 10), origin=TWO))

@@ -1,0 +1,43 @@
+"""Patience: that messages are gone is told the store many at a time, or after a moment.
+
+A turn of the store's process, with its flush, costs as much as some hundred messages. A worker that
+is killed sends again, on at-least-once routes, what it has not told.
+"""
+
+from typing import Final
+
+import attrs
+
+HOLD_SECONDS: Final = 0.01
+"""What is held waits no longer."""
+
+HOLD_RECORDS: Final = 4096
+"""So many records are worth a turn."""
+
+
+@attrs.define(eq=False)
+class Patience:
+    """When to go on with what is held.
+
+    Attributes:
+        is_untimed: something is held, and the time is not known yet: ``is_over`` is due.
+        until: when to go on; None: nothing is held, or it is untimed.
+    """
+
+    is_untimed: bool = False
+    until: float | None = None
+    _is_over: bool = False
+
+    def holds(self, records: int) -> bool:
+        """Returns whether so many records are to wait."""
+        if not records or records >= HOLD_RECORDS or self._is_over:
+            self.is_untimed, self.until, self._is_over = False, None, False
+            return False
+        self.is_untimed |= self.until is None
+        return True
+
+    def look(self, now: float) -> None:
+        """Finds out whether what is held has waited long enough; begins to wait otherwise."""
+        if self.is_untimed:
+            self.is_untimed, self.until = False, now + HOLD_SECONDS
+        self._is_over |= self.until is not None and now >= self.until

@@ -1,0 +1,150 @@
+"""What the store has lent an inlet waits for credit there, and nothing overtakes it."""
+
+import pytest
+
+from router.journal.store.queues import Bounds
+from router.net.store.lending import AHEAD
+from router.net.store.patience import HOLD_RECORDS, HOLD_SECONDS
+from tests.support.kernel import needs_kernel
+from tests.support.stored_lane import StoredLane
+
+pytestmark = needs_kernel
+
+CREDIT = 100
+SECOND_NS = 1_000_000_000
+
+
+def lent(count: int = 3000, bounds: Bounds | None = None, **fields: object) -> StoredLane:
+    """Begins with messages of which the target takes some; the store has lent many more."""
+    lane = StoredLane("cython", credit=CREDIT)
+    lane.fill(range(count), **fields)  # type: ignore[arg-type]
+    lane.connect(bounds)
+    lane.dial()
+    lane.settle_down()
+    for _ in range(3):  # the node is on the lane by now
+        lane.answer()
+        lane.grant(CREDIT)
+        lane.settle_down()
+    assert lane.brought
+    assert taken(lane) > 10 * CREDIT
+    return lane
+
+
+def taken(lane: StoredLane) -> int:
+    """Returns how many messages the worker has, for all that the store knows."""
+    return lane.host.log.store.taken
+
+
+def drained(lane: StoredLane) -> None:
+    """The target takes all that is stored."""
+    for _ in range(1000):
+        if not lane.messages:
+            return
+        lane.answer()
+        lane.grant(CREDIT)
+        lane.settle_down()
+        lane.wait(0.5)
+    raise AssertionError(f"{lane.messages} messages stay")
+
+
+def test_messages_are_lent_far_ahead_of_credit_and_read_with_it() -> None:
+    lane = lent(2 * AHEAD)
+    assert taken(lane) <= AHEAD + CREDIT * 10
+    assert len(lane.received()) <= 6 * CREDIT
+    drained(lane)
+    assert lane.received() == [*range(2 * AHEAD)]
+
+
+def test_what_is_more_urgent_goes_before_what_is_lent() -> None:
+    lane = lent()
+    before = len(lane.received())
+    lane.fill(range(3000, 3010), priority=9)
+    drained(lane)
+    received = lane.received()
+    urgent = [received.index(each) for each in range(3000, 3010)]
+    assert max(urgent) < before + 2 * CREDIT
+    assert [each for each in received if each < 3000] == [*range(3000)]
+
+
+def test_what_is_not_usual_stays_between_what_is_lent() -> None:
+    lane = StoredLane("cython", credit=CREDIT)
+    lane.fill(range(500))
+    lane.fill(range(500, 510), ttl_milliseconds=10_000_000)
+    lane.fill(range(510, 1500))
+    lane.connect()
+    lane.dial()
+    lane.settle_down()
+    drained(lane)
+    assert lane.brought
+    assert lane.received() == [*range(1500)]
+
+
+def test_what_is_lent_becomes_too_old_while_the_target_takes_nothing() -> None:
+    lane = lent(bounds=Bounds(age_ns=20 * SECOND_NS))
+    had = len(lane.received())
+    for _ in range(15):
+        lane.wait(2.0)
+    for _ in range(400):
+        lane.answer(address="dead")
+        lane.grant(CREDIT)
+        lane.settle_down()
+        lane.wait(2.0)
+        if len(lane.received("dead")) >= 3000 - had:
+            break
+    assert sorted({*lane.received("dead")} | {*range(had)}) == [*range(3000)]
+
+
+def test_the_disk_is_waited_for_by_the_store_alone() -> None:
+    lane = lent()
+    for step in range(12):
+        lane.waits_for_disk = step % 3 == 1
+        lane.answer()
+        lane.grant(CREDIT)
+        lane.settle_down()
+    assert lane.unread
+    lane.waits_for_disk = False
+    drained(lane)
+    assert lane.received() == [*range(3000)]
+
+
+def test_what_is_lent_to_a_worker_that_is_lost_is_sent_by_the_next_connection() -> None:
+    lane = lent()
+    lane.lose_store(1)
+    lane.connect()
+    lane.wait(1.0)
+    drained(lane)
+    assert [*dict.fromkeys(lane.received())] == [*range(3000)]
+
+
+def test_that_messages_are_gone_is_told_after_a_moment() -> None:
+    lane = lent()
+    lane.wait(2 * HOLD_SECONDS)
+    held = lane.messages
+    lane.answer(10)
+    lane.settle_down()
+    assert lane.messages == held
+    lane.wait(2 * HOLD_SECONDS)
+    assert lane.messages == held - 10
+
+
+def test_that_many_messages_are_gone_is_told_at_once() -> None:
+    lane = lent(3 * HOLD_RECORDS)
+    lane.wait(2 * HOLD_SECONDS)
+    held = lane.messages
+    for _ in range(2 * HOLD_RECORDS // CREDIT):
+        lane.answer()
+        lane.grant(CREDIT)
+        lane.settle_down()
+    assert lane.messages <= held - HOLD_RECORDS
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_lent_to_a_target_that_is_lost_comes_in_order(seed: int) -> None:
+    lane = lent()
+    lane.lose_cloud()
+    lane.settle_down()
+    lane.wait(float(seed))
+    lane.dial()
+    lane.wait(1.0)
+    drained(lane)
+    assert [*dict.fromkeys(lane.received())] == [*range(3000)]
