@@ -53,7 +53,7 @@ import trio
 
 from router.model.commands import CloseConnection
 from router.model.condition import UNAUTHORIZED_ACCESS, Condition
-from router.model.events import ConnectionOpened
+from router.model.events import ConnectionOpened, OutputPending
 from router.model.identity import ConnectionId
 from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
@@ -517,6 +517,15 @@ class DataPlane:
         if not connection.is_unwatched:
             self._unwatch(connection)
         self.poller.interrupt()  # no socket may be ready before its turn
+        self._forsake(connection)
+
+    def _forsake(self, connection: Connection) -> None:
+        """Has core and lane send no more deliveries to a connection that is about to end."""
+        if connection.stage is not Stage.OPEN:
+            return
+        self.switchboard.hand_in(connection, [OutputPending(congested=True)], self.clock())
+        if self._carrier is not None and connection.carried is not None:
+            self._carrier.forsake(connection.carried)
 
     def _unwatch(self, connection: Connection) -> None:
         """Stops watching a broken socket until what came before its end has been dealt with."""

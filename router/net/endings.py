@@ -3,7 +3,7 @@
 When a connection ends, what is unsettled on its links goes back to senders or to other receivers,
 which takes the core some microseconds for each delivery. A proxy that is restarted ends a thousand
 connections at the same moment. Those for which a turn has no time wait, unwatched, in their order;
-to the core they are still there, like those whose end is still on its way.
+to the core they are still there, but congested, so that what others leave does not go to them.
 """
 
 from collections.abc import Callable

@@ -48,6 +48,9 @@ class Carrier(Interface):
     def forget(self, state: Carried) -> None:
         """Stops carrying a connection."""
 
+    def forsake(self, state: Carried) -> None:
+        """Has the lane send no more deliveries to a connection that is about to end."""
+
     def turn(
         self,
         now: float,

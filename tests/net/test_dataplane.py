@@ -210,6 +210,8 @@ class HeldCarrier:
 
     def forget(self, state: object) -> None: ...
 
+    def forsake(self, state: object) -> None: ...
+
     def write(self, state: object) -> bool:
         return True
 
@@ -801,6 +803,9 @@ async def test_the_ends_that_wait_when_the_plane_stops_are_heard(make_poller: Ma
             peer.socket.close()
         while not on.plane.endings:
             await trio.sleep(0)
+        waiting = {each.id for each, _, _ in plugs if each in on.plane.endings}
+        assert waiting
+        assert waiting <= on.core.congested  # nothing that others leave goes there
     assert all(engine.saw_eof for _, engine, _ in plugs)
     assert len(on.core.lost) == 40
 

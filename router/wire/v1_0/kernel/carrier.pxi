@@ -136,6 +136,11 @@ cdef class Carrier:
             state.pipe = NULL
             state.pipe_capsule = None
 
+    def forsake(self, ConnectionState state not None):
+        """Has a connection's output count as congested from now on, whatever is sent of it."""
+        state.output.high_octets = state.output.low_octets = -1
+        state.output.congested = True
+
     @property
     def is_midway(self) -> bool:
         """Whether sockets that the system has reported are yet to be handled."""
