@@ -38,7 +38,7 @@ from router.service.config.listeners import (
     ServerMechanism,
 )
 from router.service.config.load import MANAGEMENT
-from router.service.config.policy import Rule, RuleLimits
+from router.service.config.policy import RuleLimits
 from router.service.credentials import client_files, server_files
 from router.service.login_key import keep_key
 from router.service.mesh import make_judge, make_plan
@@ -301,11 +301,10 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
         config: as loaded.
         management_identity: identity of the management agent, if the file enables management.
     """
-    groups = config.policy.groups
     rules = tuple(
         PolicyRule(
             name=rule.name,
-            users=_identities(rule, groups),
+            users=_fitting(config.policy.identities(rule)),
             vhosts=rule.vhosts,
             send=rule.send,
             receive=rule.receive,
@@ -329,10 +328,11 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
     return Policy(rules, behind, {"connections": "limits.connections_per_identity"}, agent)
 
 
-def _identities(rule: Rule, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the identities that a rule fits: if its groups have no members, none."""
-    users = (*rule.users, *(user for group in rule.groups for user in groups[group]))
-    return users or ((NOBODY,) if rule.groups else ())
+def _fitting(identities: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Returns the identities that a rule fits, by the rules of the core: if it names none, none."""
+    if identities is None:
+        return ()
+    return identities or (NOBODY,)
 
 
 def _peer_limits(limits: RuleLimits) -> PeerLimits:

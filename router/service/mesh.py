@@ -19,7 +19,7 @@ from router.routes.mesh.nouns import RouterId
 from router.routes.mesh.policy import Policy
 from router.service.config import Problem, RouterConfig
 from router.service.config.mesh import Mesh, MeshTls
-from router.service.config.policy import Rule
+from router.service.config.policy import Policy as WrittenPolicy
 
 ANYBODY = "*"
 
@@ -67,22 +67,23 @@ def reconfigured(config: RouterConfig, mesh: Mesh) -> Reconfigured:
     return Reconfigured(
         costs={RouterId(name): link.cost for name, link in mesh.links.items()},
         advertise=mesh.advertise,
-        policy=advertise_policy(config.policy.rules),
+        policy=advertise_policy(config.policy),
         uplinks=tuple(RouterId(str(place)) for place in mesh.edge),
     )
 
 
-def advertise_policy(rules: tuple[Rule, ...]) -> Policy:
+def advertise_policy(written: WrittenPolicy) -> Policy:
     """Returns what routers may advertise: anything, unless some rule says what."""
-    named = [rule for rule in rules if rule.advertise]
+    named = [(rule, each) for rule in written.rules if (each := rule.advertise) is not None]
     allowed: dict[str, tuple[str, ...]] = {}
     others: tuple[str, ...] = () if named else ("#",)
-    for rule in named:
-        for user in rule.users or (ANYBODY,):
+    for rule, patterns in named:
+        users = written.identities(rule)
+        for user in (ANYBODY,) if users is None else users:
             if user == ANYBODY:
-                others += rule.advertise
+                others += patterns
             else:
-                allowed[user] = (*allowed.get(user, ()), *rule.advertise)
+                allowed[user] = (*allowed.get(user, ()), *patterns)
     return Policy.parse({user: (*own, *others) for user, own in allowed.items()}, others)
 
 

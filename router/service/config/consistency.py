@@ -283,10 +283,13 @@ def _policy_problems(file: ConfigFile) -> Problems:
             if group not in policy.groups:
                 hint = nearest(group, policy.groups)
                 yield Problem(rule.where.of("groups"), f"groups: unknown group '{group}'{hint}")
+        if "groups" in rule.where.keys and not (rule.groups or rule.users):
+            problem = "groups: is an empty list; leave the rule out, or it would fit everybody"
+            yield Problem(rule.where.of("groups"), problem)
         if catch_all is not None:
             problem = f"policy: rule '{rule.name}' is never reached: '{catch_all}' fits everybody"
             yield Problem(here, problem)
-        elif not (rule.users or rule.groups or rule.vhosts):
+        elif rule.where.keys.keys().isdisjoint(("users", "groups", "vhosts")):
             catch_all = rule.name
 
 

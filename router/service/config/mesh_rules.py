@@ -15,7 +15,7 @@ def mesh_problems(file: ConfigFile) -> Iterator[Problem]:
     mesh = file.mesh
     if mesh is None:
         for rule in file.policy.rules:
-            if rule.advertise:
+            if rule.advertise is not None:
                 problem = "advertise: is for routers of a mesh, and the file has no mesh"
                 yield Problem(rule.where.of("advertise"), problem)
         return

@@ -50,6 +50,8 @@ class AddressPattern(ScalarKind[str]):
 
 _BY_USER = AddressPattern(kept=frozenset([USER_PLACEHOLDER[2:-1]]))
 _NAMES = ListOf(Text(), "name")
+_SOME_NAMES = ListOf(Text(), "name", may_be_empty=False)
+"""Where leaving out the key means everybody: who writes an empty list means nobody."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,7 +117,7 @@ class Rule(Placed):
 
     name: str = option(Text(), help="name of the rule in denials")
     users: tuple[str, ...] = option(
-        _NAMES,
+        _SOME_NAMES,
         default=(),
         default_text="everybody, if groups is left out too",
         help="identities, '*' in them for any text; anonymous: peers that gave none",
@@ -124,7 +126,10 @@ class Rule(Placed):
         _NAMES, default=(), help="groups to whose members the rule applies as well"
     )
     vhosts: tuple[str, ...] = option(
-        _NAMES, default=(), default_text="every one", help="virtual hosts, '*' in them for any text"
+        _SOME_NAMES,
+        default=(),
+        default_text="every one",
+        help="virtual hosts, '*' in them for any text",
     )
     send: tuple[str, ...] = option(
         ListOf(_BY_USER, "pattern"),
@@ -143,9 +148,9 @@ class Rule(Placed):
         default=False,
         help="these peers are trusted routers: their trace and delivery keys are accepted",
     )
-    advertise: tuple[str, ...] = option(
+    advertise: tuple[str, ...] | None = option(
         ListOf(AddressPattern(), "pattern"),
-        default=(),
+        default=None,
         default_text="any, if no rule has this key; else none",
         help="addresses that routers of the mesh with these ids may advertise to this one",
     )
@@ -172,3 +177,10 @@ class Policy(Placed):
         default_text="none: everything is allowed",
         help="the first rule that matches a connection's identity and virtual host decides",
     )
+
+    def identities(self, rule: Rule) -> tuple[str, ...] | None:
+        """Returns whom a rule names, with the members of its groups; None: it fits everybody."""
+        if not (rule.users or rule.groups):
+            return None
+        members = (member for group in rule.groups for member in self.groups[group])
+        return (*rule.users, *members)

@@ -179,16 +179,20 @@ def test_tls_of_a_mesh_names_the_router(tmp_path: Path) -> None:
 
 def test_the_policy_of_the_file_says_what_routers_may_advertise() -> None:
     def allowed(rules: str) -> dict[str, str | None]:
-        loaded = config(FILE + f"policy: {{rules: [{rules}]}}\n")
-        policy = advertise_policy(loaded.policy.rules)
+        groups = "{hubs: [dc2], nobody: []}"
+        loaded = config(FILE + f"policy: {{groups: {groups}, rules: [{rules}]}}\n")
+        policy = advertise_policy(loaded.policy)
         return {name: policy.judge_address(RouterId(name), "dc2.orders") for name in ("dc2", "dc3")}
 
     assert allowed("{name: r}") == {"dc2": None, "dc3": None}
     named = allowed("{name: r, users: [dc2], advertise: [dc2.#]}")
     assert named["dc2"] is None
     assert named["dc3"] is not None
+    assert allowed("{name: r, groups: [hubs], advertise: [dc2.#]}") == named
     anybody = allowed('{name: r, users: ["*"], advertise: [dc2.#]}')
     assert anybody == {"dc2": None, "dc3": None}
+    for nothing in ("groups: [nobody], advertise: [dc2.#]", "users: [dc2], advertise: []"):
+        assert None not in allowed(f"{{name: r, {nothing}}}").values()
 
 
 def test_what_exactly_once_means_between_sites_is_said() -> None:
