@@ -272,7 +272,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "3:24: policy.rules[0].users: is an empty list; leave the key out for its default",
             "4:25: groups: is an empty list; leave the rule out, or it would fit everybody",
             "5:25: policy.rules[2].vhosts: is an empty list; leave the key out for its default",
-            "6:22: policy.rules[3].users: has no value; leave the key out for its default",
+            "6:24: policy.rules[3].users: has no value; leave the key out for its default",
         ],
     ),
     "empty lists": (
