@@ -243,15 +243,20 @@ class Arrivals:
             )
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
-        """Records a further part."""
-        ledger = self._ledgers.of_incoming.get(incoming)
+        """Records a further part, if it is one of the delivery that is coming on its link.
+
+        A sender that resumes, or redelivers, may send once more what is all here: that is thrown
+        away (``Streams``).
+        """
+        ledger, pairing = self._ledgers.of_incoming.get(incoming), incoming.partial
         payload = event.payload[incoming.skip_octets :]  # what comes before is recorded
         more = event.more or len(event.payload) < incoming.skip_octets
-        if ledger is not None and self._archive.is_on and incoming.partial is not None:
-            self._archive.continued(ledger.key, incoming.partial, payload, more=more)
+        if ledger is not None and self._archive.is_on and pairing is not None:
+            self._archive.continued(ledger.key, pairing, payload, more=more)
         entry = None if ledger is None else ledger.numbered.get(event.number)
-        parts = None if entry is None or entry.pairing is None else entry.pairing.parts
-        if entry is not None and entry.waits and parts is not None and not parts.has_verdict:
+        parts = None if pairing is None else pairing.parts
+        is_part = entry is not None and entry.waits and entry.pairing is pairing
+        if entry is not None and is_part and parts is not None and not parts.has_verdict:
             self._ledgers.received_sequence = self._ledgers.records.part(
                 self._ledgers.now_ns(),
                 entry.key,

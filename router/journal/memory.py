@@ -194,9 +194,12 @@ class Memory:
         """Adds a part, unless what stands before it is missing.
 
         Then what is here is the beginning of the message, and not whole, until its sender goes on
-        with it from there.
+        with it from there. What stands behind the last part is void: the version before recorded
+        there what a sender had sent once more of a message that was all here (§2.6.13).
         """
         if delivery.parts is not None:
+            if delivery.is_whole:
+                return
             is_placed = row[4] & _PLACED_FLAG
             if row[10] != delivery.held_octets if is_placed else delivery.is_torn:
                 self.misplaced_parts += 1

@@ -338,6 +338,44 @@ def test_what_a_sender_that_redelivers_left_unfinished_is_brought_again() -> Non
     assert not [each for each in play.remembered().values() if not each.is_whole]
 
 
+@pytest.mark.parametrize("credit", [5, 0])
+@pytest.mark.parametrize("cuts", [(BODY,), (BODY[:30], BODY[30:]), CUTS, (*CUTS, b"")])
+@pytest.mark.parametrize("offset", [0, 10])
+def test_what_a_sender_sends_once_more_of_a_message_that_is_all_here_is_not_recorded(
+    offset: int, cuts: tuple[bytes, ...], credit: int
+) -> None:
+    """It need not send any of it, and may send all (§2.6.13)."""
+    play = Journaled(attrs.evolve(EXACT, unroutable=Unroutable.HOLD))
+    receiving = receiver(play.connect("east"), credit=credit)
+    sending = sender(play.connect("west"))
+    sending.credit = 1
+    sending.send(CUTS[0], tag=TAG, more=True)
+    sending.go_on(CUTS[1])
+    sending.go_on(CUTS[2], more=False)
+    play.flush()
+    sending.peer.lose()
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    state, first = Received(0, offset), cuts[0][offset:]
+    resumed = back.delivery(first, tag=TAG, resume=True, state=state, more=len(cuts) > 1)
+    back.peer.happens(back.run([resumed]))
+    for number, cut in enumerate(cuts[1:], 2):
+        back.go_on(cut, more=number < len(cuts))
+        (kept,) = play.remembered().values()
+        assert kept.payload == BODY
+    assert play.memory().misplaced_parts == 0
+    after = play.crash()
+    again = sender(after.connect("west"), unsettled={TAG: None})
+    told = {receiving.last.tag: None} if credit else {}
+    taker = receiver(after.connect("east"), unsettled=told)
+    after.flush()
+    assert taker.payloads == [BODY]
+    known = again.delivery(b"", tag=TAG, resume=True)
+    again.peer.happens(again.run([known]))
+    taker.update(taker.last.number, settled=False)
+    after.flush()
+    check_accepted(after, again, known)
+
+
 LARGE = b"\x00\x53\x75\xb0\x00\x30\x00\x00" + bytes(range(256)) * 12288
 LARGE_RECORDS = 4
 

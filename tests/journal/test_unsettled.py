@@ -670,6 +670,35 @@ def test_parts_of_the_version_before_count_unless_records_between_them_are_missi
     assert only(memory).payload == (b"".join(BODIES) if missing is None else None)
 
 
+@pytest.mark.parametrize("is_placed", [True, False])
+@pytest.mark.parametrize("sizes", [(8,), (4, 4), (15,), (15, 0)])
+@pytest.mark.parametrize("clouds", [False, True])
+def test_parts_behind_the_last_one_change_nothing(
+    sizes: tuple[int, ...], is_placed: bool, clouds: bool
+) -> None:
+    """The version before recorded what a sender sent once more of a message that was all here."""
+    memory, writer, whole = Memory(), new_writer(incarnation=2), b"".join(BODIES)
+    for block in in_parts(is_placed=is_placed):
+        memory.apply(block)
+    if clouds:
+        memory.cloud()
+    at, placed = (len(whole), RecordFlag.PLACED) if is_placed else (0, RecordFlag(0))
+    for number, size in enumerate(sizes, 1):
+        writer.append(
+            RecordKind.PART,
+            START_NS,
+            key=K,
+            incoming=SOURCE,
+            flags=placed | (RecordFlag.MORE if number < len(sizes) else 0),
+            message_octets=at,
+            body=whole[len(whole) - size :],
+        )
+        for sealed in writer.take_blocks():
+            memory.apply(open_block(memoryview(sealed.octets)))
+        assert only(memory).payload == whole
+    assert memory.misplaced_parts == 0
+
+
 @pytest.mark.parametrize("early", [*powerset(range(4))])
 def test_deliveries_of_one_turn_keep_the_order_of_their_arrival(early: tuple[int, ...]) -> None:
     """Whichever of them leave the usual ways of a life, and however the clock is set meanwhile."""
