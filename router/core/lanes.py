@@ -19,6 +19,7 @@ No delivery is ever in both: it is either the lane's or a pairing.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 from typing import Protocol as Interface
 from weakref import WeakValueDictionary
@@ -140,6 +141,7 @@ class Lanes:
 
     def __init__(self, state: State, settler: Settler, express: Express | None) -> None:
         self._turn = state.turn
+        self._registry = state.registry
         self._alarms = state.alarms
         self._ledger = state.ledger
         self._settler = settler
@@ -292,6 +294,8 @@ class Lanes:
             return False
         link.is_express = True
         if isinstance(link, OutgoingLink):
+            if not link.width:  # what it grants from now on is the lane's to see
+                self._alarms.set(self._turn.now, partial(self._note_open, _node_of(link)))
             promoted.lane.weigh(link.link, link.elsewhere, link.receivers)
         self._by_id[link.link] = link
         known = promoted.links[link] = promoted.lane.statistics(link.link)
@@ -446,6 +450,10 @@ class Lanes:
         if rests:
             self._resting[node] = self._turn.now + REST_SECONDS
 
+    def _note_open(self, node: Node) -> None:
+        """Records that a receiver counts as one that grants credit, or does not any more."""
+        self._registry.opened[node] = None
+
     # --- what comes back --------------------------------------------------------------------------
 
     def adopt(self, pairs: Iterable[LanePair]) -> None:
@@ -524,6 +532,8 @@ class Lanes:
         for link in links:
             link.is_express = False
             assert link.link is not None
+            if isinstance(link, OutgoingLink) and not link.width:
+                self._note_open(_node_of(link))
             if isinstance(link, IncomingLink):
                 for pair in remains.queued[link.link]:
                     self._adopt_queued(pair, link)

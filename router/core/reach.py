@@ -246,11 +246,66 @@ def turns(node: Node, incoming: IncomingLink) -> bool:
     return comes_far(incoming) and all(ways_through(link) is not None for link in node.outgoing)
 
 
+def is_granting(link: OutgoingLink) -> bool:
+    """Returns whether a receiver's last grant gave credit; one that did not leaves the lane."""
+    return link.width > 0 or link.is_express
+
+
+def has_open_end(node: Node) -> bool:
+    """Returns whether ends that receive from a node grant credit, for a multicast all of them."""
+    granting = [is_granting(link) for link in node.outgoing if is_end(link)]
+    return bool(granting) and (all if node.is_multicast else any)(granting)
+
+
+def has_own_alone(ways: Ways) -> bool:
+    """Returns whether ways lead no farther than to the receivers of the node that reports them."""
+    return all(len(way.stops) == 1 for way in ways)
+
+
+def reported_ways(node: Node, link: OutgoingLink) -> Ways:
+    """Returns the ways that a router or a sibling has reported on a link.
+
+    What a sibling grants for its own receivers alone depends on nobody else, so the credit says
+    whether these are open.
+    """
+    ways = ways_through(link)
+    if ways is None:
+        return (Way((node.stop,), is_open=is_granting(link)),)
+    if is_sibling(link.connection) and link.chain is None and has_own_alone(ways):
+        return tuple(attrs.evolve(way, is_open=is_granting(link)) for way in ways)
+    return ways
+
+
+def _credited_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
+    """Returns those of ``receivers_for`` whose credit counts: those on an open way.
+
+    A multicast from here waits for all.
+
+    Routers of which each has another one's credit would grant it to each other for ever, in a
+    circle, after the receivers' own has gone. Whether a way is open is told along the way itself,
+    which is no circle.
+    """
+    receivers, sender = receivers_for(node, incoming), sender_stop(incoming)
+    if node.is_multicast and not comes_far(incoming):
+        return receivers
+    return [link for link in receivers if _is_open(node, link, sender)]
+
+
+def _is_open(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
+    if is_end(link):
+        return True
+    is_same_stop = is_sibling(link.connection) and link.chain is None
+    return any(
+        way.is_open and sender not in way.stops and (is_same_stop or node.stop not in way.stops)
+        for way in reported_ways(node, link)
+    )
+
+
 def width_for(node: Node, incoming: IncomingLink) -> int:
     """Returns the part of ``Node.width`` that applies to a sender."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
-    receivers = receivers_for(node, incoming)
+    receivers = _credited_for(node, incoming)
     turned = width_for(node.twin, incoming) if node.twin and turns(node, incoming) else 0
     if node.is_multicast:
         return min((link.width for link in _asked(receivers, incoming)), default=0) + turned
@@ -263,7 +318,7 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
         return node.can_send
     if node.twin is not None and turns(node, incoming) and can_send_for(node.twin, incoming):
         return True
-    receivers = receivers_for(node, incoming)
+    receivers = _credited_for(node, incoming)
     if node.is_multicast:
         is_far = stays_here(node, incoming)
         waits = node.awaited or (node.pending and not is_far)

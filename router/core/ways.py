@@ -21,6 +21,13 @@ ways begin with the stop that both share. While no ways have been reported, as i
 workers, the node itself is the way. The same holds while receivers are about to attach: watchers
 of a pattern (``Node.awaited``), or receivers of other workers (``Node.pending``).
 
+A way is *open* while receivers at its end grant credit. That is told with the way, and only links
+with an open way give credit to pass on (``reach.width_for``). Credit itself is told on links, not
+on ways, so in a ring each router has credit of the next one, its own included. It would not end
+with the receivers' own: it would stay, or be granted and asked back in a circle for ever. But
+whether a way is open is told along the way, which is no circle. What it comes to is finite, and
+then each link keeps its credit, or has none.
+
 Ways are sent with the link's next flow (``AdvertiseWays``), before or with the credit that depends
 on them, so a sender with credit knows which receivers it is for. A delivery that was sent before
 the ways changed carries the list of stops that it has passed, and is not sent to them again
@@ -41,14 +48,16 @@ from router.core.lanes import Lanes
 from router.core.node import Node
 from router.core.reach import (
     cost_of,
+    has_open_end,
+    has_own_alone,
     is_end,
     is_out_of_reach,
     is_sibling,
     leads_straight,
+    reported_ways,
     sender_stop,
     stays_here,
     turns,
-    ways_through,
 )
 from router.core.state import State
 from router.links.link import Connection, IncomingLink, OutgoingLink
@@ -76,7 +85,7 @@ class WayFinder:
         node = None if link is None else self._registry.node_of(link)
         if link is None or node is None:
             return
-        before = _reported_ways(node, link)
+        before = reported_ways(node, link)
         link.ways, link.is_traced = event.ways, event.is_traced
         link.gained += has_gained(before, event.ways)  # it may have again what it returned
         self._count_cost(node, link)
@@ -100,9 +109,11 @@ class WayFinder:
     def review(self) -> None:
         """Advertises the changes of the turn; called at its end."""
         moved, fed = self._registry.moved, self._registry.fed
-        if not (self._changed or moved or fed):
+        opened, self._registry.opened = self._registry.opened, {}
+        if not (self._changed or moved or fed or opened):
             return
         changed, self._changed = self._changed, {}
+        changed.update(opened)
         changed.update(moved)
         changed.update(fed)
         for node in tuple(changed):
@@ -119,13 +130,20 @@ class WayFinder:
             return
         ways = shortest(_ways_for(node, incoming), by_next=is_sibling(connection))
         if not (incoming.tally.released or incoming.tally.modified):  # nothing to send again
-            ways = tuple(Way(way.stops) for way in ways)
+            ways = tuple(Way(way.stops, is_open=way.is_open) for way in ways)
+        if is_sibling(connection) and has_own_alone(ways):  # its credit says so
+            ways = tuple(Way(way.stops, way.gains) for way in ways)
         is_traced = _is_traced(node, incoming)
         known = (Way((node.stop,)),) if incoming.ways is None else incoming.ways
-        if (ways, is_traced) != (known, incoming.is_traced):
+        is_known = ways == known and _open_among(ways) == _open_among(known)
+        if not is_known or is_traced != incoming.is_traced:
             assert incoming.link is not None
             incoming.ways, incoming.is_traced = ways, is_traced
             self._turn.order(incoming, AdvertiseWays(incoming.link, ways, is_traced))
+
+
+def _open_among(ways: Ways) -> list[bool]:
+    return [way.is_open for way in ways]
 
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:
@@ -142,7 +160,7 @@ def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     is_expecting = node.awaited or node.returning or (node.pending and not is_far)
     if is_expecting or any(map(is_end, node.outgoing)):
-        yield Way((node.stop,), node.gains)
+        yield Way((node.stop,), node.gains, has_open_end(node))
     for link in node.outgoing:
         for way in () if is_out_of_reach(node, link, incoming, is_far) else _ways_by(node, link):
             if len(way.stops) <= STOPS_MOST and (sender is None or sender not in way.stops):
@@ -155,7 +173,7 @@ def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
     """Returns the ways from a node by a link to a router or a sibling."""
     if is_end(link):
         return ()
-    ways = _reported_ways(node, link)
+    ways = reported_ways(node, link)
     is_same_stop = is_sibling(link.connection) and link.chain is None
     return ways if is_same_stop else _behind(node, ways)
 
@@ -164,10 +182,4 @@ def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
     """Yields the ways that continue from a node, and do not return to it."""
     for way in ways:
         if node.stop not in way.stops:
-            yield Way((node.stop, *way.stops), way.gains)
-
-
-def _reported_ways(node: Node, link: OutgoingLink) -> Ways:
-    """Returns the ways that a router or a sibling has reported on a link."""
-    ways = ways_through(link)
-    return (Way((node.stop,)),) if ways is None else ways
+            yield Way((node.stop, *way.stops), way.gains, way.is_open)

@@ -37,7 +37,8 @@ def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
         if known is None or _length(way) < _length(known):
             best[end] = way
         elif len(way.stops) == 1:
-            best[end] = Way(way.stops, known.gains + way.gains)
+            is_open = known.is_open or way.is_open
+            best[end] = Way(way.stops, known.gains + way.gains, is_open)
     return tuple(sorted(best.values(), key=_length)[:WAYS_MOST])
 
 

@@ -20,10 +20,13 @@ class Way:
         stops: one at least.
         gains: how many receivers have attached at its end so far, as far as that matters to the
             peer that is told: with one more it counts as a new way, which is worth another try.
+        is_open: receivers at its end grant credit, as far as the peer has told. Not compared: a way
+            that opens is the same way.
     """
 
     stops: tuple[Stop, ...]
     gains: int = 0
+    is_open: bool = attrs.field(default=True, eq=False)
 
 
 Ways = tuple[Way, ...]

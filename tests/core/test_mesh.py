@@ -48,6 +48,13 @@ FORMS: Mapping[str, Mapping[str, Sequence[Route]]] = {
         "dc3": [to("dc2.#", "dc4")],
         "dc4": [to("dc2.#", "dc1")],
     },
+    "a ring of five": {
+        "dc1": [to("dc2.#", "dc2")],
+        "dc2": [to("dc2.#", "dc3")],
+        "dc3": [to("dc2.#", "dc4")],
+        "dc4": [to("dc2.#", "dc5")],
+        "dc5": [to("dc2.#", "dc1")],
+    },
     "a ring that pulls": {"dc1": [pull("dc2")], "dc2": [pull("dc3")], "dc3": [pull("dc1")]},
     "all with all": {
         "dc1": [to("dc2.#", "dc2", "dc3")],
@@ -124,6 +131,47 @@ def test_what_nobody_receives_waits_and_goes_to_the_first_who_comes(form: str, p
     receiver.detach()
     mesh.settle()
     assert sender.credit == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("places", [("dc3",), ("dc1", "dc3"), ("dc1", "dc2", "dc3")])
+@pytest.mark.parametrize("form", ["a ring", "a ring of four", "all with all"])
+def test_senders_have_no_credit_any_more_when_all_receivers_have_taken_theirs_back(
+    form: str, places: tuple[str, ...], workers: int
+) -> None:
+    """Each router of a ring has credit of the next one, and would grant it for ever."""
+    mesh = Mesh(FORMS[form], workers=workers)
+    receivers = [mesh.receiver(place, "dc2.x", credit=100) for place in places]
+    senders = [mesh.sender(name, "dc2.x") for name in FORMS[form]]
+    assert all(sender.credit for sender in senders)
+    for receiver in receivers:
+        receiver.grant(0)
+        mesh.settle()
+    assert [sender.credit for sender in senders] == [0] * len(senders)
+    receivers[0].grant(100)
+    mesh.settle()
+    assert all(sender.credit for sender in senders)
+
+
+@pytest.mark.parametrize("places", [("dc3",), ("dc1", "dc3"), ("dc1", "dc2", "dc3")])
+@pytest.mark.parametrize("form", ["a ring", "a ring of four", "a ring of five", "all with all"])
+def test_the_one_receiver_that_grants_credit_again_gets_what_anybody_sends(
+    form: str, places: tuple[str, ...]
+) -> None:
+    mesh = Mesh(FORMS[form])
+    receivers = [mesh.receiver(place, "dc2.x", credit=0) for place in places]
+    senders = [mesh.sender(name, "dc2.x") for name in FORMS[form]]
+    assert not any(sender.credit for sender in senders)
+    for _ in range(2):
+        receivers[0].grant(100)
+        mesh.settle()
+        numbers = [sent(sender, count, 1)[0] for count, sender in enumerate(senders)]
+        mesh.settle()
+        receivers[0].accept()
+        receivers[0].grant(0)
+        mesh.settle()
+        outcomes = [s.outcome(number) for s, number in zip(senders, numbers, strict=True)]
+        assert outcomes == [(ACCEPTED, True)] * len(senders)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -248,13 +296,27 @@ class Walk:
                 return
 
 
+EXPRESS = ["off", pytest.param("cython", marks=needs_kernel)]
+
+
+@pytest.mark.parametrize("express", EXPRESS)
+def test_a_ring_of_four_settles_while_what_is_granted_and_asked_back_follows_itself(
+    express: str,
+) -> None:
+    take_a_walk("a ring of four", 27, express)
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("express", ["off", pytest.param("cython", marks=needs_kernel)])
+@pytest.mark.parametrize("express", EXPRESS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(6))
 def test_messages_come_once_while_receivers_and_routers_come_and_go(
     form: str, seed: int, express: str
 ) -> None:
+    take_a_walk(form, seed, express)
+
+
+def take_a_walk(form: str, seed: int, express: str) -> None:
     walk = Walk(form, seed, express)
     for _ in range(60):
         walk.step()
@@ -264,7 +326,7 @@ def test_messages_come_once_while_receivers_and_routers_come_and_go(
     everything = taken([*walk.receivers, *walk.gone])
     assert set(everything.values()) <= {1}
     assert told[ACCEPTED, True] == len(everything)
-    assert walk.mesh.transfers() <= 6 * max(1, len(walk.outcomes))
+    assert walk.mesh.transfers() <= max(6, 2 * len(walk.names)) * max(1, len(walk.outcomes))
     late = [
         walk.mesh.sender(name, "dc2.x", worker + 1)
         for name in walk.names

@@ -59,6 +59,10 @@ from router.wire.v1_0.types import Symbol, Uint, Ulong
 WAYS: Final = Symbol("router:ways")
 """Property of a link's flow between routers: a list of ways, each a list: gains, then stops."""
 
+SHUT: Final = Symbol("router:shut")
+"""Property next to it: the places, from 0, of the ways whose receivers grant no credit; none: no
+property. An older router knows nothing of it, so all of its ways are open."""
+
 TRACED: Final = Symbol("router:traced")
 """Property next to it: true if deliveries are to carry the stops that they have passed."""
 
@@ -136,7 +140,12 @@ class Flowing:
         if type(entries) is not list or len(entries) > WAYS_MOST:
             return
         if all(map(_is_way, entries)):
-            ways: Ways = tuple(Way(tuple(map(str, stops)), int(gains)) for gains, *stops in entries)
+            shut = properties.get(SHUT)
+            places = shut if type(shut) is list else ()
+            ways: Ways = tuple(
+                Way(tuple(map(str, stops)), int(gains), place not in places)
+                for place, (gains, *stops) in enumerate(entries)
+            )
             is_traced = properties.get(TRACED) is True
             self._endpoints.runs.add(WaysAdvertised(link.link, ways, is_traced))
 
@@ -286,6 +295,9 @@ class Flowing:
         properties = _ahead_properties(link)
         if ways is not None:
             properties[WAYS] = [[Ulong(way.gains), *way.stops] for way in ways]
+            shut = [Uint(place) for place, way in enumerate(ways) if not way.is_open]
+            if shut:
+                properties[SHUT] = shut
             if link.is_traced:
                 properties[TRACED] = True
         return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
