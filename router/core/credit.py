@@ -121,7 +121,7 @@ class Granter:
             self._is_over_budget(incoming, connection)
             self._review_ahead(incoming)
             return
-        if incoming.is_emptying:
+        if incoming.is_emptying or incoming.is_rewinding:
             return
         if incoming.is_reducing and not (incoming.is_express or connection.is_leaving):
             if not incoming.is_detached:
@@ -250,7 +250,7 @@ class Granter:
             return False
         if incoming.adrift or incoming.is_reducing:
             return False
-        if incoming.is_emptying or self.is_draining:
+        if incoming.is_emptying or incoming.is_rewinding or self.is_draining:
             return incoming.is_emptying
         credit = self._find_credit(incoming, connection) or incoming.credit
         if credit <= 0:
@@ -260,6 +260,22 @@ class Granter:
         ahead = self._ahead_while_asking(incoming)
         self._turn.order(incoming, GrantCredit(link, credit, drain=drains, ahead=ahead))
         return True
+
+    def rewind(self, incoming: IncomingLink) -> None:
+        """Has a sender hear what was given back before it sends anything else.
+
+        What it sends meanwhile is to go back, too (``forward``). It answers as it returns credit,
+        behind all that it has sent with that.
+        """
+        link = incoming.link
+        if link is None or incoming.connection is None:
+            return
+        is_asked = not (incoming.is_draining or incoming.is_emptying)
+        incoming.rewind(is_asked=is_asked)
+        if is_asked:
+            ahead = self._ahead_while_asking(incoming)
+            command = GrantCredit(link, 0, drain=True, ahead=ahead, follows=True)
+            self._turn.order(incoming, command)
 
     @staticmethod
     def _ahead_while_asking(incoming: IncomingLink) -> int | None:
@@ -274,7 +290,10 @@ class Granter:
         if incoming.is_reducing and incoming.is_emptying:
             # returned credit was not needed; used-up credit may not have been enough
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
+        rewinds_again = incoming.rewinds_again
         incoming.return_credit(credit)
+        if rewinds_again:
+            self.rewind(incoming)
         self._turn.review_credit(incoming)
         if isinstance(incoming.queue, Feed):
             self._turn.touch(incoming.queue.node)

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from router.core import bulk
+from router.core.credit import Granter
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import (
     Direction,
@@ -58,7 +59,14 @@ class Forwarder:
     """Forwards deliveries."""
 
     def __init__(
-        self, state: State, settler: Settler, streams: Streams, resumer: Resumer, forms: Forms
+        self,
+        state: State,
+        settler: Settler,
+        streams: Streams,
+        resumer: Resumer,
+        forms: Forms,
+        *,
+        granter: Granter,
     ) -> None:
         self._settings = state.settings
         self._forms = forms
@@ -67,6 +75,7 @@ class Forwarder:
         self._ledger = state.ledger
         self._notices = state.notices
         self._settler = settler
+        self._granter = granter
         self._rejections = state.rejections
         self._streams = streams
         self._resumer = resumer
@@ -82,6 +91,9 @@ class Forwarder:
             return
         if is_journaled:
             self._ledger.received(feed, pairings)
+        if feed.incoming.is_rewinding:
+            self._send_back(feed, pairings)
+            return
         if (
             not node.rotation
             and node.is_unrestricted
@@ -106,6 +118,12 @@ class Forwarder:
         if node.route.ttl_seconds is not None:
             self._watch(node, pairings[0])
         self._turn.touch(node)
+
+    def _send_back(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
+        """Gives back what was sent before its sender knew what else goes back, and goes before."""
+        for pairing in pairings:
+            self._settler.answer(pairing, RELEASED)
+        self._granter.rewind(feed.incoming)
 
     def _watch(self, node: Node, pairing: Pairing) -> None:
         """Sets the alarm that answers a queued delivery when it expires."""
@@ -267,6 +285,8 @@ class Forwarder:
             node.withdraw_all(feed, pairings)
             for pairing in sorted(pairings, key=by_sequence):
                 self._give_up(node, pairing)
+            if _is_given_back_whole(node):
+                self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
@@ -344,6 +364,7 @@ class Forwarder:
             elif _is_given_back_whole(node):
                 self._give_up_all(node, [pairing, *kept, *waiting])
                 waiting.clear()
+                self._granter.rewind(feed.incoming)
                 return
             else:
                 self._give_up(node, pairing)

@@ -3,7 +3,8 @@
 Theory of operation. A link *waits* for a sequence number of the journal. Orders for the link are
 held meanwhile, in order, behind those already held; when the journal reports how far it is durable,
 all orders up to there are released. Credit and windows pass the gate, because they do not concern
-deliveries; but they do not pass a held attach, before which the peer could not use them.
+deliveries; but they do not pass a held attach, before which the peer could not use them. Credit
+that is asked back so that the peer hears first what was given back (``follows``) passes nothing.
 
     order for a link -> waits, or something of it is held?  -- no -->  goes out at once
                                   | yes
@@ -69,7 +70,7 @@ class Gate:
         sequence = waits.get(link, 0)
         if link not in counts and not sequence:
             return False
-        if isinstance(command, GrantCredit | HoldWindow) and link not in self._attaching:
+        if _passes(command) and link not in self._attaching:
             return False
         held = self._held
         if held and held[-1][0] > sequence:
@@ -149,3 +150,10 @@ class Gate:
         else:
             del self._counts[link]
             self._deliveries.pop(link, None)
+
+
+def _passes(command: Command) -> bool:
+    """Returns whether an order need not wait for what its link waits for."""
+    if isinstance(command, GrantCredit):
+        return not command.follows
+    return isinstance(command, HoldWindow)

@@ -114,7 +114,14 @@ class Parts:
     @cached_property
     def forwarder(self) -> Forwarder:
         """Forwards deliveries."""
-        return Forwarder(self.state, self.settler, self.streams, self.resumer, self.forms)
+        return Forwarder(
+            self.state,
+            self.settler,
+            self.streams,
+            self.resumer,
+            self.forms,
+            granter=self.granter,
+        )
 
     @cached_property
     def turner(self) -> Turner:

@@ -10,6 +10,11 @@ So credit, settlement and recovery work as they do everywhere. The store attache
 lower nodes by the address of its messages, whether or not their route stores messages still: what
 is stored is forwarded. It tells by a property of its attach which of the two it means.
 
+What a target returns, and no other one takes, goes back to the store with all that stands behind it
+at the node ``STORED``. So does all that comes until the store, or the worker in between, has heard
+of that: it is asked for its credit, behind the outcomes, and whatever it had sent comes before its
+answer (``Granter.rewind``). Otherwise newcomers on their way would be sent before.
+
 On exactly-once routes custody of a delivery changes hands at the store. Towards it the tag of a
 delivery is its key, and the store resumes its links at both ends (``net.store.shelves``,
 ``net.store.inlets``), so ``resume`` and the journal treat it as any peer that does.

@@ -201,6 +201,7 @@ class Storer:
             stored.withdraw_all(feed, waiting)
             for pairing in waiting:
                 self._settler.answer(pairing, RELEASED)
+            self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 
     def _offer_elders(self, node: Node, choice: _Choice) -> None:

@@ -235,6 +235,9 @@ class IncomingLink:
         skip_octets: for a delivery resumed before its point of interruption: octets that are here.
         is_draining: credit was asked back and the answer is awaited.
         is_emptying: the sender was asked to use up its credit, and is granted none meanwhile.
+        is_rewinding: what comes goes back behind what was given back before, until the sender has
+            heard of that; it is granted no credit meanwhile.
+        rewinds_again: more has gone back since the sender was asked to say so.
         is_over: it has no credit, for the octets that it keeps (``links.credit``).
         holds: why its window is held, see ``credit.Hold``; 0: it is not.
         queued: how many of its deliveries wait to be sent on.
@@ -288,6 +291,8 @@ class IncomingLink:
     ahead: int | None = attrs.field(default=None, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     is_emptying: bool = attrs.field(default=False, init=False)
+    is_rewinding: bool = attrs.field(default=False, init=False)
+    rewinds_again: bool = attrs.field(default=False, init=False)
     is_over: bool = attrs.field(default=False, init=False)
     holds: int = attrs.field(default=0, init=False)
     queued: int = attrs.field(default=0, init=False)
@@ -337,6 +342,17 @@ class IncomingLink:
         """Records that the peer has returned credit; ``credit`` is the rest."""
         self.credit = credit
         self.is_draining = self.is_emptying = False
+        self.is_rewinding = self.rewinds_again = False
+
+    def rewind(self, *, is_asked: bool) -> None:
+        """Records that what is under way goes back; ``is_asked``: the peer is asked for its credit.
+
+        Otherwise it is to answer an earlier request first, and is asked then.
+        """
+        self.is_rewinding = True
+        self.rewinds_again = not is_asked
+        if is_asked:
+            self.withdraw_credit()
 
     def use_credit(self, count: int, *, counts_ahead: bool) -> None:
         """Records received deliveries; ``counts_ahead``: those beyond the credit are limited."""

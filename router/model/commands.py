@@ -116,6 +116,7 @@ class GrantCredit:
             delivery. None: settled deliveries need credit like others.
         beside: deliveries that stay unsettled for long and are not to count where what is
             unsettled is limited.
+        follows: the peer must not see it before the outcomes that were ordered earlier.
     """
 
     link: LinkId
@@ -123,6 +124,7 @@ class GrantCredit:
     drain: bool = False
     ahead: int | None = None
     beside: int = 0
+    follows: bool = False
 
 
 @attrs.frozen

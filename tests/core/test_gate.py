@@ -19,7 +19,7 @@ from router.model.identity import (
     LinkId,
     LinkName,
 )
-from router.model.outcome import ACCEPTED
+from router.model.outcome import ACCEPTED, RELEASED
 from router.model.terminus import Role
 
 HERE = ConnectionId(1)
@@ -111,3 +111,14 @@ def test_credit_does_not_pass_an_attach_that_is_held() -> None:
     assert gate.holds(link, HERE, credit)
     assert gate.let_go(5) == [(HERE, attach), (HERE, credit)]
     assert not gate.holds(link, HERE, credit)
+
+
+def test_credit_that_is_asked_back_after_an_outcome_follows_it() -> None:
+    gate, link = Gate(), new_link()
+    gate.wait(link, 5)
+    told = UpdateDeliveries(LinkId(1), [DeliveryNumber(1)], RELEASED, settled=True)
+    back = GrantCredit(LinkId(1), 0, drain=True, follows=True)
+    assert gate.holds(link, HERE, told)
+    assert not gate.holds(link, HERE, GrantCredit(LinkId(1), 5))
+    assert gate.holds(link, HERE, back)
+    assert gate.let_go(5) == [(HERE, told), (HERE, back)]

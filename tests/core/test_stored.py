@@ -93,6 +93,12 @@ def test_nothing_overtakes_a_delivery_that_goes_back_to_the_store_except_what_wa
     play.carry_out(play.core.resume("telemetry.#", play.now))
     assert target.payloads == [b"1", b"2", b"3"]
     assert [inlet.outcome(each) for each in (first, *waiting)] == [(RELEASED, True)] * 3
+    assert inlet.was_drained()
+    (under_way,) = inlet.send("6")
+    assert inlet.outcome(under_way) == (RELEASED, True)
+    inlet.give_back_credit()
+    assert inlet.was_drained()  # it has not heard of the last one
+    inlet.give_back_credit()
     inlet.send("1", "4", "5")
     assert target.payloads == [b"1", b"2", b"3", b"1", b"4", b"5"][: credit if credit > 3 else 3]
 

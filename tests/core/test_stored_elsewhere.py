@@ -4,7 +4,8 @@ import attrs
 import pytest
 
 from router.core.stored import STORE
-from router.model.outcome import ACCEPTED
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, RELEASED
 from router.routes.route import Endpoint, Route, Storing
 from tests.support.fleet import Fleet
 
@@ -74,6 +75,37 @@ def test_what_is_stored_goes_to_a_target_that_another_worker_has(route: Route) -
     sender.send("2")
     fleet.settle()
     assert (shelf.payloads, target.payloads) == ([b"2"], [b"1"])
+
+
+@pytest.mark.parametrize("route", [ALWAYS, PASSING])
+def test_what_is_on_its_way_to_another_worker_is_not_sent_before_what_a_target_returns(
+    route: Route,
+) -> None:
+    fleet = Fleet(2, route, owned=[[STORE], ["cloud"]])
+    store, cloud = fleet[1].dial(STORE), fleet[2].dial("cloud")
+    fleet.settle()
+    inlet = store.attach_sender(ADDRESS)
+    fleet.settle()
+    target = cloud.answer_receiver(ADDRESS, credit=20)
+    fleet.settle()
+    numbers = inlet.send("1", "2", "3")
+    fleet.settle()
+    numbers += inlet.send("4", "5")
+    target.update(DeliveryNumber(target.last.number - 1), state=RELEASED, settled=True)
+    target.accept(*target.unsettled)
+    numbers += inlet.send("6")
+    fleet.carry(1, 2)
+    numbers += inlet.send("7")
+    fleet.settle()
+    assert target.payloads == [b"1", b"2", b"3"]
+    back = [number for number in numbers if inlet.outcome(number) == (RELEASED, True)]
+    assert back == [numbers[1], *numbers[3:]]
+    while inlet.was_drained():
+        inlet.give_back_credit()
+        fleet.settle()
+    inlet.send("2", "4", "5", "6", "7")
+    fleet.settle()
+    assert target.payloads[3:] == [b"2", b"4", b"5", b"6", b"7"]
 
 
 def test_senders_elsewhere_wait_while_the_worker_with_the_store_is_dead() -> None:

@@ -139,7 +139,7 @@ class Engine10:
         self._outgoing = Outgoing(self._endpoints)
         self._attaching = Attaching(self._endpoints, self._outgoing)
         self._flowing = Flowing(self._endpoints, self._outgoing)
-        self._receiving = Receiving(self._runs)
+        self._receiving = Receiving(self._runs, answers_drains=settings.peer_is_trusted_router)
         self._sending = Sending(self._endpoints, self._outgoing)
         self._is_over = False
         self._has_reported_end = False

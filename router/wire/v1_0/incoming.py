@@ -42,7 +42,7 @@ from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
 from router.wire.v1_0.link import IncomingLink, LinkPhase, Partial
 from router.wire.v1_0.performatives import Transfer
 from router.wire.v1_0.session import Session
-from router.wire.v1_0.state import ConnectionState, SessionState
+from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
 
 _MIXED: Final = SenderSettleMode.MIXED.value
 _SETTLED: Final = SenderSettleMode.SETTLED.value
@@ -131,6 +131,7 @@ class Receiving:
     """
 
     __slots__ = (
+        "_answers_drains",
         "_headers",
         "_runs",
         "_shapes",
@@ -142,8 +143,9 @@ class Receiving:
         "touched",
     )
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: Runs, *, answers_drains: bool = False) -> None:
         self._runs = runs
+        self._answers_drains = answers_drains
         self._shapes: dict[bytes, TransferShape] = {}
         self._headers = HeaderMemory()
         self.gathering: dict[IncomingLink, None] = {}
@@ -275,7 +277,7 @@ class Receiving:
         if state.lane is not None:
             self._keep_lane_away(link)
         self._runs.receive_all(state.link, run)
-        if link.is_draining and not state.credit:
+        if link.is_draining and not self._may_send(state):
             self._end_drain(link)
 
     def learn(self, session: Session, transfer: Transfer, frame: bytes) -> None:
@@ -397,8 +399,15 @@ class Receiving:
         state.payload_octets += size
         self._fill(link, delivery)
         self._runs.receive(state.link, delivery)
-        if link.is_draining and not state.credit:
+        if link.is_draining and not self._may_send(state):
             self._end_drain(link)
+
+    def _may_send(self, state: LinkState) -> bool:
+        """Returns whether deliveries may come before a drain is answered.
+
+        A router answers each drain by a flow. Until then it may send what it was granted before.
+        """
+        return bool(state.allowance if self._answers_drains else state.credit)
 
     def _end_drain(self, link: IncomingLink) -> None:
         """Ends a drain that deliveries have completed: some senders then send no flow (§2.6.7)."""
@@ -469,7 +478,7 @@ class Receiving:
             partial.parts.clear()
             self._report(link, partial, more=True)
         self._runs.add(DeliveryAborted(link.link, number))
-        if link.is_draining and not link.state.credit:
+        if link.is_draining and not self._may_send(link.state):
             self._end_drain(link)
 
     def _end(self, link: IncomingLink) -> None:
@@ -514,7 +523,7 @@ class Receiving:
             delivery.more = more
             self._fill(link, delivery)
             self._runs.receive(link.link, delivery)
-        if link.is_draining and not link.state.credit and not more:
+        if link.is_draining and not more and not self._may_send(link.state):
             self._end_drain(link)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from router.model.events import DeliveriesUpdated
-from router.model.outcome import ACCEPTED, RELEASED
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome
 from router.routes.route import Storing
 from tests.core.test_exactly_once import Receiver
 from tests.net.store.test_exactly_once import ROUTE, Stored
@@ -293,3 +293,52 @@ def test_what_never_arrived_is_behind_what_the_target_returned_before_it_was_los
     assert [each.fields["count"] for each in told] == [2]
     assert state.order == sorted(state.order)
     assert state.order[:4] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("returns", [1, 4], ids=["one", "all"])
+@pytest.mark.parametrize("says", [RELEASED, MODIFIED_FAILED], ids=["released", "modified"])
+@pytest.mark.parametrize("machine", [InOrder, PassingInOrder])
+def test_nothing_is_sent_before_what_goes_back_to_the_store_and_is_not_there_yet(
+    machine: type[InOrder], says: Outcome, returns: int
+) -> None:
+    """The store hears that something was returned when that is in the journal."""
+    state = machine()
+    state.begin()
+    for _ in range(4):
+        state.work()
+        state.time_passes(1.0)
+    state.target_goes()
+    for _ in range(8):
+        state.send(which=0, count=3)
+        state.journal_is_durable()
+        state.store_works()
+        state.time_passes(8.0)
+        state.sender_looks(which=0)
+        state.journal_is_durable()
+        state.sender_settles(which=0)
+    for _ in range(4):
+        state.target_comes()
+        state.journal_is_durable()
+        state.store_works()
+    (link,) = (link for name, link in state.target.live() if "$>" in name)
+    assert link.end is not None
+    assert len(link.end.received) == 4
+    state.target_looks(count=4 - returns)
+    state.target_answers()
+    state.target.says = says
+    state.target_looks(count=returns)
+    state.target_answers()
+    state.target_listens()  # and grants credit
+    for _ in range(3):
+        state.store_works()
+    state.target.says = ACCEPTED
+    for _ in range(40):
+        state.journal_is_durable()
+        state.store_works()
+        state.time_passes(1.0)
+        state.target_listens()
+        state.target_looks(count=4)
+        state.target_answers()
+    again = [number_of(each.payload) for each in link.end.received[4:]]
+    assert again == sorted(again)
+    state.teardown()

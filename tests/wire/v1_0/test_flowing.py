@@ -151,6 +151,16 @@ def test_a_drain_that_deliveries_used_up_needs_no_flow() -> None:
     assert peer.take_events() == []
 
 
+def test_a_router_answers_a_drain_behind_all_that_it_had_sent_before_it_heard() -> None:
+    peer = attached(credit=3, peer_is_trusted_router=True)
+    peer.engine.execute(GrantCredit(LinkId(1), 0, drain=True))
+    peer.transfer(0)
+    peer.transfer(1)
+    assert [type(each) for each in peer.take_events()] == [DeliveriesReceived] * 2
+    peer.flow(next_outgoing_id=2, handle=0, delivery_count=2, link_credit=0, drain=True)
+    assert peer.take_event(CreditReturned).credit == 0
+
+
 def test_a_drain_with_nothing_to_give_back_is_answered_all_the_same() -> None:
     peer = attached(credit=0)
     peer.engine.execute(GrantCredit(LinkId(1), 0, drain=True))
