@@ -265,9 +265,28 @@ class Arrivals:
                 more=more,
                 offset=parts.octets,
             )
+        if ledger is not None and entry is not None and is_part and event.settled:
+            self._settled_unfinished(ledger, entry)
         if ledger is not None and entry is not None and not event.more:
             if entry.key not in ledger.entries:
                 del ledger.numbered[event.number]
+
+    def _settled_unfinished(self, ledger: IncomingLedger, entry: Entry) -> None:
+        """Records that one of a delivery's transfers says settled (§2.7.5): it came settled."""
+        pairing = entry.pairing
+        if pairing is None or ledger.entries.pop(entry.key, None) is None:
+            return
+        if not entry.sent_on or pairing.fan is not None:
+            self._ledgers.alone[entry.key] = entry
+        self._ledgers.received_sequence = self._ledgers.records.received(
+            self._ledgers.now_ns(),
+            entry.key,
+            entry.source,
+            entry.tag,
+            guarantee=GUARANTEE_CODES[feed_of(pairing).node.route.guarantee],
+            protocol=PROTOCOL_CODES[pairing.delivery.protocol],
+            flags=_SETTLED_FLAG | RecordFlag.RESUMED,
+        )
 
     def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
         """Records what is new in the transfer by which a delivery in parts is resumed."""

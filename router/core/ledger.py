@@ -6,6 +6,7 @@ the moment at which they would be carried out. From these it writes the life of 
 
     a delivery is received      TRACED, if it is part of a trace that its route records;
                                 RECEIVED, with its payload
+    a later transfer says that it is settled: RECEIVED once more, settled and without a payload
     SendDeliveries              SENT; the run waits for it                 DurableBeforeSend
     a receiver sends an outcome OUTCOME
     UpdateDeliveries to sender  OUTCOME if the core decided it by itself; waits for it

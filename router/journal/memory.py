@@ -235,7 +235,7 @@ class Memory:
 
 
 def _resume(before: Unsettled, again: Unsettled) -> None:
-    """Adds the new payload of a resumed delivery, ``again`` (§2.6.13)."""
+    """Adds what is new of a delivery, ``again``: a payload (§2.6.13), or that it came settled."""
     before.worker, before.tag = again.worker, again.tag
     before.source_settled |= again.source_settled
     before.clouded |= again.clouded

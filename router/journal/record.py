@@ -119,7 +119,8 @@ class RecordFlag(enum.IntFlag):
         SETTLED: RECEIVED, SENT: the delivery went settled; OUTCOME: the peer settled with it.
         HELD: the payload is in the journal, so that it can be sent again after a crash.
         MORE: a part of the payload follows as PART.
-        RESUMED: the delivery is one that was unsettled before (§2.6.13), not a new one.
+        RESUMED: the delivery is one that was unsettled before (§2.6.13), not a new one. RECEIVED
+            with SETTLED: one of its later transfers says so (§2.7.5).
         DELIVERY_FAILED: of the modified outcome (§3.4.5).
         UNDELIVERABLE_HERE: of the modified outcome (§3.4.5).
         BY_PERSON: decided by somebody, not by the router.

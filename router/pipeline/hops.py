@@ -95,6 +95,9 @@ def to_hops(records: Any) -> Any:
 
     is_new = F.col("flags").bitwiseAND(_NOT_NEW) == 0
     is_received = (kind == int(RecordKind.RECEIVED)) & is_new
+    # a later transfer may have said so
+    is_settled = is_flagged(RecordFlag.SETTLED) & ~is_flagged(RecordFlag.COPY)
+    is_presettled = (kind == int(RecordKind.RECEIVED)) & is_settled
     is_sent = (kind == int(RecordKind.SENT)) & is_new
     is_outcome = kind == int(RecordKind.OUTCOME)
     is_accepted = is_outcome & (outcome == _ACCEPTED)
@@ -103,7 +106,7 @@ def to_hops(records: Any) -> Any:
         "begun_ns": at,
         "last_ns": at,
         "received": count(is_received),
-        "presettled": count(is_received & is_flagged(RecordFlag.SETTLED)),
+        "presettled": count(is_presettled),
         "received_ns": F.when(is_received, at),
         "sent": count(is_sent),
         "sent_settled": count(is_sent & is_flagged(RecordFlag.SETTLED)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from router.journal.record import OutcomeCode, RecordKind
+from router.journal.record import OutcomeCode, RecordFlag, RecordKind
 from router.pipeline.audit import named_deliveries
 from router.pipeline.records import ledger_schema
 
@@ -224,7 +224,8 @@ def by_minute(records: Any) -> Any:
 
     kind, outcome = F.col("kind"), F.col("outcome")
     is_outcome = kind == int(RecordKind.OUTCOME)
-    is_received = kind == int(RecordKind.RECEIVED)
+    is_new = F.col("flags").bitwiseAND(int(RecordFlag.RESUMED)) == 0
+    is_received = (kind == int(RecordKind.RECEIVED)) & is_new
     return (
         records.where(kind < int(RecordKind.LINK_ATTACHED))
         .withWatermark("time", WATERMARK)

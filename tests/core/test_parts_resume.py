@@ -12,7 +12,7 @@ from router.links.unsettled import ALL
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryTag
-from router.model.outcome import ACCEPTED, MODIFIED_FAILED, DeliveryState, Received
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Received
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Unroutable
 from tests.support.journaled import EXACT, Journaled
@@ -374,6 +374,72 @@ def test_what_a_sender_sends_once_more_of_a_message_that_is_all_here_is_not_reco
     taker.update(taker.last.number, settled=False)
     after.flush()
     check_accepted(after, again, known)
+
+
+def settled_from(first: int, play: Journaled) -> SenderEnd:
+    """Sends a delivery in three transfers, settled from one of them on (§2.7.5)."""
+    sending = sender(play.connect("west"))
+    sending.credit = 1
+    sending.send(CUTS[0], tag=TAG, more=True, settled=first == 0)
+    for number in (1, 2):
+        play.flush()
+        sending.go_on(CUTS[number], more=number == 1, settled=number >= first)
+    sending.unsettled.clear()
+    play.flush()
+    return sending
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("crashes", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("way", ["stays", "is lost", "comes back", "leaves"])
+def test_what_any_of_its_transfers_says_is_settled_is_the_routers(
+    way: str, crashes: tuple[bool, bool], first: int
+) -> None:
+    play = Journaled(attrs.evolve(EXACT, unroutable=Unroutable.HOLD))
+    receiver(play.connect("east"), credit=0)
+    sending = settled_from(first, play)
+    if way == "leaves":
+        sending.detach()
+    elif way != "stays":
+        sending.peer.lose()
+    play.flush()
+    play = play.crash() if crashes[0] else play
+    if way == "comes back":
+        sender(play.connect("west"), unsettled={}).send(b"next", tag=b"b")
+        play.flush()
+    play = play.crash() if crashes[1] else play
+    other = receiver(play.connect("north"))
+    play.flush()
+    play.wait(1000)
+    play.flush()
+    assert other.payloads.count(BODY) == 1
+    for each in list(other.received):
+        other.update(each.number, settled=True)
+    play.flush()
+    play.wait(1000)
+    play.flush()
+    assert not [each for each in play.remembered().values() if each.tag == TAG]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_was_settled_by_a_later_transfer_and_is_returned_goes_to_the_next(
+    crashes: bool, first: int
+) -> None:
+    play = Journaled(attrs.evolve(EXACT, unroutable=Unroutable.HOLD))
+    receiving = receiver(play.connect("east"), credit=1)
+    settled_from(first, play)
+    assert receiving.bodies[receiving.last.number] == BODY
+    receiving.update(receiving.last.number, state=RELEASED, settled=True)
+    play.flush()
+    play = play.crash() if crashes else play
+    other = receiver(play.connect("north"))
+    play.flush()
+    assert other.payloads == [BODY]
+    other.update(other.last.number, settled=True)
+    play.flush()
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0
 
 
 LARGE = b"\x00\x53\x75\xb0\x00\x30\x00\x00" + bytes(range(256)) * 12288

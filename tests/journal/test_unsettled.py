@@ -699,6 +699,27 @@ def test_parts_behind_the_last_one_change_nothing(
     assert memory.misplaced_parts == 0
 
 
+@pytest.mark.parametrize("missing", [None, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_what_comes_settled_in_the_end_is_the_routers_if_all_of_it_is_there(
+    missing: int | None, is_sent: bool
+) -> None:
+    writer, memory = new_writer(incarnation=2), Memory()
+    if is_sent:
+        writer.sent(START_NS, K, SOURCE, TARGET, b"t")
+    flags = RecordFlag.RESUMED | RecordFlag.SETTLED
+    writer.received(START_NS, K, SOURCE, b"tag", flags=flags)
+    settled = [open_block(memoryview(each.octets)) for each in writer.take_blocks()]
+    for number, block in enumerate((*in_parts(), *settled)):
+        if number != missing:
+            memory.apply(block)
+    delivery = only(memory)
+    assert delivery.source_settled
+    assert delivery.is_in_doubt == (is_sent and missing != 0)
+    assert delivery.payload == (b"".join(BODIES) if missing is None else None)
+    assert delivery.is_only_here == (missing is None and not is_sent)
+
+
 @pytest.mark.parametrize("early", [*powerset(range(4))])
 def test_deliveries_of_one_turn_keep_the_order_of_their_arrival(early: tuple[int, ...]) -> None:
     """Whichever of them leave the usual ways of a life, and however the clock is set meanwhile."""
