@@ -268,7 +268,8 @@ class Run:
         """
         for name in ("messages", "journal"):
             for process in _logs_of(router, name):
-                os.kill(process, signal.SIGSTOP)
+                with contextlib.suppress(ProcessLookupError):  # killed before, and on its way out
+                    os.kill(process, signal.SIGSTOP)
         await self._cut()
         await trio.sleep(STALL_SECONDS)
 
