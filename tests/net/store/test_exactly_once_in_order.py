@@ -103,6 +103,16 @@ TestPassingInOrder = PassingInOrder.TestCase
 TestPassingInOrder.settings = _SETTINGS
 
 
+def passing() -> PassingInOrder:
+    """Returns a route that passes through to its target, after its store has said it is empty."""
+    state = PassingInOrder()
+    state.begin()
+    for _ in range(8):
+        state.work()
+        state.time_passes(1.0)
+    return state
+
+
 @attrs.frozen
 class Case:
     """What becomes of deliveries that a lost target never had.
@@ -136,11 +146,7 @@ def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_youn
     case: Case, stored: int, seconds: float, lost: int
 ) -> None:
     """Three deliveries that the target never had, and others stored when they waited for long."""
-    state = PassingInOrder()
-    state.begin()
-    for _ in range(8):
-        state.work()
-        state.time_passes(1.0)
+    state = passing()
     state.send(which=0, count=3)
     if case.is_sent:
         state.journal_is_durable()
@@ -171,11 +177,7 @@ def test_whatever_a_killed_worker_leaves_of_its_last_turn_is_behind_nothing_youn
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["cut-off", "worker-killed"])
 def test_what_a_lost_target_never_had_goes_before_what_was_stored_after_it(is_killed: bool) -> None:
-    state = PassingInOrder()
-    state.begin()
-    for _ in range(8):
-        state.work()
-        state.time_passes(1.0)
+    state = passing()
     state.send(which=0, count=3)
     state.journal_is_durable()
     state.target_looks(count=1)
@@ -202,11 +204,7 @@ def test_what_a_lost_target_never_had_goes_before_what_was_stored_after_it(is_ki
 def test_what_a_target_returns_goes_before_what_was_stored_since(
     is_killed: bool, passes: bool
 ) -> None:
-    state = PassingInOrder()
-    state.begin()
-    for _ in range(8):
-        state.work()
-        state.time_passes(1.0)
+    state = passing()
     state.send(which=0, count=4)
     state.journal_is_durable()
     for _ in range(16):  # the target has taken what it can, and answers nothing
@@ -264,11 +262,7 @@ def test_what_waited_for_the_store_when_the_worker_was_killed_is_behind_what_is_
 def test_what_never_arrived_is_behind_what_the_target_returned_before_it_was_lost(
     is_killed: bool, seconds: float
 ) -> None:
-    state = PassingInOrder()
-    state.begin()
-    for _ in range(8):
-        state.work()
-        state.time_passes(1.0)
+    state = passing()
     state.send(which=0, count=4)
     state.journal_is_durable()
     state.target.says = RELEASED
