@@ -188,10 +188,9 @@ class StoreEngine:
             exact: routes that promise exactly-once.
             is_exact_at: whether the route of an address does.
         """
-        self.inlets.turns.passing, self.inlets.exact = passing, exact
-        self.inlets.is_exact_at = is_exact_at
-        self.inlets.know({*bounds, *others})
-        self.inlets.overdue.bounds = dict(bounds)
+        self.inlets.turns.passing = passing
+        self.inlets.links.know({*bounds, *others}, exact, is_exact_at)
+        self.inlets.dropping.overdue.bounds = dict(bounds)
         dropped = {key: UNBOUNDED for key in self._bounds if key not in bounds}
         changed = {key: each for key, each in bounds.items() if self._bounds.get(key) != each}
         self._bounds, self._others = dict(bounds), others
@@ -257,7 +256,7 @@ class StoreEngine:
                     if settled:
                         self.shelves.settled(link, numbers)
                 elif settled or is_outcome(state):
-                    self.inlets.updated(link, numbers, state, self._now, settled=settled)
+                    self.inlets.outcomes.updated(link, numbers, state, self._now, settled=settled)
             case GrantCredit(link=link):
                 if self.inlets.owns(link):
                     self.inlets.granted(command)
@@ -280,7 +279,7 @@ class StoreEngine:
 
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
-        if self.lane is not None and self.inlets.follow_lane(self._now):
+        if self.lane is not None and self.inlets.outcomes.follow_lane(self._now):
             self.inlets.review(self._now)
         return memoryview(b"") if self._holds() else self._client.data_to_send()
 
@@ -296,8 +295,8 @@ class StoreEngine:
             self._survey_at = now + SURVEY_SECONDS
             self.held = {key: each for key, each in self.held.items() if key in self._bounds}
             self.paces.keep(self.held)
-            self.inlets.recall_stale()
-            self.inlets.bury_overdue()
+            self.inlets.dropping.recall_stale()
+            self.inlets.dropping.bury_overdue()
             if self._reader is not None:
                 self._reader.rest()
             self._client.ask(Survey())
@@ -321,7 +320,7 @@ class StoreEngine:
         if sequence > self._durable_sequence:
             self._durable_sequence = sequence
             self.shelves.durable(sequence)
-            for route, messages in self.inlets.durable(sequence).items():
+            for route, messages in self.inlets.outcomes.durable(sequence).items():
                 self.shelves.gone(route, messages)
 
     def _begin(self, now: float) -> None:
@@ -330,12 +329,12 @@ class StoreEngine:
         if self.lane is not None:
             if not self._events:  # the core was told of all others
                 self.lane.go_on()
-            self.inlets.follow_lane(now)
+            self.inlets.outcomes.follow_lane(now)
 
     def _flush_lane(self) -> None:
         if self.lane is not None:
             self.lane.flush()
-            self.inlets.follow_lane(self._now)
+            self.inlets.outcomes.follow_lane(self._now)
 
     def _finish(self) -> None:
         self._flush_lane()
@@ -383,7 +382,7 @@ class StoreEngine:
             case RunReference():
                 self.inlets.referred(answer)
             case Halted(route=route, address=address):
-                self.inlets.halted(route, address)
+                self.inlets.fetching.halted(route, address)
             case MessageRead():
                 self.inlets.read(answer)
             case Gone(place=place):
@@ -391,17 +390,17 @@ class StoreEngine:
             case UnsettledKeys():
                 self.shelves.told(answer)
             case Sentence():
-                self.inlets.drop(answer)
+                self.inlets.dropping.drop(answer)
             case UnreadableNews(words=words):
                 self.unreadable = words or None
             case RouteNews(route=route):
-                is_left = not self.inlets.knows(route)
+                is_left = not self.inlets.links.knows(route)
                 if answer.messages or not is_left:
                     self.held[route] = answer
-                self.inlets.dropped_oldest(route, answer.condemned)
+                self.inlets.dropping.dropped_oldest(route, answer.condemned)
                 self.paces.note(answer, self._now)
                 if not answer.messages:
-                    self.inlets.emptied(route)
+                    self.inlets.links.emptied(route)
                 self.shelves.heard(answer)
                 if is_left and answer.messages and route not in self._read:
                     self.shelves.left.add(route)

@@ -212,11 +212,15 @@ class Roll:
         by_name: those that messages are put to.
         by_link: those that the core knows.
         stirred: those for which something may be done now, a set in the order of stirring.
+        resting: those whose target has returned something, until they go on.
+        attempts: how often messages have failed that were sent, and not accepted since.
     """
 
     by_name: dict[Name, Inlet] = attrs.field(factory=dict)
     by_link: dict[LinkId, Inlet] = attrs.field(factory=dict)
     stirred: dict[Inlet, None] = attrs.field(factory=dict)
+    resting: dict[Inlet, None] = attrs.field(factory=dict)
+    attempts: dict[Place, int] = attrs.field(factory=dict)
 
     def stir(self, inlet: Inlet) -> None:
         """Has an inlet looked at soon."""

@@ -23,15 +23,11 @@ from router.model.events import (
 )
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Rejected
 from router.net.store.engine import SURVEY_SECONDS
+from router.net.store.fetching import WINDOW
 from router.net.store.inlet import Delays
-from router.net.store.inlets import (
-    ATTEMPTS,
-    OVERDUE_WINDOW,
-    PAUSE_LIMIT_SECONDS,
-    PAUSE_SECONDS,
-    REFUSED_SECONDS,
-    WINDOW,
-)
+from router.net.store.inlets import OVERDUE_WINDOW
+from router.net.store.links import REFUSED_SECONDS
+from router.net.store.outcomes import ATTEMPTS, PAUSE_LIMIT_SECONDS, PAUSE_SECONDS
 from router.net.store.room import WINDOW as SHELF_WINDOW
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from tests.support.journal import FakeDisk

@@ -10,7 +10,7 @@ from router.model.events import DeliveriesUpdated, LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ReceiverSettleMode
-from router.net.store.inlets import REFUSED_SECONDS
+from router.net.store.links import REFUSED_SECONDS
 from tests.support.journal import FakeDisk
 from tests.support.shelved import SHELF, Shelved, tag
 

@@ -10,11 +10,13 @@ from router.journal.store import state
 from router.journal.store.asks import AskUnsettled
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import Unsettled
+from router.journal.store.reading import StoredMessage
 from router.model.events import DeliveriesUpdated
+from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED
 from router.net.store.inlet import Inlet
-from router.net.store.inlets import Inlets
 from router.net.store.leaving import Leaving
+from router.net.store.outcomes import Outcomes
 from router.net.store.resuming import Resuming
 from router.net.store.shelves import Shelf, Shelves
 from tests.journal.store import test_store
@@ -71,14 +73,14 @@ def what_the_core_has_settled_stays() -> Iterator[None]:
 
 @contextmanager
 def outcomes_are_settled_before_they_are_durable() -> Iterator[None]:
-    whole = Inlets._gone
+    whole = Outcomes._gone
 
-    def gone(self: Inlets, inlet: Inlet, message: object) -> int:
-        sequence = whole(self, inlet, message)  # type: ignore[arg-type]
-        self._emit(DeliveriesUpdated(inlet.link, [self._number], ACCEPTED, True))  # type: ignore[list-item]
+    def gone(self: Outcomes, inlet: Inlet, message: StoredMessage) -> int:
+        sequence = whole(self, inlet, message)
+        self._emit(DeliveriesUpdated(inlet.link, [DeliveryNumber(0)], ACCEPTED, True))
         return sequence
 
-    with patch.object(Inlets, "_gone", gone):
+    with patch.object(Outcomes, "_gone", gone):
         yield
 
 
