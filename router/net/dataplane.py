@@ -128,7 +128,8 @@ class DataPlane:
         factory=lambda: memoryview(bytearray(RECEIVE_OCTETS)), init=False
     )
     _yield_at: float = attrs.field(default=0.0, init=False)
-    _empty: trio.Event | None = attrs.field(default=None, init=False)
+    _empty: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _turned: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     @slicer.default
@@ -368,8 +369,7 @@ class DataPlane:
     async def wait_empty(self) -> None:
         """Returns when no socket is left."""
         while self._by_descriptor:
-            self._empty = self._empty or trio.Event()
-            await self._empty.wait()
+            await self._empty.park()
 
     async def _rest(self) -> None:
         """Waits until a socket is ready, or talkers may go on."""
@@ -415,7 +415,13 @@ class DataPlane:
             await self._end_turn()
         return was_ready or was_behind
 
+    async def wait_turn(self) -> None:
+        """Returns when a turn has done something."""
+        await self._turned.park()
+
     async def _end_turn(self) -> None:
+        if self._turned:
+            self._turned.unpark_all()
         now = self.clock()
         if now > self._yield_at:
             await self._yield(now)
@@ -744,9 +750,8 @@ class DataPlane:
         if connection.stream is not None:
             connection.stream.close()
         connection.socket.close()
-        if self._empty is not None and not self._by_descriptor:
-            self._empty.set()
-            self._empty = None
+        if not self._by_descriptor:
+            self._empty.unpark_all()
 
     def _leave(self, connection: Connection, now: float) -> None:
         """Informs core, log and supervisor of the end of a connection, once."""

@@ -163,4 +163,8 @@ class WorkerProcess:
             if report != last:
                 self._channel.tell(errands.REPORT, report)
                 last = report
-            await trio.sleep(errands.LOAD_SECONDS)
+                await trio.sleep(errands.LOAD_SECONDS)
+                continue
+            with trio.move_on_after(errands.QUIET_SECONDS):
+                await worker.plane.wait_turn()
+                await trio.sleep(errands.LOAD_SECONDS)

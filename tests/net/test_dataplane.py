@@ -342,6 +342,22 @@ async def test_the_end_of_the_stream_reaches_engine_core_and_supervisor(
         assert (line["octets_in"], line["octets_out"]) == (1, 1)
 
 
+async def test_all_who_wait_for_a_turn_or_for_the_last_socket_to_go_are_told() -> None:
+    async with bench(lambda nursery: EpollPoller()) as on:
+        _, _, peer = on.plug()
+        async with trio.open_nursery() as nursery:
+            for wait in (on.plane.wait_turn, on.plane.wait_turn, on.plane.wait_empty):
+                nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 3
+            await peer.send_all(b"\x80")
+            with trio.fail_after(60):
+                while len(nursery.child_tasks) > 1:
+                    await trio.sleep(0.001)
+            nursery.start_soon(on.plane.wait_empty)
+            await peer.aclose()
+
+
 async def test_a_finished_engine_has_its_last_words_sent_and_the_stream_shut(
     make_poller: MakePoller,
 ) -> None:
