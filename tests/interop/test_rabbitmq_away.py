@@ -264,8 +264,8 @@ async def _run(folder: Path, rounds: int, *absences: tuple[float, float]) -> Non
     for account in accounts:
         assert not account.lost, account
         assert not account.overtaken, account
-    failed = near.matching('"level": "error"', "Traceback", "defect")
-    assert not failed, failed[:3]
+    failed = near.complaints()
+    assert not failed, "\n".join(failed[:3])
 
 
 async def _gather(node: RabbitNode, account: Account) -> None:

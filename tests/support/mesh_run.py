@@ -232,9 +232,8 @@ class MeshRun:
     def check(self) -> None:
         """Asserts that each delivery arrived (once), that everything happened and nothing broke."""
         for name, router in self.routers.items():
-            failed = router.matching('"level": "error"', "Traceback", "defect")
-            failed = [line for line in failed if "worker.ended" not in line]
-            assert not failed, (name, failed[:5])
+            failed = router.complaints()
+            assert not failed, "\n".join([name, *failed[:5]])
         assert set(self.codes) == {0}
         books = self.books
         assert all(self.counts.values()), self.counts

@@ -167,6 +167,22 @@ class MortalRouter:
         """Gives the lines of the log that contain any of these words."""
         return [line for line in self.lines if any(word in line for word in words)]
 
+    def complaints(self) -> list[str]:
+        """Gives what its lives say of errors, tracebacks in full; that workers ended is none."""
+        found: list[list[str]] = []
+        is_within = False
+        for line in self.lines:
+            if line.startswith("{"):
+                is_within = '"level": "error"' in line or "defect" in line
+                is_within = is_within and "worker.ended" not in line
+                found += [[line]] if is_within else []
+            elif is_within:
+                found[-1].append(line)
+            elif "Traceback" in line:
+                is_within = True
+                found.append([line])
+        return ["\n".join(lines) for lines in found]
+
     async def _open(self, nursery: trio.Nursery) -> Life:
         process = await trio.lowlevel.open_process(
             [sys.executable, "-m", "router", "run", str(self.config)],
