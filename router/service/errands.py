@@ -12,7 +12,7 @@ from router.service.control import ConnectionEntries, MeshRecord, Replayed, Work
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
-"""How often a busy worker compares its ``WorkerReport`` with the last one; only changes are sent."""
+"""How often a busy worker looks whether its ``WorkerReport`` has changed; only changes are sent."""
 
 QUIET_SECONDS: Final = 0.5
 """How often one does so whose data plane does nothing."""

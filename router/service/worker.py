@@ -102,6 +102,7 @@ class Worker:
         connectors: by the container's name.
         ledger: its connection to the journal; None: no route asks for one.
         message_store: its connection to the message store; None: no route has one.
+        is_over: it has drained, and serves nothing any more.
     """
 
     assembly: Assembly
@@ -120,6 +121,7 @@ class Worker:
     _nursery: trio.Nursery = attrs.field(init=False)
     connectors: dict[str, Connector] = attrs.field(factory=dict, init=False)
     _is_draining: bool = attrs.field(default=False, init=False)
+    is_over: bool = attrs.field(default=False, init=False)
     ledger: JournalPort | None = attrs.field(default=None, init=False)
     message_store: StoreKeeper | None = attrs.field(default=None, init=False)
     _archive: JournalPort | None = attrs.field(default=None, init=False)
@@ -378,6 +380,7 @@ class Worker:
             if port is not None:
                 with trio.move_on_at(ends_at):
                     await close_ledger(port)
+        self.is_over = True
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
 

@@ -119,12 +119,13 @@ class WorkerProcess:
 
     async def _apply(self) -> dict[str, int]:
         prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            raise RefusedError("nothing is prepared")
+        if prepared is None or self._worker.is_over:
+            raise RefusedError("nothing is prepared" if prepared is None else "it has drained")
         return self._worker.apply(prepared)
 
     async def _own(self, containers: tuple[str, ...]) -> None:
-        self._worker.own(frozenset(containers))
+        if not self._worker.is_over:
+            self._worker.own(frozenset(containers))
 
     async def _drain(self) -> bool:
         return await self._worker.drain()
@@ -135,6 +136,9 @@ class WorkerProcess:
     async def _receive_sockets(self) -> None:
         while (received := await receive_socket(self.doors)) is not None:
             purpose, sock = received
+            if self._worker.is_over:  # the supervisor gave it before it heard of that
+                sock.close()
+                continue
             match purpose:
                 case {"listener": str(listener), "elsewhere": [int(count), int(from_source)]}:
                     self._taken += 1

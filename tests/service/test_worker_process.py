@@ -1,0 +1,60 @@
+"""The process of a worker, as its supervisor instructs it: what comes when it has drained."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from router.service.channel import RefusedError, send_socket
+from router.service.worker_process import WorkerProcess
+
+
+@attrs.define(eq=False)
+class Drained:
+    """A worker that serves nothing any more; whatever else it is asked for is an error."""
+
+    is_over: bool = True
+
+
+@contextmanager
+def drained() -> Iterator[tuple[WorkerProcess, socket.socket]]:
+    """Gives a process whose worker has drained, and the supervisor's end of its doors."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    mouth, ear = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    with ours, theirs, mouth, ear:
+        process: Any = WorkerProcess(mouth, theirs)
+        process._worker = Drained()
+        yield process, ours
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    [{"sibling": 2, "serves": True}, {"handing": 2}, {"listener": "in", "elsewhere": [0, 0]}],
+    ids=lambda purpose: next(iter(purpose)),
+)
+async def test_sockets_that_were_on_their_way_to_a_worker_that_has_drained_are_closed(
+    purpose: dict[str, object],
+) -> None:
+    with drained() as (process, doors):
+        peer, given = socket.socketpair()
+        send_socket(doors, purpose, given)
+        given.close()
+        doors.shutdown(socket.SHUT_WR)
+        with trio.fail_after(60):
+            await process._receive_sockets()
+        with peer:
+            assert peer.recv(1) == b""
+
+
+async def test_a_worker_that_has_drained_takes_no_configuration_and_dials_nobody() -> None:
+    with drained() as (process, _):
+        process._prepared = object()  # type: ignore[assignment]
+        with pytest.raises(RefusedError, match="drained"):
+            await process._apply()
+        await process._own(("cloud",))
