@@ -500,15 +500,13 @@ class Core:
         self._watchers.expect()
         if settler.has_left:
             self._queue_returned()
-        self._resumer.pump()
-        if settler.has_left:
-            self._put_away()
+        self._resume()
         self._polls.take_newcomers()
         self._ways.review()  # before anything goes back for that nobody receives here
         self._fallbacks.look()
         self._storer.look()
         while touched := turn.take_touched():
-            self._resumer.pump()
+            self._resume()
             self._lanes.review(touched)
             for node in touched:
                 self._turner.review(node)
@@ -558,6 +556,13 @@ class Core:
                 kind = type(outcome).__name__.lower()
                 text = f"the outcome is {kind}, which the source does not list"
                 self._detacher.detach(link, naming(pairing, reason or Condition(NOT_ALLOWED, text)))
+
+    def _resume(self) -> None:
+        """Goes on with resumed deliveries; what comes back is queued before others are sent."""
+        self._resumer.pump()
+        if self._settler.has_left:
+            self._put_away()
+            self._queue_returned()
 
     def _put_away(self) -> None:
         """Buries dead deliveries, and puts off those that wait for another attempt."""
