@@ -458,6 +458,8 @@ class Events:
         for each in self._refusals.read(link, event):
             self._state.ledger.receiver_updated(link, each)
             self._settler.receiver_updated(link, each)
+        if link.keeps and (node := self._state.registry.node_of(link)) is not None:
+            self._state.turn.touch(node)  # what is stored may have waited for these
 
     def _is_alone(self, link: OutgoingLink) -> bool:
         """Returns whether deliveries of a link that promises exactly-once are nobody else's."""

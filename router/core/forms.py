@@ -67,7 +67,7 @@ class Forms:
         if link.is_router or link.keeps:
             outgoing.key = delivery.key
         if link.keeps:
-            outgoing.is_elder = pairing.is_elder
+            outgoing.elder = pairing.elder
             outgoing.delivery_count = delivery.delivery_count + pairing.attempts
             if outgoing.ttl_milliseconds is None:
                 outgoing.ttl_milliseconds = delivery.ttl_milliseconds

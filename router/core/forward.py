@@ -226,7 +226,7 @@ class Forwarder:
             feed = rotation[0]
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
-            is_elder = feed.waiting[0].is_elder
+            is_elder = bool(feed.waiting[0].elder)
             if node.taker is Taker.ELDERS and not is_elder:
                 able = []
             if not able or (node.is_multicast and _misses_some(node, feed, receivers, able)):

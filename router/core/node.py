@@ -430,11 +430,11 @@ def count_elders(feed: Feed) -> int:
 
 def has_elders(node: Node) -> bool:
     """Returns whether deliveries wait at a node that go before all that is stored."""
-    return any(feed.waiting[0].is_elder for feed in node.rotation)
+    return any(bool(feed.waiting[0].elder) for feed in node.rotation)
 
 
 def _is_elder(pairing: Pairing) -> bool:
-    return pairing.is_elder
+    return bool(pairing.elder)
 
 
 def in_custody(pairing: Pairing) -> bool:

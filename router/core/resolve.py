@@ -20,6 +20,7 @@ from router.links.link import OutgoingLink
 from router.links.pairing import Pairing, doubts
 from router.links.unsettled import is_whole
 from router.model.condition import PRECONDITION_FAILED, Condition
+from router.model.delivery import Elder
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, Outcome, Rejected
 
@@ -98,7 +99,7 @@ class Resolver:
         if decision is Decision.RESEND:
             self._open(feed_of(pairing))
             if pairing.fan is None and is_whole(pairing):
-                self._settler.send_again(pairing, link, has_failed=True)
+                self._settler.send_again(pairing, link, has_failed=True, elder=Elder.LOST)
                 life.end_doubt(pairing)
             else:
                 self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)

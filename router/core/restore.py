@@ -61,7 +61,7 @@ from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
 from router.links.partial import Parts
 from router.links.tags import tag_prefix
 from router.model.capabilities import Protocol
-from router.model.delivery import ReceivedDelivery
+from router.model.delivery import Elder, ReceivedDelivery
 from router.model.identity import ContainerId, DeliveryTag, LinkName
 from router.model.outcome import (
     ACCEPTED,
@@ -319,8 +319,7 @@ class Restorer:
             self._write_off(unsettled)
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
-        if self._was_given_back(feed.node, unsettled):
-            life.set_elder(pairing)
+        life.set_elder(pairing, self._elder(feed.node, unsettled))
         if redelivers or unsettled.source_settled:
             life.restore_settled(pairing, in_custody=unsettled.source_settled)
             self._orphans.leave(incoming, [pairing])
@@ -351,7 +350,7 @@ class Restorer:
         )
         self._uplinks.used(feed.node)
 
-    def _was_given_back(self, node: Node, unsettled: Unsettled) -> bool:
+    def _elder(self, node: Node, unsettled: Unsettled) -> Elder:
         """Returns whether a target has given a delivery back, or it was taken back from there.
 
         If its route stores, or did, it was sent past the store while that had nothing of its
@@ -359,13 +358,22 @@ class Restorer:
         is not: it is the youngest.
         """
         if not node.route.to or node.key.direction is Direction.STORED:
+            return Elder.NOT
+        answered = (key for key, sending in unsettled.sendings.items() if sending.outcome)
+        for elder, keys in (
+            (Elder.RETURNED, answered),
+            (Elder.RESTORED, unsettled.taken_back),
+        ):
+            if any(self._is_of_target(key, node) for key in keys):
+                return elder
+        return Elder.NOT
+
+    def _is_of_target(self, key: JournalKey, node: Node) -> bool:
+        """Returns whether an outgoing link of a node is known, and leads to no store."""
+        memory = self._known.get(key)
+        if memory is None:
             return False
-        answered = [key for key, sending in unsettled.sendings.items() if sending.outcome]
-        return any(
-            not is_named_for_store(LinkName(memory.description.name), node)
-            for key in (*answered, *unsettled.taken_back)
-            if (memory := self._known.get(key)) is not None
-        )
+        return not is_named_for_store(LinkName(memory.description.name), node)
 
     def _put_answered(
         self, pairing: Pairing, answer: DeliveryState, sendings: list[Sending]

@@ -12,10 +12,9 @@ payload is ignored.
 Where we send, ``links.recovery`` decides for each delivery. The transfers that this takes are sent
 in the order of the deliveries, within the receiver's credit, before any new delivery::
 
-    SendAnew     the receiver never had it: back into its queue, or, where others may have been
-                 stored since, on this link, unless it has returned an older one. But a receiver
-                 that keeps no map, or settles first, may have had it and forgotten it: that is a
-                 failed attempt, or in doubt where the route promises exactly-once
+    SendAnew     the receiver never had it: back into its queue. But a receiver that keeps no map,
+                 or settles first, may have had it and forgotten it: that is a failed attempt, or
+                 in doubt where the route promises exactly-once
     ResumeFrom   the payload is sent from the receiver's position on
     Settle       the outcome goes to our sender; if the sender settles first (§2.8.3, second), the
                  receiver is settled after that
@@ -29,11 +28,10 @@ another link wait (``Unconfirmed.states``).
 """
 
 from collections import deque
-from itertools import chain, islice
 
 from router.core.credit import Granter
 from router.core.forms import Forms
-from router.core.node import Feed, Node, feed_of, is_free
+from router.core.node import Node, feed_of, is_free
 from router.core.reducing import Reducer
 from router.core.settle import Settler
 from router.core.state import State
@@ -60,7 +58,7 @@ from router.links.recovery import (
 from router.links.unsettled import ALL, is_whole, sent_state
 from router.model.capabilities import Protocol
 from router.model.commands import AbortDelivery
-from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.delivery import Elder, OutgoingDelivery, ReceivedDelivery
 from router.model.events import LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import (
@@ -68,7 +66,6 @@ from router.model.outcome import (
     DeliveryState,
     Received,
     is_outcome,
-    may_go_on,
 )
 from router.wire.v1_0.head import as_sent
 
@@ -104,7 +101,6 @@ class Resumer:
         self._suspender = suspender
         self._resuming: dict[OutgoingLink, None] = {}
         self._anew: list[tuple[Pairing, bool]] = []
-        self._giving_back: dict[OutgoingLink, set[Feed]] = {}
 
     # Where we receive
 
@@ -291,13 +287,12 @@ class Resumer:
             for pairing, action in link.resuming
             if isinstance(action, SendAnew)
             and pairing.fan is None
-            and not self._goes_first(pairing)
             and link.adrift.get(pairing.outgoing_tag) is pairing
         ]
         self._ledger.all_sent_again(link, anew, is_unsent=True)
         for pairing in anew:
             life.forget(link, pairing)
-            self._settler.send_again(pairing, link, has_failed=False)
+            self._settler.send_again(pairing, link, has_failed=False, elder=Elder.LOST)
         for tag, state in unconfirmed.states.items():
             left = link.adrift.get(tag)
             if left is not None:
@@ -324,13 +319,13 @@ class Resumer:
         route = feed_of(pairing).node.route
         if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
             return
-        if pairing.fan is not None or (is_sure and self._goes_first(pairing)):
+        if pairing.fan is not None:
             link.postpone(pairing, SendAnew())  # of a multicast, others have theirs
             return
         self._anew.append((pairing, is_sure))
         life.forget(link, pairing)
         if is_whole(pairing):
-            self._settler.send_again(pairing, link, has_failed=not is_sure)
+            self._settler.send_again(pairing, link, has_failed=not is_sure, elder=Elder.LOST)
             if not is_sure:
                 life.end_doubt(pairing)
         else:
@@ -341,21 +336,6 @@ class Resumer:
         for pairing, is_sure in reversed(self._anew):
             self._ledger.sent_again(link, pairing, is_unsent=is_sure)
         self._anew.clear()
-
-    def _goes_first(self, pairing: Pairing) -> bool:
-        """Returns whether a delivery that never arrived is sent again on the link it was sent on.
-
-        So it is where others may have been stored meanwhile (``storing``): in its node's queue it
-        would be stored behind them. But what waits there may be older, if it was taken back before:
-        then it goes there as well, and both go before all that is stored.
-        """
-        feed = feed_of(pairing)
-        if feed.node.taker is None or not is_whole(pairing):
-            return False
-        back = (each for each in self._settler.returned if feed_of(each) is feed)
-        return all(
-            each.sequence > pairing.sequence for each in chain(back, islice(feed.waiting, 1))
-        )
 
     def review_doubts(self, node: Node) -> None:
         """Sends again what is in doubt on attached links of a node whose rules want that now."""
@@ -378,15 +358,11 @@ class Resumer:
                     self._pump(link)
                 if not link.resuming:
                     del self._resuming[link]
-                    self._giving_back.pop(link, None)
         self.reducer.pump()
 
     def _pump(self, link: OutgoingLink) -> None:
         while link.resuming and is_free(link):
             pairing, action = link.resuming.popleft()
-            if isinstance(action, SendAnew) and self._is_behind(link, pairing):
-                self._take_back(link, pairing)
-                continue
             number = DeliveryNumber(link.next_number)
             if not life.take_up(link, pairing, number):
                 continue  # settled by its sender meanwhile, or decided by a person
@@ -414,30 +390,6 @@ class Resumer:
             node = self._registry.node_of(link)
             if node is not None:
                 self._turn.touch(node)
-
-    def _is_behind(self, link: OutgoingLink, pairing: Pairing) -> bool:
-        """Returns whether an older delivery has left a link for its queue since it was resumed."""
-        if pairing.fan is not None or link.unconfirmed is not None or not is_whole(pairing):
-            return False
-        feed = feed_of(pairing)
-        if feed.node.taker is None or link.adrift.get(pairing.outgoing_tag) is not pairing:
-            return False
-        return feed in self._giving_back.get(link, ()) or not self._goes_first(pairing)
-
-    def _take_back(self, link: OutgoingLink, first: Pairing) -> None:
-        """Queues deliveries that never arrived, and all behind the first one, of its feed."""
-        feed, kept, taken = feed_of(first), [], [first]
-        for pairing, action in link.resuming:
-            is_one = isinstance(action, SendAnew) and feed_of(pairing) is feed
-            if is_one and link.adrift.get(pairing.outgoing_tag) is pairing:
-                taken.append(pairing)
-            else:
-                kept.append((pairing, action))
-        link.resuming = deque(kept)
-        self._ledger.all_sent_again(link, taken, is_unsent=True)
-        for pairing in taken:
-            life.forget(link, pairing)
-            self._settler.send_again(pairing, link, has_failed=False)
 
     def _resume_anew(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Sends the whole message once more, by the tag that it has had here."""
@@ -514,8 +466,6 @@ class Resumer:
         else:
             life.track(link, pairing)
         if not is_known and outgoing.settled:
-            if may_go_on(outcome):
-                self._giving_back.setdefault(link, set()).add(feed_of(pairing))
             self._settler.receiver_settled(link, pairing, outcome)
         elif not is_known:
             self._rejections.by_peer(link, outcome)

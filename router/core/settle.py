@@ -34,7 +34,7 @@ from router.links.link import IncomingLink, OutgoingLink, Tally, is_away
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
 from router.model.commands import AbortDelivery
 from router.model.condition import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, Condition
-from router.model.delivery import ReceivedDelivery
+from router.model.delivery import Elder, ReceivedDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryNumber
 from router.model.outcome import (
@@ -321,7 +321,7 @@ class Settler:
     ) -> None:
         """Offers a delivery that a receiver returned to the other receivers."""
         life.give_back(pairing, link.trial, outcome)
-        _rank(pairing, link)
+        _rank(pairing, link, Elder.RETURNED)
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
@@ -351,7 +351,12 @@ class Settler:
         return feeds
 
     def send_again(
-        self, pairing: Pairing, link: OutgoingLink | None = None, *, has_failed: bool
+        self,
+        pairing: Pairing,
+        link: OutgoingLink | None = None,
+        *,
+        has_failed: bool,
+        elder: Elder = Elder.TAKEN_BACK,
     ) -> None:
         """Queues a delivery again that its receiver does not know.
 
@@ -359,9 +364,10 @@ class Settler:
             pairing: the delivery, at no receiver any more.
             link: where it was, or was to go; None: in parts to several.
             has_failed: it may have arrived there nevertheless.
+            elder: what it is then, if its route stores.
         """
         if link is not None:
-            _rank(pairing, link)
+            _rank(pairing, link, elder)
         if has_failed:
             life.fail(pairing, MODIFIED_FAILED)
         pairing.parts_sent = 0
@@ -725,10 +731,10 @@ class Settler:
         pairing.parts = None
 
 
-def _rank(pairing: Pairing, link: OutgoingLink) -> None:
+def _rank(pairing: Pairing, link: OutgoingLink, elder: Elder) -> None:
     """Lets what comes back from a target of a stored route go before what is stored since."""
     if not link.keeps and feed_of(pairing).node.taker is not None:
-        life.set_elder(pairing)
+        life.set_elder(pairing, elder)
 
 
 def _settles_second(pairing: Pairing) -> bool:

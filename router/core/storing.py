@@ -24,12 +24,12 @@ senders never pause.
 not entered while a delivery that a target may return is under way, unless the target answers
 nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
 unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
-said what became of it. When it is back, what it never had goes on that link, unless something older
-waits already, and the store has no target until all of it was answered, or for ``SETTLE_SECONDS``
-(``_Wait``). What comes back from a target later than that, because it returns it or is lost, is an
-*elder*: the store sends it before all that it has of the address (``net.store``), and what is on
-its way from there and was not sent to a target yet goes back to the store first. Elders are stored
-even if their route is full.
+said what became of it. When it is back the store has no target until all of it was answered, or for
+``SETTLE_SECONDS`` (``_Wait``). What comes back from a target, because it returns it, never had it or
+is lost, is an *elder* (``model.delivery.Elder``): the store sends it before all that it has of the
+address (``net.store``). From the moment it comes back until the store has accepted it, however long
+that takes, the store has no target, and what is on its way from there and was not sent to a target
+yet goes back to the store. Elders are stored even if their route is full.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
@@ -92,6 +92,7 @@ class _Choice:
         look: the alarm for that.
         checks: in a row at which its targets had no credit.
         rest: elders are not offered again before this alarm.
+        may_bring: the store may have been sent elders that it has not accepted.
     """
 
     is_clear: bool = False
@@ -100,6 +101,7 @@ class _Choice:
     look: Alarm | None = None
     checks: int = 0
     rest: Alarm | None = None
+    may_bring: bool = True
 
 
 @attrs.define(eq=False)
@@ -187,6 +189,7 @@ class Storer:
         if taker is Taker.ELDERS:
             self._offer_elders(node, choice)
         elif taker is Taker.STORE and has_elders(node):
+            choice.may_bring = True
             self._recall(node)
             _lend(node)
 
@@ -209,7 +212,7 @@ class Storer:
         if choice.rest is not None and choice.rest.action is not None:
             return
         for pairing in chain.from_iterable(feed.waiting for feed in node.rotation):
-            if pairing.is_elder and pairing.tried is not None:
+            if pairing.elder and pairing.tried is not None:
                 life.try_again_from_first(pairing)
         at = self._turn.now + REST_SECONDS
         choice.rest = self._alarms.set(at, partial(self._turn.touch, node))
@@ -236,25 +239,21 @@ class Storer:
     def _review_wait(self, node: Node) -> None:
         """Has stored messages go on that waited for what a node has sent before."""
         stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
-        is_due = stored is not None and self in stored.returning and not self._is_asking(node)
-        if is_due and stored is not None:
+        if stored is not None and self in stored.returning and not self._must_wait(stored):
             self._turn.touch(stored)
 
     def _let_others_go_first(self, node: Node) -> None:
-        """Gives stored messages no target before it has answered what has passed them by."""
+        """Gives stored messages no target while something goes before them."""
         if not (node.outgoing or node.aside):
             if (gone := self._waits_at.pop(node, None)) is not None:
                 self._alarms.cancel(gone.look)
                 node.returning.discard(self)
             return
-        wait = self._waits_at.get(node)
-        if wait is None:
-            if not any(map(self._is_asking, self._others(node))):
-                return
-            until = self._turn.now + SETTLE_SECONDS
-            look = self._alarms.set(until, partial(self._turn.touch, node))
-            wait = self._waits_at[node] = _Wait(until, look)
-        if self._turn.now < wait.until and any(map(self._is_asking, self._others(node))):
+        if self._must_wait(node):
+            if node not in self._waits_at:
+                until = self._turn.now + SETTLE_SECONDS
+                look = self._alarms.set(until, partial(self._turn.touch, node))
+                self._waits_at[node] = _Wait(until, look)
             if not node.outgoing:
                 return
             node.returning.add(self)
@@ -270,6 +269,15 @@ class Storer:
         self._registry.moved[node] = None
         self._granter.receivers_changed(node)
 
+    def _must_wait(self, node: Node) -> bool:
+        """Returns whether something goes before the stored messages of a node."""
+        others = tuple(self._others(node))
+        if any(map(self._has_elders, others)):
+            return True
+        wait = self._waits_at.get(node)
+        is_late = wait is not None and self._turn.now >= wait.until
+        return not is_late and any(map(self._is_asking, others))
+
     def _others(self, node: Node) -> Iterable[Node]:
         """Yields the nodes whose messages pass by those that a node has from the store."""
         for direction in (Direction.TOWARDS, Direction.MEETING):
@@ -278,10 +286,17 @@ class Storer:
                 yield other
 
     def _is_asking(self, node: Node) -> bool:
-        """Returns whether targets have not answered, or taken, what goes before all stored."""
-        if node.route.store is None and has_elders(node):
-            return True
+        """Returns whether targets have not answered what they were sent past the store."""
         return any(link.resuming or _is_waiting(link) for link in self._under_way(node))
+
+    def _has_elders(self, node: Node) -> bool:
+        """Returns whether a node has elders that the store has not accepted."""
+        if has_elders(node):
+            return True
+        choice = self._choices.get(node)
+        if choice is not None and choice.may_bring:
+            choice.may_bring = any(map(_brings_elders, self._links(node, keeps=True)))
+        return choice is not None and choice.may_bring
 
     def _chooses(self, node: Node) -> bool:
         """Returns whether a node's messages may go to the targets or to the store."""
@@ -342,9 +357,13 @@ class Storer:
 
     def _under_way(self, node: Node) -> Iterable[OutgoingLink]:
         """Yields the links to targets, attached or suspended."""
+        return self._links(node, keeps=False)
+
+    def _links(self, node: Node, *, keeps: bool) -> Iterable[OutgoingLink]:
+        """Yields the links to the store, or to targets, attached or suspended."""
         for uplink in self._uplinks.of(node):
             link = uplink.link or uplink.kept
-            if isinstance(link, OutgoingLink) and not link.keeps:
+            if isinstance(link, OutgoingLink) and link.keeps is keeps:
                 yield link
 
     # Doing
@@ -432,7 +451,7 @@ def _lend(node: Node) -> None:
 
     A full store would else forward younger messages to have room for them. It takes what comes.
     """
-    feeds = sorted(node.rotation, key=lambda feed: not feed.waiting[0].is_elder)
+    feeds = sorted(node.rotation, key=lambda feed: not feed.waiting[0].elder)
     node.rotation.clear()
     node.rotation.extend(feeds)
     for link in node.outgoing:
@@ -448,6 +467,12 @@ def _is_waiting(link: OutgoingLink) -> bool:
     """Returns whether a link has deliveries whose outcome is not known."""
     deliveries = chain(link.unsettled.values(), link.adrift.values())
     return any(pairing.outcome is None for pairing in deliveries)
+
+
+def _brings_elders(link: OutgoingLink) -> bool:
+    """Returns whether the store has not accepted all elders that it is sent on a link."""
+    deliveries = chain(link.unsettled.values(), link.adrift.values())
+    return any(pairing.elder and pairing.outcome is None for pairing in deliveries)
 
 
 def _is_for(link: OutgoingLink, taker: Taker) -> bool:

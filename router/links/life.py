@@ -29,6 +29,7 @@ from typing import Final
 from router.links.link import IncomingLink, Link, OutgoingLink, Trial
 from router.links.pairing import UNNUMBERED, Pairing
 from router.links.recovery import SendAnew
+from router.model.delivery import Elder
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Modified, Outcome, Rejected, Released
 
@@ -418,9 +419,9 @@ def give_back(pairing: Pairing, trial: Trial | None, outcome: DeliveryState | No
         pairing.failure = outcome  # too large for it; the next may take more
 
 
-def set_elder(pairing: Pairing) -> None:
-    """A target of a stored route has given it back: it goes before all that is stored."""
-    pairing.is_elder = True
+def set_elder(pairing: Pairing, elder: Elder) -> None:
+    """A target of a stored route has given it back, or never had it: it goes before all stored."""
+    pairing.elder = max(pairing.elder, elder)
 
 
 def end_doubt(pairing: Pairing) -> None:

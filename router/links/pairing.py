@@ -32,7 +32,7 @@ import attrs
 
 from router.links.link import IncomingLink, OutgoingLink, Trial
 from router.links.partial import Parts
-from router.model.delivery import ReceivedDelivery
+from router.model.delivery import Elder, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Outcome
 
@@ -57,7 +57,7 @@ class Pairing:
     ``links/life.py`` writes its position (``incoming``, ``number``, ``outgoing``,
     ``outgoing_number``, ``outgoing_tag``), its settlement (``is_settled``, ``is_unusual``,
     ``outcome``, ``reported``) and its failed attempts (``attempts``, ``tried``, ``barred``,
-    ``failure``, ``was_in_doubt``, ``is_elder``).
+    ``failure``, ``was_in_doubt``, ``elder``).
     The code that moves it to another node writes ``queue``, the code that begins or ends a
     multicast writes ``fan``, and ``core/stream.py`` and ``core/settle.py`` write ``parts`` and the
     fields about parts. ``arrived`` and ``sequence`` never change.
@@ -78,8 +78,8 @@ class Pairing:
         failure: the outcome for the sender if no other receiver takes it; None: released.
         parts: its payload, if it was received in parts.
         was_in_doubt: it is sent again after it was in doubt, and no receiver has had it since.
-        is_elder: a target of a stored route has given it back, so that it is older than all that
-            is stored for its address (``core/storing.py``).
+        elder: a target of a stored route has given it back, or never had it, so that it is older
+            than all that is stored for its address (``core/storing.py``).
         archived_octets: so many octets of it are in the archive, and further parts are archived on
             arrival; None: they are not.
         parts_sent: how many of its parts were sent to ``outgoing``.
@@ -105,7 +105,7 @@ class Pairing:
     fan: "Fan | None" = attrs.field(default=None, init=False)
     parts: Parts | None = attrs.field(default=None, init=False)
     was_in_doubt: bool = attrs.field(default=False, init=False)
-    is_elder: bool = attrs.field(default=False, init=False)
+    elder: Elder = attrs.field(default=Elder.NOT, init=False)
     archived_octets: int | None = attrs.field(default=None, init=False)
     parts_sent: int = attrs.field(default=0, init=False)
 

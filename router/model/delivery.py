@@ -4,12 +4,35 @@ These records are made once per delivery on the general path, so they are plain 
 treat them as values all the same.
 """
 
+import enum
+
 import attrs
 
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState
 from router.model.trace import Splice
+
+
+class Elder(enum.IntEnum):
+    """Why a message goes before all that is stored for its address; the greatest one goes first.
+
+    A target reads in order. So of what it was sent on one link, that which it returns is older than
+    what never arrived, and that is older than what had not been sent yet.
+
+    Attributes:
+        NOT: it does not.
+        TAKEN_BACK: it was to be sent to a target, and was not.
+        RESTORED: one of these, or of the next ones, before the last crash.
+        LOST: it was sent to a target that was lost, and did not arrive.
+        RETURNED: a target had it, and has returned it.
+    """
+
+    NOT = 0
+    TAKEN_BACK = 1
+    RESTORED = 2
+    LOST = 3
+    RETURNED = 4
 
 
 @attrs.define(slots=True, eq=True)
@@ -70,7 +93,7 @@ class OutgoingDelivery:
             delivery in parts, whose header has not been parsed yet.
         key: ledger key to pass on, if the peer is a router.
         hops: trace to pass on, if the peer is a router.
-        is_elder: for the message store: it goes before all that is stored for its address.
+        elder: for the message store: whether it goes before all that is stored for its address.
     """
 
     number: DeliveryNumber
@@ -87,4 +110,4 @@ class OutgoingDelivery:
     delivery_count: int | None = None
     key: DeliveryKey | None = None
     hops: tuple[str, ...] | None = None
-    is_elder: bool = False
+    elder: Elder = Elder.NOT

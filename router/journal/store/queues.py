@@ -9,6 +9,7 @@ import attrs
 from router.journal.record import ROW, Row
 from router.journal.store.place import BEGINNING, Place
 from router.journal.writer import PART_OCTETS
+from router.model.delivery import Elder
 
 QueueKey = NewType("QueueKey", int)
 """64 bits that name a queue in every segment; see ``queue_key``."""
@@ -17,7 +18,10 @@ RouteKey = NewType("RouteKey", int)
 """64 bits that name a route, whatever else changes about it."""
 
 ELDER: Final = 0x80
-"""Added to the priority of a message that goes before all others of its address."""
+"""Added to the priority of a message that goes before all that was stored for its address."""
+
+_KIND: Final = 0x20
+"""Added besides for each kind of elders; so their priorities from 31 on are one here."""
 
 _SLACK: Final = 4  # the fourth part of a bound
 
@@ -46,9 +50,16 @@ def queue_key(route: RouteKey, address: bytes, priority: int) -> QueueKey:
     return QueueKey(_hash(route.to_bytes(8, "little"), bytes((priority,)), address))
 
 
-def rank_of(priority: int, *, is_elder: bool) -> int:
+def rank_of(priority: int, elder: Elder) -> int:
     """Returns the priority of a message in the store; priorities from 127 on are one here."""
-    return min(priority, ELDER - 1) + (ELDER if is_elder else 0)
+    if not elder:
+        return min(priority, ELDER - 1)
+    return ELDER + (elder - 1) * _KIND + min(priority, _KIND - 1)
+
+
+def priority_of(rank: int) -> int:
+    """Returns the priority of the messages of a queue, elders or not."""
+    return rank if rank < ELDER else rank % _KIND
 
 
 def _hash(*parts: bytes) -> int:

@@ -264,7 +264,7 @@ class Shelves:
                 delivery.payload,
                 route=shelf.route,
                 address=shelf.address,
-                priority=rank_of(priority, is_elder=delivery.is_elder),
+                priority=rank_of(priority, delivery.elder),
                 guarantee=GuaranteeCode.EXACTLY_ONCE if is_exact else GuaranteeCode.AT_LEAST_ONCE,
                 protocol=PROTOCOL_CODES[delivery.protocol],
                 message_format=delivery.message_format,
@@ -273,7 +273,7 @@ class Shelves:
             )
             count += 1
             octets += len(delivery.payload)
-            elders += delivery.is_elder
+            elders += bool(delivery.elder)
             if not delivery.settled:
                 numbers.append(delivery.number)
             if is_exact:

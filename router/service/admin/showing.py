@@ -9,7 +9,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 
 from router.core.snapshot import PeerRecord, RouteRecord
 from router.journal.store.looking import Held
-from router.journal.store.queues import ELDER
+from router.journal.store.queues import priority_of
 from router.service.admin.history import Moment, Rates, key_of
 from router.service.admin.views import (
     ConnectionView,
@@ -110,7 +110,7 @@ def stored_address_view(held: Held, at: float) -> StoredAddressView:
     """
     return StoredAddressView(
         address=held.address.decode(errors="replace"),
-        priority=held.priority % ELDER,
+        priority=priority_of(held.priority),
         messages=held.messages,
         octets=held.octets,
         oldest_seconds=None if held.oldest_ns is None else max(0.0, at - held.oldest_ns / 1e9),

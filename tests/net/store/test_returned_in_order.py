@@ -1,0 +1,339 @@
+"""What a target returns of an exactly-once route goes before all that it was not sent yet.
+
+The same parties as in ``test_exactly_once_in_order``, with a target that returns what it likes,
+late, too, when others have been stored meanwhile:
+
+Fifo: the target looks at the messages of one sender and priority for the first time in the order
+      of their sending.
+Kept: a message that the target has returned is sent again before anything that it had not been
+      sent by then, whoever has sent that and whatever its priority. What it returned together
+      comes back in its order.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from router.model.commands import SendDeliveries
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, may_go_on
+from router.routes.route import Storing
+from tests.core.test_exactly_once import Map, Receiver
+from tests.net.store.test_exactly_once import ROUTE
+from tests.net.store.test_exactly_once_in_order import InOrder, number_of
+
+pytestmark = pytest.mark.thorough
+
+SILENT_SECONDS = 16
+"""After so long others are stored, though the target is there."""
+
+
+@attrs.define(eq=False)
+class Owed:
+    """A message that the target has returned, and was not sent since.
+
+    Attributes:
+        sent: what it had been sent by then, and had not looked at.
+        with_it: what it returned together with this one, and was sent before that.
+    """
+
+    sent: frozenset[bytes]
+    with_it: frozenset[bytes]
+
+
+class Returning(InOrder):
+    """The target returns messages."""
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        self.looked: set[bytes] = set()
+        self.owed: dict[bytes, Owed] = {}
+        self.were_sent: set[bytes] = set()
+        self.told: set[tuple[str, DeliveryTag]] = set()
+        self.bodies: dict[tuple[str, DeliveryTag], bytes] = {}
+
+    @rule(says=st.sampled_from([ACCEPTED, RELEASED, MODIFIED_FAILED]))
+    def target_decides(self, says: Outcome) -> None:
+        self.target.says = says
+
+    # The target answers
+
+    @rule()
+    def target_comes(self) -> None:
+        """It shows maps of what it has not settled, so what it had returned it returns now."""
+        for name, link in self.target.links.items():
+            if link.is_cut:
+                self.owe(name, link, dict(link.unsettled))
+        super().target_comes()
+
+    @rule()
+    def target_answers(self) -> None:
+        for name, link in tuple(self.target.live()):
+            assert link.end is not None
+            told = {
+                tag: link.unsettled.get(tag)
+                for number, tag in link.tags.items()
+                if number in link.end.unsettled and number not in link.heard
+            }
+            self.owe(name, link, told)
+            link.answer()
+
+    def owe(self, name: str, link: Receiver, told: Map) -> None:
+        """Records what a target returns now."""
+        self.were_sent |= (unread := {*self.unread()})
+        before: set[bytes] = set()
+        for tag, state in told.items():
+            if (name, tag) not in self.told and may_go_on(state) and not is_dead(name):
+                self.told.add((name, tag))
+                body = self.bodies[name, tag]
+                mine = self.of_sender(body)
+                sent = unread | (self.were_sent - mine)
+                self.owed[body] = Owed(frozenset(sent), frozenset(before & mine))
+                before.add(body)
+
+    def of_sender(self, body: bytes) -> set[bytes]:
+        """Returns all messages of the sender of one."""
+        return next(sender.sent for sender in self.senders if body in sender.sent)
+
+    @rule()
+    def target_goes(self) -> None:
+        self.were_sent |= {*self.unread()}
+        super().target_goes()
+
+    def kill_worker(self, lost: int) -> None:
+        self.were_sent |= {*self.unread()}
+        super().kill_worker(lost)
+
+    def unread(self) -> Iterator[bytes]:
+        """Yields what the target was sent, or is as soon as it is recorded, and did not look at."""
+        for _, _, connection, command in self.play.core._turn.gate._held:
+            is_there = self.target.peer is not None and connection == self.target.peer.id
+            if is_there and isinstance(command, SendDeliveries):
+                yield from (each.payload for each in command.deliveries)
+        for name, link in self.target.live():
+            assert link.end is not None
+            if not is_dead(name):
+                yield from (each.payload for each in link.end.received[link.looked_at :])
+
+    # It looks at what it is sent
+
+    def take(self, link: Receiver) -> None:
+        assert link.end is not None
+        (name,) = (name for name, each in self.target.links.items() if each is link)
+        delivery = link.end.received[link.looked_at]
+        is_known = link.unsettled.get(delivery.tag) is not None
+        link.look()
+        if not is_known and delivery.tag in link.unsettled:
+            self.bodies[name, delivery.tag] = delivery.payload
+            self.told.discard((name, delivery.tag))
+            self.looks_at(delivery.payload, is_dead=is_dead(name))
+
+    def looks_at(self, body: bytes, *, is_dead: bool) -> None:
+        for back in self.given_back():
+            self.owed.pop(back, None)
+        first = self.owed.pop(body, None)
+        if is_dead:
+            return
+        if body not in self.looked:
+            self.looked.add(body)
+            self.order.append(number_of(body))
+            early = [each for each, owed in self.owed.items() if body not in owed.sent]
+            assert not early, f"{body!r} overtakes {early} that the target has returned"
+        if first is not None:
+            assert not first.with_it & self.owed.keys(), "it overtakes what was returned with it"
+
+    def given_back(self) -> set[bytes]:
+        """Returns what senders have been told to be returned, and may send again."""
+        found: set[bytes] = set()
+        for sender in self.senders:
+            if sender.end is not None:
+                for number, tag in sender.tags.items():
+                    last = sender.end.told.get(number)
+                    if last and may_go_on(last[-1][0]):
+                        found.add(sender.bodies[tag])
+            found.update(sender.given_back)
+            found.update(
+                sender.bodies[tag] for tag, each in sender.unsettled.items() if may_go_on(each)
+            )
+        return found
+
+    @rule(count=st.integers(1, 4))
+    def target_looks(self, count: int) -> None:
+        for _ in range(count):
+            self.look_at_next()
+
+
+class ReturningWhatPassed(Returning):
+    """The store has only what the target cannot take; it begins with messages that pass it by."""
+
+    route = attrs.evolve(ROUTE, store=Storing())
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        for _ in range(8):
+            self.work()
+            self.time_passes(1.0)
+
+
+class ReturningLate(ReturningWhatPassed):
+    """It begins as the target has not answered for long, and others are stored."""
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        self.send(which=0, count=3)
+        self.send(which=1, count=1)
+        self.journal_is_durable()
+        for _ in range(SILENT_SECONDS):
+            self.time_passes(1.0)
+            self.journal_is_durable()
+            self.store_works()
+        self.send(which=0, count=3)
+        self.send(which=1, count=2)
+        self.journal_is_durable()
+        self.store_works()
+
+
+def is_dead(name: str) -> bool:
+    """Returns whether a link is for dead letters."""
+    return "!>" in name
+
+
+_SETTINGS = settings(
+    max_examples=25,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestReturning = Returning.TestCase
+TestReturning.settings = _SETTINGS
+TestReturningWhatPassed = ReturningWhatPassed.TestCase
+TestReturningWhatPassed.settings = _SETTINGS
+TestReturningLate = ReturningLate.TestCase
+TestReturningLate.settings = _SETTINGS
+
+
+def passing() -> ReturningWhatPassed:
+    """Returns a route that passes through to its target, after its store has said it is empty."""
+    state = ReturningWhatPassed()
+    state.begin()
+    return state
+
+
+def late() -> ReturningLate:
+    """Returns one whose target is silent, and whose store waits for it to answer."""
+    state = ReturningLate()
+    state.begin()
+    state.target_comes()  # and answers the attach of the link for what is stored
+    state.time_passes(1.0)
+    return state
+
+
+@pytest.mark.parametrize("says", [RELEASED, MODIFIED_FAILED], ids=["released", "modified"])
+@pytest.mark.parametrize("returns", [1, 2, 4])
+def test_nothing_stored_is_sent_before_what_a_silent_target_returns_is_stored(
+    says: Outcome, returns: int
+) -> None:
+    """The store hears of that when it is in the journal; others could be sent until then."""
+    state = late()
+    state.target_looks(count=4 - returns)
+    state.target_answers()
+    state.target_decides(says)
+    state.target_looks(count=returns)
+    state.target_answers()
+    state.target_listens()
+    for _ in range(3):
+        state.store_works()
+    state.teardown()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_nothing_stored_is_sent_before_what_was_on_its_way_to_a_store_that_was_killed(
+    is_written: bool,
+) -> None:
+    state = late()
+    state.target_decides(RELEASED)
+    state.target_looks(count=4)
+    state.target_answers()
+    state.journal_is_durable()
+    if is_written:
+        state.store_is_written()
+    state.store_is_killed(seed=1)
+    state.target_listens()
+    state.store_comes()
+    for _ in range(3):
+        state.store_works()
+        state.target_comes()
+    state.teardown()
+
+
+def test_nothing_stored_is_sent_before_what_was_returned_while_the_store_was_away() -> None:
+    state = late()
+    state.store_is_killed(seed=1)
+    state.target_decides(RELEASED)
+    state.target_looks(count=4)
+    state.target_answers()
+    state.target_listens()
+    state.time_passes(6.0)
+    state.store_comes()
+    for _ in range(3):
+        state.store_works()
+        state.target_comes()
+    state.teardown()
+
+
+def test_what_the_map_of_a_target_returns_goes_before_what_waits_for_that_target() -> None:
+    state = passing()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=1)
+    state.target_goes_unsent(count=2)
+    state.target_comes()
+    state.teardown()
+
+
+def test_what_the_map_of_a_target_returns_goes_before_what_was_taken_back_and_stored() -> None:
+    state = passing()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=1)
+    state.target_goes_unsent(count=2)
+    for _ in range(2):
+        state.time_passes(6.0)
+        state.journal_is_durable()
+        state.store_works()
+    state.target_comes()
+    state.teardown()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["cut-off", "worker-killed"])
+def test_what_never_arrived_goes_behind_what_was_returned_and_before_what_was_not_sent(
+    is_killed: bool,
+) -> None:
+    """All others than the one that never arrived are in the store by the time that is known."""
+    state = passing()
+    state.send(which=0, count=4)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=1)
+    state.target_answers()
+    state.target_goes_unsent(count=2)
+    for _ in range(2):
+        state.time_passes(6.0)
+        state.journal_is_durable()
+        state.store_works()
+    if is_killed:
+        state.worker_is_killed(arrives=True, lost=0)
+        state.store_comes()
+        state.sender_comes_back(which=0)
+    state.target_comes()
+    state.teardown()
+    assert state.order == sorted(state.order)
