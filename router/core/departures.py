@@ -117,7 +117,7 @@ class Departures:
             sender = self._ledgers.incoming.get(source)
             if sender is not None and link.carries_tags:
                 sender.sequence = ledger.sequence
-                self._ledgers.must_be_durable(ledger.sequence, keys)
+                self._ledgers.must_be_durable(ledger.sequence, source, keys)
 
     def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
         """Adds an id to a message that has none, if its target detects duplicates by one.

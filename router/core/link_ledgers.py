@@ -216,7 +216,7 @@ class LinkLedgers:
         self.ended_sequence = 0
         self.received_sequence = 0
         self._unrecorded = 0
-        self._recent: deque[tuple[int, Sequence[DeliveryKey]]] = deque()
+        self._recent: deque[tuple[int, LinkKey, Sequence[DeliveryKey]]] = deque()
 
     def open(
         self,
@@ -436,21 +436,31 @@ class LinkLedgers:
         source, target = self.incoming.get(entry.source), self.outgoing.get(outgoing)
         if source is not None and entry.waits:
             source.sequence = sequence
-            self.must_be_durable(sequence, (entry.key,))
+            self.must_be_durable(sequence, entry.source, (entry.key,))
         if target is not None:
             target.sequence = self.ended_sequence = sequence
 
-    def must_be_durable(self, sequence: int, keys: Sequence[DeliveryKey]) -> None:
-        """Records that the outcomes of deliveries are durable when ``sequence`` is."""
+    def must_be_durable(self, sequence: int, source: LinkKey, keys: Sequence[DeliveryKey]) -> None:
+        """Records that the outcomes of a link's deliveries are durable when ``sequence`` is."""
         recent, durable = self._recent, self._turn.gate.durable
         while recent and recent[0][0] <= durable:
             recent.popleft()
-        recent.append((sequence, keys))
+        recent.append((sequence, source, keys))
 
-    def undurable(self) -> frozenset[DeliveryKey]:
-        """Returns the deliveries whose outcomes are not durable, so that no sender may know."""
+    def undurable(self, link: Link) -> frozenset[DeliveryKey]:
+        """Returns the deliveries of a link whose outcomes are not durable, so it may not know them.
+
+        What the message store sends has the key that it had on the link that it came on.
+        """
+        ledger = self.of_incoming.get(link) if isinstance(link, IncomingLink) else None
+        if ledger is None:
+            return frozenset()
         durable = self._turn.gate.durable
-        recent = (keys for sequence, keys in self._recent if sequence > durable)
+        recent = (
+            keys
+            for sequence, source, keys in self._recent
+            if sequence > durable and source == ledger.key
+        )
         return frozenset(chain.from_iterable(recent))
 
     # After a restart

@@ -148,7 +148,7 @@ class Reducer:
     ) -> Iterator[tuple[DeliveryTag, DeliveryState | None]]:
         """Yields the whole map, the entries to list first at the beginning."""
         adrift, absent = link.adrift, reduction.absent
-        undurable = self._ledger.undurable()
+        undurable = self._ledger.undurable(link)
         state = (
             partial(reported_state, undurable=undurable)
             if isinstance(link, IncomingLink)

@@ -174,7 +174,7 @@ class World:
             [(each.octets, repr(each.tally)) for each in self.sources],
             [repr(each.tally) for each in self.targets],
             _entries(self.ledger._ledgers.alone),
-            sorted(self.ledger.undurable()),
+            [sorted(self.ledger.undurable(link)) for link in self.sources],
             repr(orders),
             self.play.durable,
             repr(self.core.durable(self.play.writer.next_sequence - 1, 0.0)),
