@@ -268,6 +268,7 @@ class Granter:
         behind all that it has sent with that.
         """
         link = incoming.link
+        incoming.mark_rewound()
         if link is None or incoming.connection is None:
             return
         is_asked = not (incoming.is_draining or incoming.is_emptying)

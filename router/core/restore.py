@@ -320,6 +320,8 @@ class Restorer:
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
         life.set_elder(pairing, self._elder(feed.node, unsettled))
+        if feed.node.key.direction is Direction.STORED:  # what went back before that goes first
+            incoming.mark_rewound()
         if redelivers or unsettled.source_settled:
             life.restore_settled(pairing, in_custody=unsettled.source_settled)
             self._orphans.leave(incoming, [pairing])

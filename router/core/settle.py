@@ -205,6 +205,7 @@ class Settler:
         else:
             if settled or pairing.is_settled or not _settles_second(pairing):
                 self._leave(link, pairing, outcome, settled)
+            self._note_given_back(pairing, outcome)
             self.report_outcome(pairing, outcome)
 
     def waits_for_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> bool:
@@ -222,12 +223,19 @@ class Settler:
             self._note_returned(link, pairing)
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
+            self._note_given_back(pairing, outcome)
             self.report_outcome(pairing, outcome)
 
     def _note_returned(self, link: OutgoingLink, pairing: Pairing) -> None:
-        """Counts what targets return of a route that may store."""
+        """Counts what targets return of a route that may store; it may go to others first."""
         node = feed_of(pairing).node
         if node.taker is not None and not link.keeps:
+            self._stored_again[node] = self._stored_again.get(node, 0) + 1
+
+    def _note_given_back(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+        """Counts what goes back to the store because its targets do not take it."""
+        node = feed_of(pairing).node
+        if node.key.direction is Direction.STORED and isinstance(outcome, Released | Modified):
             self._stored_again[node] = self._stored_again.get(node, 0) + 1
 
     def take_back(self, link: OutgoingLink, count: int) -> int:
@@ -414,7 +422,9 @@ class Settler:
         """Sends the outcome of a delivery that no receiver will take; a refused one is put off."""
         refusal = life.take_refusal(pairing)
         if refusal is None:
-            self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
+            outcome = RELEASED if pairing.failure is None else pairing.failure
+            self._note_given_back(pairing, outcome)
+            self.answer(pairing, outcome)
         elif refusal is life.REFUSED and feed_of(pairing).node.route.dead_letter is not None:
             self.bury(pairing)
         else:
@@ -502,9 +512,6 @@ class Settler:
             return
         self.free(pairing)
         count(incoming.tally, outcome, 1)
-        node = feed_of(pairing).node
-        if node.key.direction is Direction.STORED and isinstance(outcome, Released | Modified):
-            self._stored_again[node] = self._stored_again.get(node, 0) + 1
         listed = narrow(outcome, incoming.outcomes)
         is_here = pairing.number in incoming.unsettled
         if (

@@ -25,11 +25,11 @@ not entered while a delivery that a target may return is under way, unless the t
 nothing for ``SETTLE_SECONDS``. What an absent target has not settled by then is offered anew,
 unless the route promises exactly-once: then it stays with its link, in doubt, until the target has
 said what became of it. When it is back the store has no target until all of it was answered, or for
-``SETTLE_SECONDS`` (``_Wait``). What comes back from a target, because it returns it, never had it or
-is lost, is an *elder* (``model.delivery.Elder``): the store sends it before all that it has of the
-address (``net.store``). From the moment it comes back until the store has accepted it, however long
-that takes, the store has no target, and what is on its way from there and was not sent to a target
-yet goes back to the store. Elders are stored even if their route is full.
+``SETTLE_SECONDS`` (``_Wait``). What comes back from a target, because it returns it, never had it
+or is lost, is an *elder* (``model.delivery.Elder``): the store sends it before all that it has of
+the address (``net.store``). From the moment it comes back until the store has accepted it, however
+long that takes, the store has no target, and what is on its way from there and was not sent to a
+target yet goes back to the store. Elders are stored even if their route is full.
 
 A route that stores no more after a reload is passed through, too, once what it stored is gone.
 Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
@@ -163,6 +163,7 @@ class Storer:
         """Chooses anew for a node that something has happened to."""
         if node.key.direction is Direction.STORED:
             self._follow(node)
+            self._give_back(node)
             self._let_others_go_first(node)
             return
         if self._waits_at:
@@ -199,11 +200,25 @@ class Storer:
         if stored is None:
             return
         self._lanes.demote(stored)
-        for feed in tuple(stored.rotation):
+        for incoming in stored.feeds:
+            incoming.mark_rewound()
+        self._give_back(stored)
+
+    def _give_back(self, node: Node) -> None:
+        """Returns to the store what it sent before others went back there, which go first.
+
+        What is on its way to a target by then waits here again if that is lost.
+        """
+        for feed in tuple(node.rotation):
+            if feed.waiting[0].sequence > feed.incoming.rewound:
+                continue
             waiting = [*feed.waiting]
-            stored.withdraw_all(feed, waiting)
+            node.withdraw_all(feed, waiting)
             for pairing in waiting:
-                self._settler.answer(pairing, RELEASED)
+                if pairing.tried is None:
+                    self._settler.answer(pairing, RELEASED)
+                else:
+                    self._settler.give_up(pairing)
             self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 

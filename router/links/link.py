@@ -238,6 +238,7 @@ class IncomingLink:
         is_rewinding: what comes goes back behind what was given back before, until the sender has
             heard of that; it is granted no credit meanwhile.
         rewinds_again: more has gone back since the sender was asked to say so.
+        rewound: place of the last delivery, among those of the link, when something went back last.
         is_over: it has no credit, for the octets that it keeps (``links.credit``).
         holds: why its window is held, see ``credit.Hold``; 0: it is not.
         queued: how many of its deliveries wait to be sent on.
@@ -293,6 +294,7 @@ class IncomingLink:
     is_emptying: bool = attrs.field(default=False, init=False)
     is_rewinding: bool = attrs.field(default=False, init=False)
     rewinds_again: bool = attrs.field(default=False, init=False)
+    rewound: int = attrs.field(default=0, init=False)
     is_over: bool = attrs.field(default=False, init=False)
     holds: int = attrs.field(default=0, init=False)
     queued: int = attrs.field(default=0, init=False)
@@ -343,6 +345,10 @@ class IncomingLink:
         self.credit = credit
         self.is_draining = self.is_emptying = False
         self.is_rewinding = self.rewinds_again = False
+
+    def mark_rewound(self) -> None:
+        """Records that something goes back, and is sent again before all that came until now."""
+        self.rewound = self.tally.deliveries
 
     def rewind(self, *, is_asked: bool) -> None:
         """Records that what is under way goes back; ``is_asked``: the peer is asked for its credit.

@@ -232,17 +232,22 @@ class Sender(Client):
         self.tags[delivery.number] = tag
         self.end.peer.happens(self.end.run([delivery]))
 
+    @staticmethod
+    def message(number: int) -> bytes:
+        """Returns a message with a number."""
+        text = b"%d" % number
+        return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+
     def send(self, number: int) -> None:
         """Sends a message; if it is cut off it only believes so."""
         if self.end is None or self.resuming or self.is_reducing or self.end.credit <= 0:
             return
-        text = b"%d" % number
-        body = b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+        body = self.message(number)
         if self.given_back:
             body = self.given_back.pop()
         else:
             self.sent.add(body)
-        tag = DeliveryTag(b"%s.%d" % (text, len(self.bodies)))
+        tag = DeliveryTag(b"%d.%d" % (number, len(self.bodies)))
         self.bodies[tag] = body
         self.unsettled[tag] = None
         if self.is_cut:

@@ -90,6 +90,7 @@ class Stored(RuleBasedStateMachine):
     """One address of a stored route, and its surroundings."""
 
     route = ROUTE
+    make_sender = Sender
 
     @initialize()
     def begin(self) -> None:
@@ -101,7 +102,7 @@ class Stored(RuleBasedStateMachine):
         self.store: StorePeer | None = None
         self.going: list[tuple[Claim, int]] = []
         self.target = Target(self.play)
-        self.senders = [Sender(self.play, name, False) for name in ("a", "b")]
+        self.senders = [self.make_sender(self.play, name, False) for name in ("a", "b")]
         for sender in self.senders:
             sender.attach()
 
@@ -293,8 +294,8 @@ class Stored(RuleBasedStateMachine):
         for _, link in self.target.live():
             link.renew()
         self.target_looks(count=1)
+        self.target_answers()
         for _, link in self.target.live():
-            link.answer()
             link.listen()
         for sender in self.senders:
             sender.catch_up()

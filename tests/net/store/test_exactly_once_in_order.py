@@ -88,7 +88,7 @@ class PassingInOrder(InOrder):
 
 def number_of(body: bytes) -> int:
     """Returns the number of a message, which tells when it was sent."""
-    return int(body[5:])
+    return int(body[body.index(b"\x53\x75\xa0") + 4 :])
 
 
 _SETTINGS = settings(

@@ -16,13 +16,14 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from router.model.commands import SendDeliveries
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, may_go_on
 from router.routes.route import Storing
-from tests.core.test_exactly_once import Map, Receiver
+from router.routes.table import RoutingTable
+from tests.core.test_exactly_once import Map, Receiver, Sender
 from tests.net.store.test_exactly_once import ROUTE
 from tests.net.store.test_exactly_once_in_order import InOrder, number_of
 
@@ -41,7 +42,7 @@ class Owed:
         with_it: what it returned together with this one, and was sent before that.
     """
 
-    sent: frozenset[bytes]
+    sent: set[bytes]
     with_it: frozenset[bytes]
 
 
@@ -92,8 +93,9 @@ class Returning(InOrder):
                 self.told.add((name, tag))
                 body = self.bodies[name, tag]
                 mine = self.of_sender(body)
+                fellows = {each for each in before & mine if priority_of(each) == priority_of(body)}
                 sent = unread | (self.were_sent - mine)
-                self.owed[body] = Owed(frozenset(sent), frozenset(before & mine))
+                self.owed[body] = Owed(sent, frozenset(fellows))
                 before.add(body)
 
     def of_sender(self, body: bytes) -> set[bytes]:
@@ -102,12 +104,19 @@ class Returning(InOrder):
 
     @rule()
     def target_goes(self) -> None:
-        self.were_sent |= {*self.unread()}
+        self.never_reads()
         super().target_goes()
 
     def kill_worker(self, lost: int) -> None:
-        self.were_sent |= {*self.unread()}
+        self.never_reads()
         super().kill_worker(lost)
+
+    def never_reads(self) -> None:
+        """What the target has not looked at is lost: it does not go before others any more."""
+        self.were_sent |= (unread := {*self.unread()})
+        for body, owed in self.owed.items():
+            if body not in unread:
+                owed.sent -= self.of_sender(body)
 
     def unread(self) -> Iterator[bytes]:
         """Yields what the target was sent, or is as soon as it is recorded, and did not look at."""
@@ -200,6 +209,54 @@ class ReturningLate(ReturningWhatPassed):
         self.store_works()
 
 
+class RankedSender(Sender):
+    """Its messages have two priorities in turn."""
+
+    @staticmethod
+    def message(number: int) -> bytes:
+        head = b"\x00\x53\x70\xc0\x04\x02\x40\x50" + bytes([9 * (number % 2)])
+        return head + Sender.message(number)
+
+
+class ReturningRanked(ReturningLate):
+    """Senders send messages of two priorities."""
+
+    make_sender = RankedSender
+
+    @invariant()
+    def nothing_overtakes(self) -> None:
+        if not hasattr(self, "senders"):
+            return
+        for sender in self.senders:
+            for priority in (0, 9):
+                sent = {number_of(each) for each in sender.sent if priority_of(each) == priority}
+                mine = [number for number in self.order if number in sent]
+                assert mine == sorted(mine)
+
+
+class ReturningAndReloaded(ReturningLate):
+    """The route stores no more, or all, after a reload."""
+
+    @rule(storing=st.sampled_from([Storing(), Storing(always=True), None]))
+    def reload(self, storing: Storing | None) -> None:
+        dead_letter = None if storing is None else ROUTE.dead_letter
+        self.route = attrs.evolve(ROUTE, store=storing, dead_letter=dead_letter)
+        self.play.routes = (self.route,)
+        self.play.carry_out(self.play.core.configure(RoutingTable([self.route]), self.play.now))
+        if self.store is not None:
+            self.store.follow(self.route)
+
+    def teardown(self) -> None:
+        if hasattr(self, "target"):
+            self.reload(Storing())
+        super().teardown()
+
+
+def priority_of(body: bytes) -> int:
+    """Returns the priority of a message."""
+    return body[8] if body[2:3] == b"\x70" else 4
+
+
 def is_dead(name: str) -> bool:
     """Returns whether a link is for dead letters."""
     return "!>" in name
@@ -217,6 +274,10 @@ TestReturningWhatPassed = ReturningWhatPassed.TestCase
 TestReturningWhatPassed.settings = _SETTINGS
 TestReturningLate = ReturningLate.TestCase
 TestReturningLate.settings = _SETTINGS
+TestReturningRanked = ReturningRanked.TestCase
+TestReturningRanked.settings = _SETTINGS
+TestReturningAndReloaded = ReturningAndReloaded.TestCase
+TestReturningAndReloaded.settings = _SETTINGS
 
 
 def passing() -> ReturningWhatPassed:
@@ -337,3 +398,59 @@ def test_what_never_arrived_goes_behind_what_was_returned_and_before_what_was_no
     state.target_comes()
     state.teardown()
     assert state.order == sorted(state.order)
+
+
+def test_what_the_store_sent_before_and_was_taken_back_goes_behind_what_was_returned() -> None:
+    state = late()
+    state.time_passes(6.0)  # so long the store waits for answers
+    state.store_works()
+    state.target_decides(RELEASED)
+    state.target_looks(count=1)
+    state.target_answers()
+    state.target_goes_unsent(count=4)
+    state.journal_is_durable()
+    state.store_works()
+    state.target_comes()
+    state.teardown()
+
+
+def test_store_returned_counts_what_the_target_has_returned_and_nothing_else() -> None:
+    state = late()
+    state.time_passes(6.0)
+    state.store_works()
+    state.target_decides(RELEASED)
+    state.target_looks(count=2)
+    state.target_answers()  # what the store sent meanwhile goes back there for this
+    for _ in range(3):
+        state.journal_is_durable()
+        state.store_works()
+    told = [each for each in state.play.noticed if each.event == "store.returned"]
+    assert sum(int(str(each.fields["count"])) for each in told) == 2
+    state.teardown()
+
+
+def test_a_sender_that_knows_what_became_of_a_stored_message_is_told_the_same() -> None:
+    """Also while the outcome that the target has given of the same message is not durable."""
+    state = passing()
+    state.target_goes()
+    state.send(which=0, count=1)
+    for _ in range(8):
+        state.time_passes(1.0)
+        state.journal_is_durable()
+        state.store_works()
+    state.sender_looks(which=0)
+    sender = state.senders[0]
+    ((tag, known),) = sender.unsettled.items()
+    assert known == ACCEPTED
+    for _ in range(3):
+        state.target_comes()
+        state.journal_is_durable()
+        state.store_works()
+    state.target_looks(count=1)
+    state.target_answers()
+    sender.lose()
+    sender.attach()
+    assert sender.end is not None
+    assert sender.end.attach is not None
+    assert sender.end.attach.unsettled == {tag: ACCEPTED}
+    state.teardown()
