@@ -61,7 +61,8 @@ from router.journal.store.store import MessageStore
 OUTPUT_OCTETS: Final = 1 << 20
 """So much is read for a worker at once; the rest when it has taken that."""
 
-_REFERRED_OCTETS: Final = 4 << 20  # of a run that a worker reads itself
+_REFERRED_OCTETS: Final = 4 << 20  # of a run that a worker reads itself ...
+_REFERRED_SHARE: Final = 8  # ... and that counts for so much less: it is only checked here
 _RUN: Final = 256  # messages that are read of one queue before the output is measured
 _Name = tuple[RouteKey, bytes]  # of an address of a route
 
@@ -354,7 +355,8 @@ class Desk:
                 reference = self._store.refer(queue.key, most, now_ns)
                 if reference is not None:
                     writer.answer(reference)
-                    return reference.messages, reference.messages * queue.octets // queue.messages
+                    count = reference.messages
+                    return count, count * queue.octets // queue.messages // _REFERRED_SHARE
             elif (run := self._store.read_run(queue.key, count, now_ns)) is not None:
                 writer.run(run)
                 return len(run.places), run.octets

@@ -276,14 +276,14 @@ class _Stretch:
         self.blocks = {}
         if not is_free(self._room) or len(self._room) > _ROOM_OCTETS:
             self._room = bytearray()
-        octets = filled = 0
+        octets, filled = 0, self._fill(disk, path, offset, 0, min(_STRETCH_OCTETS, end - offset))
         while octets < _STRETCH_OCTETS and offset + octets < end:
             filled = self._fill(disk, path, offset, filled, octets + HEADER.size)
             length = octets_of(memoryview(self._room)[:filled], octets)
             if not HEADER.size <= length <= BLOCK_OCTETS_LIMIT:
                 raise BlockError("the length of the block is missing or damaged")
             octets += length
-            filled = self._fill(disk, path, offset, filled, octets + HEADER.size)
+            filled = self._fill(disk, path, offset, filled, octets)
             if filled < octets:
                 raise BlockError("the block is missing")
         return memoryview(self._room)[:octets]

@@ -14,6 +14,7 @@ from router.journal.store.asks import (
     Flow,
     MessageRead,
     QueueNews,
+    Reads,
     Return,
     RouteNews,
     Survey,
@@ -32,6 +33,7 @@ from router.journal.store.looking import (
 from router.journal.store.place import Place, position_of, segment_of
 from router.journal.store.queues import Bounds, Full
 from router.journal.store.reading import StoredMessage
+from router.journal.store.references import RunReference
 from tests.support.journal import SECOND_NS, START_NS, FakeDisk, Fault
 from tests.support.stored import ADDRESS, OTHER, ROUTE, Custodian, claims, messages_in, numbers
 
@@ -228,6 +230,16 @@ def test_one_output_is_bounded_and_the_rest_comes_with_the_next(octets: int) -> 
         seen += numbers(answers)
         answers = read(counter.answers())
     assert seen == [*range(200 if octets < 1000 else 70)]
+
+
+def test_references_come_many_together_however_long_their_messages_are() -> None:
+    counter, addresses = Counter(), [f"telemetry.{number}" for number in range(8)]
+    for address in addresses:
+        counter.put(0, 10, address=address, octets=OUTPUT_OCTETS // 40)
+    flows = [Flow(ROUTE, address.encode(), 10) for address in addresses]
+    answers = counter.ask(Reads(), *flows)
+    assert sum(each.messages for each in answers if isinstance(each, RunReference)) == 80
+    assert not counter.answers()
 
 
 def test_a_disk_that_does_not_give_a_message_is_asked_again_after_a_pause() -> None:

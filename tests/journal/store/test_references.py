@@ -82,6 +82,27 @@ def test_a_reference_goes_on_where_the_one_before_it_ended() -> None:
     assert numbers(made.read()) == list(range(20, 40))
 
 
+def test_blocks_that_follow_each_other_are_checked_with_few_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = custodian(0)
+    for number in range(20):
+        made.put(number)
+        assert made.commit()
+    reads: list[int] = []
+    whole = FakeDisk.read_into
+
+    def read_into(self: FakeDisk, path: Path, offset: int, room: memoryview) -> int:
+        reads.append(offset)
+        return whole(self, path, offset, room)
+
+    monkeypatch.setattr(FakeDisk, "read_into", read_into)
+    found = reference(made)
+    assert found is not None
+    assert found.messages == len(found.pieces) == 20
+    assert len(reads) == 1
+
+
 @pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("stretch", [1, 3, 40])
 def test_messages_of_several_addresses_are_read_however_they_alternate(
