@@ -65,8 +65,13 @@ class Place:
 class Cloud:
     """The target: a container that the router has dialed."""
 
-    def __init__(self, link_ids: object) -> None:
-        settings = EngineSettings(is_server=True, container="cloud", link_ids=link_ids)  # type: ignore[arg-type]
+    def __init__(self, link_ids: object, window: int) -> None:
+        settings = EngineSettings(
+            is_server=True,
+            container="cloud",
+            link_ids=link_ids,  # type: ignore[arg-type]
+            session_window_frames=window,
+        )
         self.engine = Engine10(settings)
         self.places: dict[LinkId, Place] = {}
 
@@ -117,6 +122,7 @@ class StoredLane:
         now: the clock of all of them, in seconds.
         is_committing: the log makes durable at once what it is given.
         credit: that the target grants on each link when it is attached.
+        window: frames that the target takes at a time.
         reads_files: the worker reads the log's files itself ...
         waits_for_disk: ... but not now: it would have to wait.
         is_unable: the file system cannot tell.
@@ -132,6 +138,7 @@ class StoredLane:
         disk: FakeDisk | None = None,
         credit: int = 1000,
         reads_files: bool = True,
+        window: int = 512,
     ) -> None:
         self.express = make_express(mode)
         self.link_ids = map(LinkId, itertools.count(1))
@@ -139,6 +146,7 @@ class StoredLane:
         self.core = Core(CoreSettings(router_id="dc1"), table, self.link_ids, self.express)
         self.now = 100.0
         self.credit = credit
+        self.window = window
         self.reads_files = reads_files
         self.waits_for_disk = self.is_unable = self.becomes_unable = False
         self.referred = self.unread = 0
@@ -149,7 +157,7 @@ class StoredLane:
         self.going: list[tuple[Claim, int]] = []
         self.store: StoreEngine | None = None
         self.ours: Engine10 | None = None
-        self.cloud = Cloud(map(LinkId, itertools.count(1)))
+        self.cloud = Cloud(map(LinkId, itertools.count(1)), self.window)
         self.clouds: list[Cloud] = []
         self._ids = itertools.count(1)
         self._store_id = self._cloud_id = ConnectionId(0)
@@ -228,7 +236,7 @@ class StoredLane:
     def dial(self) -> None:
         """The worker connects to the target."""
         self._cloud_id = ConnectionId(next(self._ids))
-        self.cloud = Cloud(map(LinkId, itertools.count(1)))
+        self.cloud = Cloud(map(LinkId, itertools.count(1)), self.window)
         self.clouds.append(self.cloud)
         settings = EngineSettings(is_server=False, container="dc1", link_ids=self.link_ids)
         self.ours = Engine10(settings, self.express)

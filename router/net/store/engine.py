@@ -279,7 +279,7 @@ class StoreEngine:
 
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
-        if self.lane is not None and self.inlets.outcomes.follow_lane(self._now):
+        if self._must_follow() and self.inlets.outcomes.follow_lane(self._now):
             self.inlets.review(self._now)
         return memoryview(b"") if self._holds() else self._client.data_to_send()
 
@@ -304,15 +304,30 @@ class StoreEngine:
 
     # Inside
 
-    def _holds(self) -> bool:
-        """Returns whether there is nothing to send but what may wait for more of its kind."""
+    def _must_follow(self) -> bool:
+        """Returns whether what the lane has for the inlets does not wait for more of its kind."""
+        if self.lane is None:
+            return False
+        return self.lane.has_notes or (self.lane.unnoted > 0 and not self._held)
+
+    @property
+    def _held(self) -> int:
+        """How many messages are gone of which nobody is told before there are more.
+
+        0: there are none, or something else is to be sent.
+        """
         client, leaving = self._client, self.inlets.leaving
         records = client.appended_sequence - self._sent_sequence
         if records != leaving.unhurried or not client.owes_records_only:
-            records = 0
-        if self._patience.holds(records):
+            return 0
+        unnoted = 0 if self.lane is None else self.lane.unnoted
+        return 0 if self._patience.is_over else records + unnoted
+
+    def _holds(self) -> bool:
+        """Returns whether there is nothing to send but what may wait for more of its kind."""
+        if self._patience.holds(self._held):
             return True
-        leaving.unhurried, self._sent_sequence = 0, client.appended_sequence
+        self.inlets.leaving.unhurried, self._sent_sequence = 0, self._client.appended_sequence
         return False
 
     def _durable(self, sequence: int) -> None:

@@ -10,6 +10,7 @@ to the core as an event, and both see one credit and one count of deliveries.
         '--------> waiting      the rest, if the lane leaves a message: they become objects
 
     note: accepted              a part of a run is gone: its records are written by columns
+    note: credit                more is read; what was accepted is noted then, too, or soon
     outcome from the core       the lane had given the delivery up: it is taken out of its run
 
 As with any engine, the lane brings nothing of an inlet whose deliveries the core is about to be
@@ -28,6 +29,7 @@ from router.model.identity import DeliveryNumber, LinkId
 from router.model.serial import MASK
 from router.model.terminus import Role, SenderSettleMode
 from router.net.store.inlet import Inlet, SentRun
+from router.net.store.patience import HOLD_RECORDS
 from router.wire.v1_0.express import Express
 from router.wire.v1_0.state import LinkState
 
@@ -62,10 +64,12 @@ class LaneSession:
         self._session.next_incoming_delivery = 0
         self._session.is_open = True
         self._session.notes = []
+        self._session.unnoted_limit = HOLD_RECORDS
         self._runs: list[SentRun] = []
         self._done = 0
         self._kept_away: list[Any] = []
         self._inlets: dict[int, Inlet] = {}
+        self._attached: dict[Inlet, Any] = {}
 
     # Links
 
@@ -77,12 +81,13 @@ class LaneSession:
         state.credit = state.allowance = inlet.credit
         state.is_open = True
         state.owner = self
-        inlet.state = state
+        inlet.state = self._attached[inlet] = state
         self._express.register(state)
 
     def detach(self, inlet: Inlet) -> None:
         """Has the lane forget an inlet; what it was sent and has no outcome stays with it."""
         if inlet.state is not None:
+            self._attached.pop(inlet, None)
             inlet.state.is_open = False
             self._express.forget(inlet.state)
 
@@ -133,8 +138,26 @@ class LaneSession:
         """Has the lane note everything."""
         self._express.flush()
 
+    @property
+    def has_notes(self) -> bool:
+        """Whether there is credit, or so much was accepted that it is to be handled at once."""
+        return bool(self._session.notes)
+
+    @property
+    def unnoted(self) -> int:
+        """How many deliveries were accepted that are not among the notes yet."""
+        unnoted: int = self._session.unnoted
+        return unnoted
+
     def take_notes(self) -> list[Note]:
-        """Returns what was noted since it was called last."""
+        """Returns what was noted since it was called last, and all that was accepted.
+
+        If a link needs credit, others get it along with it that could use it soon.
+        """
+        if self.has_notes:
+            self._express.top_up(self._attached.values())
+        if self._session.unnoted:
+            self._express.note(self._session)
         notes: list[Note] = self._session.notes
         if notes:
             self._session.notes = []

@@ -79,11 +79,11 @@ class Lent:
                 taken.append(self.pieces.popleft())
                 left -= messages
                 continue
-            octets = left * POSITION_OCTETS
-            taken.append(spot._replace(positions=spot.positions[:octets]))
-            self.pieces[0] = spot._replace(positions=spot.positions[octets:])
+            (offset, heap, positions), octets = spot, left * POSITION_OCTETS
+            taken.append(Spot(offset, heap, positions[:octets]))
+            self.pieces[0] = Spot(offset, heap, positions[octets:])
             break
-        return self.reference._replace(pieces=taken)
+        return RunReference(*self.reference[:-1], taken)
 
 
 @attrs.define(eq=False)

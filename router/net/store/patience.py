@@ -22,16 +22,17 @@ class Patience:
     Attributes:
         is_untimed: something is held, and the time is not known yet: ``is_over`` is due.
         until: when to go on; None: nothing is held, or it is untimed.
+        is_over: it has waited long enough.
     """
 
     is_untimed: bool = False
     until: float | None = None
-    _is_over: bool = False
+    is_over: bool = False
 
     def holds(self, records: int) -> bool:
         """Returns whether so many records are to wait."""
-        if not records or records >= HOLD_RECORDS or self._is_over:
-            self.is_untimed, self.until, self._is_over = False, None, False
+        if not records or records >= HOLD_RECORDS or self.is_over:
+            self.is_untimed, self.until, self.is_over = False, None, False
             return False
         self.is_untimed |= self.until is None
         return True
@@ -40,4 +41,4 @@ class Patience:
         """Finds out whether what is held has waited long enough; begins to wait otherwise."""
         if self.is_untimed:
             self.is_untimed, self.until = False, now + HOLD_SECONDS
-        self._is_over |= self.until is not None and now >= self.until
+        self.is_over |= self.until is not None and now >= self.until

@@ -43,7 +43,7 @@ The kernel is ``_express``, compiled by Cython. A test holds it against the gene
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Final
 from typing import Protocol as Interface
@@ -131,7 +131,9 @@ class Lane(Interface):
 
         What would be written into the frames of such a session is put into its ``notes``: a tuple
         (None, first, last) for delivery-ids that were accepted and are settled, and (link, credit,
-        0) for credit.
+        0) for credit. Its links are granted credit when an eighth of it is left, or a quarter and
+        the notes are not empty. Fewer than ``unnoted_limit`` deliveries that were accepted are
+        counted in ``unnoted``, until ``Express.note`` is called.
 
         Args:
             link: of such a session.
@@ -235,6 +237,12 @@ class Express(Interface):
 
     def flush(self) -> None:
         """Writes the gathered dispositions of this turn."""
+
+    def note(self, session: SessionState) -> None:
+        """Puts what was accepted on a session without a socket into its notes, however little."""
+
+    def top_up(self, links: Iterable[LinkState]) -> None:
+        """Grants credit to links without a socket that have little left."""
 
     def make_carrier(
         self,

@@ -11,6 +11,7 @@ from tests.support.stored_lane import StoredLane
 pytestmark = needs_kernel
 
 CREDIT = 100
+WIDE = 1000
 SECOND_NS = 1_000_000_000
 
 
@@ -35,13 +36,13 @@ def taken(lane: StoredLane) -> int:
     return lane.host.log.store.taken
 
 
-def drained(lane: StoredLane) -> None:
+def drained(lane: StoredLane, credit: int = CREDIT) -> None:
     """The target takes all that is stored."""
     for _ in range(1000):
         if not lane.messages:
             return
         lane.answer()
-        lane.grant(CREDIT)
+        lane.grant(credit)
         lane.settle_down()
         lane.wait(0.5)
     raise AssertionError(f"{lane.messages} messages stay")
@@ -125,6 +126,17 @@ def test_that_messages_are_gone_is_told_after_a_moment() -> None:
     assert lane.messages == held
     lane.wait(2 * HOLD_SECONDS)
     assert lane.messages == held - 10
+
+
+def test_an_address_gets_credit_when_little_is_left_and_reads_many_messages_at_once() -> None:
+    lane = StoredLane("cython", credit=WIDE, window=50)
+    lane.fill(range(4 * AHEAD))
+    lane.connect()
+    lane.dial()
+    lane.settle_down()
+    drained(lane, WIDE)
+    assert lane.received() == [*range(4 * AHEAD)]
+    assert lane.referred <= 30
 
 
 def test_that_many_messages_are_gone_is_told_at_once() -> None:

@@ -102,6 +102,16 @@ cdef inline bint may_go_on(Express kernel, LinkState link) noexcept:
     return kernel.kept_octets + kernel.beside_octets < kernel.octet_budget
 
 
+cdef inline int64_t low_part(SessionState session) noexcept:
+    """Returns of how many parts of its credit a link has less than one left if that is low.
+
+    Without a socket each grant costs its owner a run of its own, so these are few and large.
+    """
+    if session.notes is None:
+        return 2
+    return 4 if session.notes else 8
+
+
 cdef int grant_lane(Express kernel, Lane lane) except -1:
     cdef LinkState link
     cdef SessionState session
@@ -129,7 +139,7 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
             continue
         session = link.session
         used = link.credit + link.queued
-        is_low = used * 2 < width
+        is_low = used * low_part(session) < width
         if is_over(kernel, link):
             if not lane.is_starved:
                 if not kernel.starved:

@@ -192,31 +192,55 @@ cdef class Express:
 
     cpdef flush(self):
         """Writes the gathered dispositions of this turn."""
-        global sort_base
         cdef SessionState session
-        cdef Saying *saying
-        cdef uint32_t kind
-        cdef uint32_t at
-        cdef uint32_t first
-        cdef uint32_t last
         if not self.speaking:
             return
         speaking = self.speaking
         self.speaking = []
         for session in speaking:
+            if session.unnoted and session.unnoted < session.unnoted_limit and session.is_open:
+                self.speaking.append(session)
+                continue
             session.is_speaking = False
-            for kind in range(KINDS):
-                saying = &session.sayings[kind]
-                if saying.used > 2:
-                    sort_base = saying.ranges[0] - HALF
-                    qsort(saying.ranges, saying.used // 2, 2 * sizeof(uint32_t), compare_ranges)
-                at = 0
-                while at < saying.used:
-                    first = saying.ranges[at]
+            self.speak(session)
+
+    def note(self, SessionState session not None):
+        """Notes what was accepted on a session without a socket; see ``express.Express``."""
+        if session.is_speaking:
+            self.speaking.remove(session)
+            session.is_speaking = False
+            self.speak(session)
+
+    def top_up(self, links):
+        """Grants links credit of which little is left; see ``express.Express``."""
+        cdef LinkState link
+        for link in links:
+            if link.is_open and link.lane is not None:
+                link.lane.touch(link)
+        grant(self)
+
+    cdef int speak(self, SessionState session) except -1:
+        """Writes the gathered dispositions of a session, joined with their neighbors."""
+        global sort_base
+        cdef Saying *saying
+        cdef uint32_t kind
+        cdef uint32_t at
+        cdef uint32_t first
+        cdef uint32_t last
+        session.unnoted = 0
+        for kind in range(KINDS):
+            saying = &session.sayings[kind]
+            if saying.used > 2:
+                sort_base = saying.ranges[0] - HALF
+                qsort(saying.ranges, saying.used // 2, 2 * sizeof(uint32_t), compare_ranges)
+            at = 0
+            while at < saying.used:
+                first = saying.ranges[at]
+                last = saying.ranges[at + 1]
+                at += 2
+                while at < saying.used and saying.ranges[at] == <uint32_t>(last + 1):
                     last = saying.ranges[at + 1]
                     at += 2
-                    while at < saying.used and saying.ranges[at] == <uint32_t>(last + 1):
-                        last = saying.ranges[at + 1]
-                        at += 2
-                    write_disposition(self, session, kind, first, last)
-                saying.used = 0
+                write_disposition(self, session, kind, first, last)
+            saying.used = 0
+        return 0

@@ -247,6 +247,10 @@ cdef inline int say_range(
     Express kernel, SessionState session, uint32_t kind, uint32_t first, uint32_t last
 ) except -1:
     cdef Saying *saying = &session.sayings[kind]
+    if session.notes is not None:
+        if not session.unnoted:
+            mark_dirty(kernel, session.connection)
+        session.unnoted += <uint32_t>(last - first) + 1
     if saying.used and <uint32_t>(saying.ranges[saying.used - 1] + 1) == first:
         saying.ranges[saying.used - 1] = last
         return 0

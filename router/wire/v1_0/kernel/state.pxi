@@ -89,6 +89,8 @@ cdef class SessionState:
     cdef public object outgoing
     cdef public object waiting
     cdef public list notes    # of a session without a socket; None: it has one, see inside
+    cdef public int64_t unnoted        # deliveries that were accepted, and are not in the notes yet
+    cdef public int64_t unnoted_limit  # so many are noted at the end of a turn; see Express.note
     # the lane's own
     cdef int64_t expected     # next_incoming_delivery; -1: None
     cdef Express express      # whose pairs the rings hold; None: none yet
