@@ -192,7 +192,24 @@ class Storer:
         elif taker is Taker.STORE and has_elders(node):
             choice.may_bring = True
             self._recall(node)
-            _lend(node)
+            self._lend(node)
+        elif taker is Taker.STORE and choice.may_bring and self._has_elders(node):
+            self._lend(node)
+
+    def _lend(self, node: Node) -> None:
+        """Has elders stored at once, whatever credit the store has granted.
+
+        A full store would else forward younger messages to have room for them, and these wait for
+        the elders. It takes what comes. What is resumed goes before new deliveries of a link.
+        """
+        feeds = sorted(node.rotation, key=lambda feed: not feed.waiting[0].elder)
+        node.rotation.clear()
+        node.rotation.extend(feeds)
+        for link in node.outgoing:
+            credit = sum(map(count_elders, feeds)) + len(link.resuming)
+            if link.resuming and link.credit < credit:
+                self._turn.touch(node)  # these are sent first
+            link.lend_credit(credit)
 
     def _recall(self, node: Node) -> None:
         """Returns to the store what has not been sent yet: what a node has now goes before that."""
@@ -302,16 +319,18 @@ class Storer:
 
     def _is_asking(self, node: Node) -> bool:
         """Returns whether targets have not answered what they were sent past the store."""
+        if node not in self._choices and has_elders(node):
+            return True
         return any(link.resuming or _is_waiting(link) for link in self._under_way(node))
 
     def _has_elders(self, node: Node) -> bool:
         """Returns whether a node has elders that the store has not accepted."""
-        if has_elders(node):
-            return True
         choice = self._choices.get(node)
-        if choice is not None and choice.may_bring:
+        if choice is None or has_elders(node):
+            return choice is not None
+        if choice.may_bring:
             choice.may_bring = any(map(_brings_elders, self._links(node, keeps=True)))
-        return choice is not None and choice.may_bring
+        return choice.may_bring
 
     def _chooses(self, node: Node) -> bool:
         """Returns whether a node's messages may go to the targets or to the store."""
@@ -459,18 +478,6 @@ class Storer:
         if self._choices:
             self._is_looking = True
             self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
-
-
-def _lend(node: Node) -> None:
-    """Has elders stored at once, whatever credit the store has granted.
-
-    A full store would else forward younger messages to have room for them. It takes what comes.
-    """
-    feeds = sorted(node.rotation, key=lambda feed: not feed.waiting[0].elder)
-    node.rotation.clear()
-    node.rotation.extend(feeds)
-    for link in node.outgoing:
-        link.lend_credit(sum(map(count_elders, feeds)))
 
 
 def _is_stored(node: Node) -> bool:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from router.core.settings import CoreSettings
-from router.journal.store.queues import Claim
+from router.journal.store.queues import UNBOUNDED, Claim
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, Rejected
 from router.routes.route import Endpoint, Guarantee, Route, Storing
 from tests.core.test_exactly_once import FOREVER, Receiver, Sender
@@ -91,6 +91,7 @@ class Stored(RuleBasedStateMachine):
 
     route = ROUTE
     make_sender = Sender
+    bounds = UNBOUNDED
 
     @initialize()
     def begin(self) -> None:
@@ -171,7 +172,9 @@ class Stored(RuleBasedStateMachine):
         life = START_NS + next(self.lives)
         if self.host is None:
             self.host = StoreHost.begun(self.disk, life, self.now_ns(), 2000)
-        self.store = StorePeer.connected(self.play, self.host, life, self.route, self.going)
+        self.store = StorePeer.connected(
+            self.play, self.host, life, self.route, self.going, bounds=self.bounds
+        )
 
     @rule()
     def store_is_written(self) -> None:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from router.journal.store.queues import Bounds
 from router.model.commands import SendDeliveries
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, may_go_on
@@ -234,6 +235,12 @@ class ReturningRanked(ReturningLate):
                 assert mine == sorted(mine)
 
 
+class ReturningWhileFull(ReturningLate):
+    """The store takes few messages, and what its target returns all the same."""
+
+    bounds = Bounds(messages=6)
+
+
 class ReturningAndReloaded(ReturningLate):
     """The route stores no more, or all, after a reload."""
 
@@ -276,6 +283,8 @@ TestReturningLate = ReturningLate.TestCase
 TestReturningLate.settings = _SETTINGS
 TestReturningRanked = ReturningRanked.TestCase
 TestReturningRanked.settings = _SETTINGS
+TestReturningWhileFull = ReturningWhileFull.TestCase
+TestReturningWhileFull.settings = _SETTINGS
 TestReturningAndReloaded = ReturningAndReloaded.TestCase
 TestReturningAndReloaded.settings = _SETTINGS
 
@@ -453,4 +462,14 @@ def test_a_sender_that_knows_what_became_of_a_stored_message_is_told_the_same() 
     assert sender.end is not None
     assert sender.end.attach is not None
     assert sender.end.attach.unsettled == {tag: ACCEPTED}
+    state.teardown()
+
+
+def test_a_full_store_that_was_cut_off_takes_what_goes_before_all_that_it_has() -> None:
+    state = ReturningWhileFull()
+    state.begin()
+    state.target_goes_unsent(count=3)
+    state.journal_is_durable()
+    state.store_is_written()
+    state.store_is_cut_off(arrives=False)
     state.teardown()
