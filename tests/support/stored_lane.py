@@ -162,6 +162,7 @@ class StoredLane:
         self._ids = itertools.count(1)
         self._store_id = self._cloud_id = ConnectionId(0)
         self._origin = Origin(1, 0)
+        self._unheard = b""  # what the worker has sent to the store's process
 
     @property
     def now_ns(self) -> int:
@@ -209,7 +210,7 @@ class StoredLane:
 
     def connect(self, bounds: Bounds | None = None) -> None:
         """The worker connects to the store."""
-        life = next(self.lives)
+        life, self._unheard = next(self.lives), b""
         self._origin, self._store_id = Origin(1, life), ConnectionId(next(self._ids))
         self.store = StoreEngine(
             StoreClient(router="dc1", worker=1, incarnation=life),
@@ -261,16 +262,27 @@ class StoredLane:
             self._carry_out(self.core.handle(connection, events, self.now))
 
     def end_turn(self) -> None:
-        """The turn of the data plane ends: everything that has output sends it."""
-        self.core.orders_done()
-        if self.express is not None:
-            self.express.end_turn()
+        """The turn of the data plane ends: everything that has output sends it.
+
+        What the store's engine does with that may give the lane output once more.
+        """
+        while True:
+            self.core.orders_done()
+            dirty = [] if self.express is None else self.express.end_turn()
+            if self.store is None or self.store not in dirty:
+                return
+            while view := self.store.data_to_send():
+                self._unheard += bytes(view)
+                self.store.bytes_sent(len(view))
 
     def hear_store(self) -> bool:
         """Octets go to and fro between the worker and the store."""
         if self.store is None:
             return False
-        is_busy = False
+        unheard, self._unheard = self._unheard, b""
+        is_busy = bool(unheard)
+        if unheard:
+            self._hand_in(unheard)
         while view := self.store.data_to_send():
             self._hand_in(bytes(view))
             self.store.bytes_sent(len(view))

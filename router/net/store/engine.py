@@ -204,7 +204,8 @@ class StoreEngine:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; None: never."""
-        if self._events or self.inlets.is_stirred or self._patience.is_untimed:
+        is_due = self._events or self.inlets.is_stirred or self._patience.is_untimed
+        if is_due or (self.lane is not None and self.lane.is_kept_away):
             return _LONG_AGO
         due = (
             self._survey_at,

@@ -14,7 +14,7 @@ to the core as an event, and both see one credit and one count of deliveries.
     outcome from the core       the lane had given the delivery up: it is taken out of its run
 
 As with any engine, the lane brings nothing of an inlet whose deliveries the core is about to be
-told (``keep_away``): they would be overtaken.
+told: they would be overtaken. Nor does it grant credit there, since they take what there is.
 
 Delivery numbers are delivery-ids, serial numbers of 32 bits.
 """
@@ -122,14 +122,20 @@ class LaneSession:
             self._inlets.update((each & MASK, inlet) for each in range(first, first + count))
             if state.lane is not None:
                 state.in_progress = True
-                state.lane.came(state)
                 self._kept_away.append(state)
         return first
+
+    @property
+    def is_kept_away(self) -> bool:
+        """Whether ``go_on`` is due: the lane brings and grants nothing on some links."""
+        return bool(self._kept_away)
 
     def go_on(self) -> None:
         """Records that the core has been told of all deliveries."""
         for state in self._kept_away:
             state.in_progress = False
+            if state.lane is not None:
+                state.lane.came(state)
         self._kept_away.clear()
 
     # Outcomes

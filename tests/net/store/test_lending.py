@@ -67,6 +67,23 @@ def test_what_is_more_urgent_goes_before_what_is_lent() -> None:
     assert [each for each in received if each < 3000] == [*range(3000)]
 
 
+def test_what_the_core_is_told_of_takes_credit_before_it_has_it() -> None:
+    lane = StoredLane("cython", credit=0)
+    lane.fill(range(6000), has_key=True)  # the lane leaves these to the core
+    lane.connect()
+    lane.dial()
+    lane.settle_down()
+    lane.grant(1200)  # a link is granted 1000 at once
+    lane.settle_down()
+    assert lane.received() == [*range(1200)]
+    lane.fill(range(6000, 6010), priority=9, has_key=True)
+    drained(lane)
+    received = lane.received()
+    urgent = [received.index(each) for each in range(6000, 6010)]
+    assert max(urgent) < 2 * 1000 + CREDIT
+    assert [each for each in received if each < 6000] == [*range(6000)]
+
+
 def test_what_is_not_usual_stays_between_what_is_lent() -> None:
     lane = StoredLane("cython", credit=CREDIT)
     lane.fill(range(500))

@@ -138,6 +138,8 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
         if not link.is_open:
             continue
         session = link.session
+        if link.in_progress and session.notes is not None:
+            continue  # the core is about to be told of deliveries that take credit, too
         used = link.credit + link.queued
         is_low = used * low_part(session) < width
         if is_over(kernel, link):
