@@ -90,8 +90,8 @@ class Dropping:
         """Handles that somebody has dropped messages, some of which may be here."""
         for inlet in self._roll.chosen(sentence.route, sentence.address):
             inlet.sentence, inlet.elders = sentence, 0
-            self._fetching.recall(inlet, gone=sentence.place if sentence.forgets else BEGINNING)
             self.drop_waiting(inlet, sentence)
+            self._fetching.recall(inlet, gone=sentence.place if sentence.forgets else BEGINNING)
             self._links.close_idle(inlet)
 
     def drop_waiting(self, inlet: Inlet, sentence: Sentence) -> None:

@@ -64,7 +64,11 @@ class Fetching:
         return queue in self._halting
 
     def ask(self, inlet: Inlet) -> None:
-        """Asks for what an inlet has credit for, or, if it may be lent messages, for more."""
+        """Asks for what an inlet has credit for, or, if it has been lent messages, for more.
+
+        What cannot be lent comes as messages, which take memory: no more of these wait than can be
+        sent.
+        """
         route, address, is_dead = inlet.name
         if is_dead or not inlet.announced or self._burials.is_enough(route):
             return
@@ -75,7 +79,7 @@ class Fetching:
         more = max(more, min(inlet.elders, WINDOW) - asked)
         if self.reads_files and self.lending.may_have(inlet):
             lent, window = self.lending.count(inlet), self.lending.window()
-            if window > WINDOW:
+            if window > WINDOW and self.lending.has_had(inlet) and not inlet.waiting:
                 more, least = window - asked - lent, window // 2
             else:
                 more -= lent
@@ -109,6 +113,7 @@ class Fetching:
                 self._client.ask(Reads(is_able=False))
         self.halt(inlet)
         self.recall(inlet)
+        self._give_back_waiting(inlet, reference.places[0])
         if self.reads_files:  # the store itself is to read these, message by message
             for place in reference.places:
                 self._client.ask(Back(Claim(place, reference.queue, 0)))
@@ -124,13 +129,22 @@ class Fetching:
     def recall(self, inlet: Inlet, gone: Place = BEGINNING) -> None:
         """Gives back what is lent to an inlet, except for what is gone, which stands up to there.
 
-        What the store was asked for and has not answered goes back to it, too.
+        What the store was asked for and has not answered goes back to it, too, and what waits
+        behind the first that is lent: it would overtake that.
         """
+        first = self.lending.rank(inlet)
         lent, (route, address, is_dead) = self.lending.recall(inlet), inlet.name
         if lent or (not is_dead and self._asked.get((route, address), 0) > WINDOW):
             self.halt(inlet)
         for each in lent:
             self.give_back(each.rest(), gone)
+        if first is not None:
+            self._give_back_waiting(inlet, first[1])
+
+    def _give_back_waiting(self, inlet: Inlet, place: Place) -> None:
+        """Gives the store back what waits behind a place, so that it is read in its turn."""
+        for message in inlet.take_behind(place):
+            self._client.ask(Back(message.claim))
 
     def give_back(self, reference: RunReference, gone: Place = BEGINNING) -> None:
         """Gives the store messages back, except for what is gone, which stands up to there."""

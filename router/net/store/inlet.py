@@ -203,6 +203,13 @@ class Inlet:
         self.waiting = [each for each in self.waiting if each.claim.place > place]
         return taken
 
+    def take_behind(self, place: Place) -> list[StoredMessage]:
+        """Takes those out that wait and stand behind a place."""
+        taken = [each for each in self.waiting if each.claim.place > place]
+        if taken:
+            self.waiting = [each for each in self.waiting if each.claim.place <= place]
+        return taken
+
 
 @attrs.define(eq=False)
 class Roll:

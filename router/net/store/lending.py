@@ -116,6 +116,10 @@ class Lending:
         """Returns whether anything is lent to an inlet."""
         return self.count(inlet) > 0
 
+    def has_had(self, inlet: Inlet) -> bool:
+        """Returns whether anything was lent to an inlet since it was recalled."""
+        return inlet in self._accounts
+
     def count(self, inlet: Inlet) -> int:
         """Returns how many messages are lent to an inlet."""
         account = self._accounts.get(inlet)

@@ -97,6 +97,56 @@ def test_what_is_not_usual_stays_between_what_is_lent() -> None:
     assert lane.received() == [*range(1500)]
 
 
+@pytest.mark.parametrize("usual", [70, 500])
+@pytest.mark.parametrize("event", ["urgent", "disk", "old", "lost"])
+def test_nothing_that_waits_overtakes_what_is_lent_and_recalled(event: str, usual: int) -> None:
+    lane = StoredLane("cython", credit=0)
+    lane.fill(range(usual))
+    lane.fill(range(usual, usual + 10), ttl_milliseconds=10_000_000)
+    lane.fill(range(usual + 10, 1500))
+    lane.connect(Bounds(age_ns=10_000 * SECOND_NS))
+    lane.dial()
+    lane.settle_down()
+    for _ in range(3):
+        lane.grant(20)
+        lane.settle_down()
+        lane.answer()
+        lane.settle_down()
+    match event:
+        case "urgent":
+            lane.fill([1500], priority=9)
+        case "disk":
+            lane.waits_for_disk = True
+            lane.grant(1)
+            lane.settle_down()
+            lane.waits_for_disk = False
+        case "old":
+            for _ in range(3):
+                lane.wait(2.0)
+        case _:
+            lane.lose_cloud()
+            lane.dial()
+    lane.settle_down()
+    drained(lane)
+    assert [each for each in lane.received() if each < 1500] == [*range(1500)]
+
+
+def test_what_cannot_be_lent_does_not_come_ahead_of_credit() -> None:
+    lane = StoredLane("cython", credit=0)
+    lane.fill(range(6000), ttl_milliseconds=10_000_000)
+    lane.connect()
+    lane.dial()
+    lane.settle_down()
+    for _ in range(5):
+        lane.grant(CREDIT)
+        lane.settle_down()
+        lane.answer()
+        lane.settle_down()
+        assert taken(lane) <= 2 * CREDIT
+    drained(lane)
+    assert lane.received() == [*range(6000)]
+
+
 def test_what_is_lent_becomes_too_old_while_the_target_takes_nothing() -> None:
     lane = lent(bounds=Bounds(age_ns=20 * SECOND_NS))
     had = len(lane.received())
