@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from router.journal.store.queues import Claim
 from router.model.identity import DeliveryNumber
-from router.model.outcome import RELEASED
+from router.model.outcome import MODIFIED_FAILED, RELEASED
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
 from tests.support.journal import START_NS, FakeDisk
@@ -136,11 +136,11 @@ class Passing(RuleBasedStateMachine):
         self.owed[who, of].add(int(number))
 
     def given_back(self) -> set[bytes]:
-        """Returns what senders were told to be released: on a route that does not store."""
+        """Returns what senders were told to be released or to have failed: where nothing stores."""
         found = set()
         for body, (sender, number) in self.numbers.items():
             told = sender.outcome(number)
-            if told is not None and told[0] == RELEASED:
+            if told is not None and told[0] in (RELEASED, MODIFIED_FAILED):
                 found.add(body)
         return found
 
@@ -353,6 +353,22 @@ def test_messages_pass_by_again_after_what_a_lost_store_sends_twice() -> None:
     state.store_comes()
     state.teardown()  # it accepts that, is sent it again, and accepts it again
     assert [end.payloads.count(b"x telemetry.a 3") for end in state.ends()].count(2) == 1
+
+
+def test_senders_of_a_route_that_stores_no_more_hear_what_became_of_their_messages() -> None:
+    state = PassingThroughStoreLosses()
+    state.begin()
+    state.reload(storing=None)
+    state.store_comes()
+    state.target_comes()
+    state.time_passes(seconds=0.1)
+    state.send(who="x", of="telemetry.a", most=1)
+    state.target_goes()
+    state.target_comes()
+    state.target_returns(which=0, most=1)
+    state.target_returns(which=1, most=1)
+    state.teardown()
+    assert state.given_back() == {b"x telemetry.a 1"}
 
 
 @pytest.mark.parametrize("machine", [Passing, PassingToResumers])
