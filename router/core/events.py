@@ -32,7 +32,7 @@ from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Passages
 from router.core.pulls import Pulls
-from router.core.reach import is_granting, is_sibling
+from router.core.reach import is_sibling, is_told
 from router.core.refusals import Refusals
 from router.core.relay import Relay
 from router.core.restore_wait import RestoreWait
@@ -478,7 +478,7 @@ class Events:
         node = None if link is None else self._state.registry.node_of(link)
         if link is None or node is None:
             return
-        if is_granting(link) is not (event.credit > 0):
+        if not is_told(link, event.credit):
             self._state.registry.opened[node] = None
         if node.is_express and self._lanes.credit_granted(node, link, event):
             return

@@ -37,6 +37,7 @@ from router.core.reach import (
     is_back,
     is_out_of_reach,
     is_sibling,
+    open_links,
     receivers_for,
     stays_here,
 )
@@ -226,6 +227,8 @@ class Forwarder:
             feed = rotation[0]
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
+            if not node.is_multicast:
+                able = open_links(node, able, feed.incoming)
             is_elder = bool(feed.waiting[0].elder)
             if node.taker is Taker.ELDERS and not is_elder:
                 able = []
@@ -301,7 +304,7 @@ class Forwarder:
         all_end = node.route.ttl_seconds is not None
         everyone = able
         if hops and not node.is_multicast:
-            able = [link for link in able if not is_back(link, hops)]
+            able = open_links(node, able, feed.incoming, hops)
             share = min(share, sum(link.credit for link in able))
         while waiting and len(batch) < share:
             pairing = waiting[0]
@@ -390,6 +393,8 @@ class Forwarder:
         if node.is_multicast:
             return able if parts is None or streaming(node) else []
         fit = [link for link in able if may_take(link, pairing)]
+        if pairing.delivery.hops:
+            fit = open_links(node, fit, pairing.incoming, pairing.delivery.hops)
         return fit if parts is None else [link for link in fit if takes_parts(link)]
 
     def _give_up(self, node: Node, pairing: Pairing) -> None:

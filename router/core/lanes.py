@@ -294,8 +294,7 @@ class Lanes:
             return False
         link.is_express = True
         if isinstance(link, OutgoingLink):
-            if not link.width:  # what it grants from now on is the lane's to see
-                self._alarms.set(self._turn.now, partial(self._note_open, _node_of(link)))
+            self._tell_less(_node_of(link))
             promoted.lane.weigh(link.link, link.elsewhere, link.receivers)
         self._by_id[link.link] = link
         known = promoted.links[link] = promoted.lane.statistics(link.link)
@@ -450,8 +449,13 @@ class Lanes:
         if rests:
             self._resting[node] = self._turn.now + REST_SECONDS
 
-    def _note_open(self, node: Node) -> None:
-        """Records that a receiver counts as one that grants credit, or does not any more."""
+    def _tell_less(self, node: Node) -> None:
+        """Has routers told that they are not told what receivers grant: the lane alone sees it."""
+        if node not in self._registry.opened and any(link.ways is not None for link in node.feeds):
+            self._alarms.set(self._turn.now, partial(self._note_granted, node))
+
+    def _note_granted(self, node: Node) -> None:
+        """Records that what is known of a receiver's credit has changed."""
         self._registry.opened[node] = None
 
     # --- what comes back --------------------------------------------------------------------------
@@ -532,8 +536,8 @@ class Lanes:
         for link in links:
             link.is_express = False
             assert link.link is not None
-            if isinstance(link, OutgoingLink) and not link.width:
-                self._note_open(_node_of(link))
+            if isinstance(link, OutgoingLink):
+                self._note_granted(_node_of(link))
             if isinstance(link, IncomingLink):
                 for pair in remains.queued[link.link]:
                     self._adopt_queued(pair, link)

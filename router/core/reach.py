@@ -16,7 +16,7 @@ from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.ways import leads_back, leads_past
 from router.model.terminus import Role
-from router.model.ways import NODE, Stop, Way, Ways
+from router.model.ways import NODE, Stop, Way, Ways, rounded
 from router.routes.match import Pattern, PatternTree, canonical, parse_pattern
 from router.routes.route import Endpoint
 
@@ -216,6 +216,15 @@ def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
     return bool(peopled) and all(is_back(link, hops) for link in peopled)
 
 
+def leads_on(node: Node, hops: Collection[Stop]) -> bool:
+    """Returns whether a link of a node leads on an open way past all stops of a delivery."""
+    return any(
+        way.is_open and not any(stop in hops for stop in way.stops)
+        for link in node.outgoing
+        for way in reported_ways(node, link)
+    )
+
+
 def router_of(stop: Stop) -> str:
     """Returns the id of a stop's router."""
     return stop.rpartition("#")[0] or stop
@@ -251,10 +260,28 @@ def is_granting(link: OutgoingLink) -> bool:
     return link.width > 0 or link.is_express
 
 
-def has_open_end(node: Node) -> bool:
-    """Returns whether ends that receive from a node grant credit, for a multicast all of them."""
-    granting = [is_granting(link) for link in node.outgoing if is_end(link)]
-    return bool(granting) and (all if node.is_multicast else any)(granting)
+def is_told(link: OutgoingLink, credit: int) -> bool:
+    """Returns whether a grant of a receiver changes nothing about what routers are told of it."""
+    if link.is_express:
+        return credit > 0
+    return rounded(link.width) == rounded(credit)
+
+
+def granted_on(link: OutgoingLink) -> int | None:
+    """Returns what a receiver's last grant gave, rounded up; None: only the lane knows."""
+    return None if link.is_express else rounded(link.width)
+
+
+def granted_by_ends(node: Node) -> int | None:
+    """Returns what the ends that receive from a node grant together; None: only the lane knows.
+
+    For a multicast this is the least that one of them grants.
+    """
+    granted = [granted_on(link) for link in node.outgoing if is_end(link)]
+    known = [credit for credit in granted if credit is not None]
+    if node.is_multicast:
+        return min(known, default=None if granted else 0)
+    return sum(known) if len(known) == len(granted) else None
 
 
 def has_own_alone(ways: Ways) -> bool:
@@ -266,13 +293,13 @@ def reported_ways(node: Node, link: OutgoingLink) -> Ways:
     """Returns the ways that a router or a sibling has reported on a link.
 
     What a sibling grants for its own receivers alone depends on nobody else, so the credit says
-    whether these are open.
+    what these grant.
     """
     ways = ways_through(link)
     if ways is None:
-        return (Way((node.stop,), is_open=is_granting(link)),)
+        return (Way((node.stop,), credit=granted_on(link)),)
     if is_sibling(link.connection) and link.chain is None and has_own_alone(ways):
-        return tuple(attrs.evolve(way, is_open=is_granting(link)) for way in ways)
+        return tuple(Way(way.stops, way.gains, granted_on(link)) for way in ways)
     return ways
 
 
@@ -292,24 +319,78 @@ def _credited_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
 
 
 def _is_open(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
-    if is_end(link):
-        return True
+    return is_end(link) or any(_open_ways(node, link, sender))
+
+
+def open_links(
+    node: Node, links: list[OutgoingLink], incoming: IncomingLink, hops: Collection[Stop] = ()
+) -> list[OutgoingLink]:
+    """Returns those of some links on which a delivery gets to receivers that grant credit.
+
+    A link whose credit is for others only, as its open ways lead back, would keep it waiting there.
+
+    Args:
+        node: where the delivery is.
+        links: to choose from, all of ``receivers_for``.
+        incoming: the delivery's sender.
+        hops: the stops that it has passed.
+    """
+    if not node.has_ways:
+        return links
+    sender = sender_stop(incoming)
+    return [
+        link
+        for link in links
+        if is_end(link)
+        or any(
+            not any(stop in hops for stop in way.stops) for way in _open_ways(node, link, sender)
+        )
+    ]
+
+
+def _open_ways(node: Node, link: OutgoingLink, sender: Stop | None) -> Iterator[Way]:
+    """Yields the open ways by a link that lead back neither to a sender's node nor to this one."""
     is_same_stop = is_sibling(link.connection) and link.chain is None
-    return any(
-        way.is_open and sender not in way.stops and (is_same_stop or node.stop not in way.stops)
-        for way in reported_ways(node, link)
-    )
+    for way in reported_ways(node, link):
+        if way.is_open and sender not in way.stops:
+            if is_same_stop or node.stop not in way.stops:
+                yield way
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
     """Returns the part of ``Node.width`` that applies to a sender."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
-    receivers = _credited_for(node, incoming)
-    turned = width_for(node.twin, incoming) if node.twin and turns(node, incoming) else 0
     if node.is_multicast:
-        return min((link.width for link in _asked(receivers, incoming)), default=0) + turned
-    return sum(link.width for link in receivers) + turned
+        turned = width_for(node.twin, incoming) if node.twin and turns(node, incoming) else 0
+        asked = _asked(_credited_for(node, incoming), incoming)
+        return min((link.width for link in asked), default=0) + turned
+    return sum(_width_by_end(node, incoming).values())
+
+
+def _width_by_end(node: Node, incoming: IncomingLink) -> dict[Stop, int]:
+    """Returns the credit for a sender, by the nodes whose receivers have granted it.
+
+    Of two ways to one node, one counts: routers that name each other would else add what each has
+    of the others' credit to its own, round by round. A link counts no more than was granted on it.
+    """
+    sender, by_end = sender_stop(incoming), {node.stop: 0}
+    for link in _credited_for(node, incoming):
+        if is_end(link):
+            by_end[node.stop] += link.width
+            continue
+        left = link.width
+        for way in _open_ways(node, link, sender):
+            end, granted = way.stops[-1], left if way.credit is None else min(way.credit, left)
+            left -= granted
+            if end == node.stop:  # other receivers than those of any other worker
+                by_end[end] += granted
+            else:
+                by_end[end] = max(granted, by_end.get(end, 0))
+    if node.twin is not None and turns(node, incoming):
+        for end, granted in _width_by_end(node.twin, incoming).items():
+            by_end[end] = max(granted, by_end.get(end, 0))
+    return by_end
 
 
 def can_send_for(node: Node, incoming: IncomingLink) -> bool:

@@ -81,7 +81,7 @@ class Registry:
         sought: nodes with a waiting receiver, whose uplinks have changed; ``filtering`` takes them.
         heard: addresses whose receivers at siblings have come or gone; ``fallback`` takes them.
         fed: nodes whose senders, or last deliveries, have come or gone; ``watch`` takes them.
-        opened: nodes of which a receiver has begun or ceased to grant credit; ``ways`` takes them.
+        opened: nodes of which a receiver grants more or less than before; ``ways`` takes them.
         named: keys of links that have been attached or detached; ``network`` takes them.
     """
 

@@ -10,7 +10,8 @@ node that pulls from it::
                                       │                                           └──▶ dc1's pull
 
 A delivery turns if the receivers here have credit and the route leads back to the router that it
-came from, and in any case if it has been at every stop to which the route leads. Deliveries of
+came from, or on no open way to receivers past where it has been; and in any case if it has been at
+every stop to which the route leads. Deliveries of
 local senders never turn, nor do any where the route leads to a container that is no router: that is
 their meeting point. A delivery that has turned has passed both nodes, so it turns once. The worker
 that receives it turns it if it has receivers; otherwise the one that dials the other router does,
@@ -21,7 +22,7 @@ workers with receivers, and so do turned ones, whichever worker received them.
 """
 
 from router.core.node import Direction, Feed, Node, is_able
-from router.core.reach import are_back, leads_to, receivers_for, router_of, turns
+from router.core.reach import are_back, leads_on, leads_to, receivers_for, router_of, turns
 from router.core.registry import Registry
 from router.core.state import State
 from router.links.pairing import Pairing
@@ -56,8 +57,9 @@ class Turner:
             if not hops or twin.stop in hops:
                 continue
             is_at_end = are_back(node.outgoing, hops)
-            is_returning = credit > 0 and leads_to(node, router_of(hops[-1]))
-            if is_at_end or is_returning:
+            if credit > 0 and not is_at_end:
+                is_at_end = leads_to(node, router_of(hops[-1])) or not leads_on(node, hops)
+            if is_at_end:
                 self._take_over(node, twin, feed, pairing)
                 credit -= 1
 

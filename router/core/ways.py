@@ -21,12 +21,14 @@ ways begin with the stop that both share. While no ways have been reported, as i
 workers, the node itself is the way. The same holds while receivers are about to attach: watchers
 of a pattern (``Node.awaited``), or receivers of other workers (``Node.pending``).
 
-A way is *open* while receivers at its end grant credit. That is told with the way, and only links
-with an open way give credit to pass on (``reach.width_for``). Credit itself is told on links, not
-on ways, so in a ring each router has credit of the next one, its own included. It would not end
-with the receivers' own: it would stay, or be granted and asked back in a circle for ever. But
-whether a way is open is told along the way, which is no circle. What it comes to is finite, and
-then each link keeps its credit, or has none.
+A way is *open* while receivers at its end grant credit. How much is told with the way, and only
+that is passed on to senders, once for each end, as far as the links have it (``reach.width_for``).
+Credit itself is told on links, not on ways, so in a ring each router has credit of the next one,
+its own included. It would grow from round to round, and not end with the receivers' own: it would
+stay, or be granted and asked back in a circle for ever. But what was granted at the end of a way is
+told along the way, which is no circle. Each receiver's grant is rounded up to a power of two, so
+that small changes need not be told. What only the express lane sees is not told, and counts as much
+as the link has.
 
 Ways are sent with the link's next flow (``AdvertiseWays``), before or with the credit that depends
 on them, so a sender with credit knows which receivers it is for. A delivery that was sent before
@@ -48,7 +50,7 @@ from router.core.lanes import Lanes
 from router.core.node import Node
 from router.core.reach import (
     cost_of,
-    has_open_end,
+    granted_by_ends,
     has_own_alone,
     is_end,
     is_out_of_reach,
@@ -86,6 +88,7 @@ class WayFinder:
         if link is None or node is None:
             return
         before = reported_ways(node, link)
+        is_same = event.ways == before and event.is_traced == link.is_traced
         link.ways, link.is_traced = event.ways, event.is_traced
         link.gained += has_gained(before, event.ways)  # it may have again what it returned
         self._count_cost(node, link)
@@ -95,7 +98,7 @@ class WayFinder:
         self._lanes.review_ways(node)
         self._granter.receivers_changed(node)
         self._turn.touch(node)
-        self._changed[node] = None
+        (self._registry.opened if is_same else self._changed)[node] = None
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
         """Counts the hops to the nearest receiver; the lane needs equal ones where they matter."""
@@ -113,37 +116,50 @@ class WayFinder:
         if not (self._changed or moved or fed or opened):
             return
         changed, self._changed = self._changed, {}
-        changed.update(opened)
         changed.update(moved)
         changed.update(fed)
-        for node in tuple(changed):
-            if node.twin is not None:
-                changed[node.twin] = None
-        for node in changed:
-            for incoming in node.feeds:
-                if incoming.address is not None and incoming.link is not None:
-                    self._report(node, incoming)
+        for node in (*changed, *(node.twin for node in changed if node.twin is not None)):
+            self._report_all(node, may_gain=True)
+            opened.pop(node, None)
+        for node in (*opened, *(node.twin for node in opened if node.twin is not None)):
+            self._report_all(node, may_gain=False)
 
-    def _report(self, node: Node, incoming: IncomingLink) -> None:
+    def _report_all(self, node: Node, *, may_gain: bool) -> None:
+        for incoming in node.feeds:
+            if incoming.address is not None and incoming.link is not None:
+                self._report(node, incoming, may_gain=may_gain)
+
+    def _report(self, node: Node, incoming: IncomingLink, *, may_gain: bool) -> None:
+        """Advertises the ways for a sender, if they have changed.
+
+        Args:
+            node: the node.
+            incoming: the sender.
+            may_gain: there may be more receivers than before, which are worth another try; not if
+                only their credit has changed.
+        """
         connection = incoming.connection
         if connection is None or not connection.capabilities.traces:
             return
+        known = (Way((node.stop,)),) if incoming.ways is None else incoming.ways
         ways = shortest(_ways_for(node, incoming), by_next=is_sibling(connection))
         if not (incoming.tally.released or incoming.tally.modified):  # nothing to send again
-            ways = tuple(Way(way.stops, is_open=way.is_open) for way in ways)
+            ways = tuple(Way(way.stops, credit=way.credit) for way in ways)
+        elif not may_gain:
+            gains = {way.stops: way.gains for way in known}
+            ways = tuple(Way(way.stops, gains.get(way.stops, 0), way.credit) for way in ways)
         if is_sibling(connection) and has_own_alone(ways):  # its credit says so
             ways = tuple(Way(way.stops, way.gains) for way in ways)
         is_traced = _is_traced(node, incoming)
-        known = (Way((node.stop,)),) if incoming.ways is None else incoming.ways
-        is_known = ways == known and _open_among(ways) == _open_among(known)
+        is_known = ways == known and _granted_on(ways) == _granted_on(known)
         if not is_known or is_traced != incoming.is_traced:
             assert incoming.link is not None
             incoming.ways, incoming.is_traced = ways, is_traced
             self._turn.order(incoming, AdvertiseWays(incoming.link, ways, is_traced))
 
 
-def _open_among(ways: Ways) -> list[bool]:
-    return [way.is_open for way in ways]
+def _granted_on(ways: Ways) -> list[int | None]:
+    return [way.credit for way in ways]
 
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:
@@ -160,13 +176,14 @@ def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     is_expecting = node.awaited or node.returning or (node.pending and not is_far)
     if is_expecting or any(map(is_end, node.outgoing)):
-        yield Way((node.stop,), node.gains, has_open_end(node))
+        yield Way((node.stop,), node.gains, granted_by_ends(node))
     for link in node.outgoing:
         for way in () if is_out_of_reach(node, link, incoming, is_far) else _ways_by(node, link):
             if len(way.stops) <= STOPS_MOST and (sender is None or sender not in way.stops):
                 yield way
     if node.twin is not None and turns(node, incoming):
-        yield from _behind(node, _ways_for(node.twin, incoming))
+        beyond = shortest(_ways_for(node.twin, incoming), by_next=True)  # all workers' as one
+        yield from _behind(node, beyond)
 
 
 def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
@@ -182,4 +199,4 @@ def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
     """Yields the ways that continue from a node, and do not return to it."""
     for way in ways:
         if node.stop not in way.stops:
-            yield Way((node.stop, *way.stops), way.gains, way.is_open)
+            yield Way((node.stop, *way.stops), way.gains, way.credit)

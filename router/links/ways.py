@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from router.model.ways import WAYS_MOST, Stop, Way, Ways
+from router.model.ways import CREDIT_MOST, WAYS_MOST, Stop, Way, Ways
 
 
 def leads_past(ways: Ways, stop: Stop) -> bool:
@@ -23,7 +23,7 @@ def has_gained(before: Ways, now: Ways) -> bool:
 def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
     """Returns the shortest way to each node that has receivers, the shortest of them first.
 
-    A node with receivers at several workers is reported once, with all of its gains.
+    A node with receivers at several workers is reported once, with all that these gain and grant.
 
     Args:
         ways: that lead on from one node.
@@ -36,10 +36,25 @@ def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
         known = best.get(end)
         if known is None or _length(way) < _length(known):
             best[end] = way
-        elif len(way.stops) == 1:
-            is_open = known.is_open or way.is_open
-            best[end] = Way(way.stops, known.gains + way.gains, is_open)
+        elif way.stops == known.stops:
+            best[end] = _joined(known, way)
     return tuple(sorted(best.values(), key=_length)[:WAYS_MOST])
+
+
+def _joined(one: Way, other: Way) -> Way:
+    """Returns two ways over the same stops as one.
+
+    Those of one stop lead to the receivers of different workers, longer ones perhaps to the same.
+    """
+    if len(one.stops) > 1:
+        return max(one, other, key=lambda way: (_credit_of(way), way.gains))
+    is_known = one.credit is not None and other.credit is not None
+    credit = (one.credit or 0) + (other.credit or 0) if is_known else None
+    return Way(one.stops, one.gains + other.gains, credit)
+
+
+def _credit_of(way: Way) -> int:
+    return CREDIT_MOST if way.credit is None else way.credit
 
 
 def _length(way: Way) -> tuple[int, tuple[Stop, ...]]:

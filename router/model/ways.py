@@ -20,17 +20,28 @@ class Way:
         stops: one at least.
         gains: how many receivers have attached at its end so far, as far as that matters to the
             peer that is told: with one more it counts as a new way, which is worth another try.
-        is_open: receivers at its end grant credit, as far as the peer has told. Not compared: a way
-            that opens is the same way.
+        credit: what the receivers at its end grant together, as far as the peer has told, rounded
+            up (``rounded``); 0: nothing, the way is shut; None: as much as its link has. Not
+            compared: a way that opens is the same way.
     """
 
     stops: tuple[Stop, ...]
     gains: int = 0
-    is_open: bool = attrs.field(default=True, eq=False)
+    credit: int | None = attrs.field(default=None, eq=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether receivers at its end grant credit."""
+        return self.credit != 0
 
 
 Ways = tuple[Way, ...]
 """Empty: there are no receivers."""
+
+
+def rounded(credit: int) -> int:
+    """Returns credit rounded up to a power of two, so that small changes need not be told."""
+    return 1 << (credit - 1).bit_length() if credit > 0 else 0
 
 
 class Chain(NamedTuple):
@@ -50,6 +61,9 @@ NODE: Final = "router:node"
 
 WAYS_MOST: Final = 16
 """Ways reported for one node, the shortest first, each to another router that has receivers."""
+
+CREDIT_MOST: Final = (1 << 32) - 1
+"""The most credit that is told of a way."""
 
 STOPS_MOST: Final = 64
 """The most stops of one way; the hop limit is far lower."""

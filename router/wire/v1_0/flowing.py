@@ -39,7 +39,7 @@ from router.model.events import (
     RecordAwaited,
     WaysAdvertised,
 )
-from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
+from router.model.ways import CREDIT_MOST, STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
@@ -59,9 +59,9 @@ from router.wire.v1_0.types import Symbol, Uint, Ulong
 WAYS: Final = Symbol("router:ways")
 """Property of a link's flow between routers: a list of ways, each a list: gains, then stops."""
 
-SHUT: Final = Symbol("router:shut")
-"""Property next to it: the places, from 0, of the ways whose receivers grant no credit; none: no
-property. An older router knows nothing of it, so all of its ways are open."""
+GRANTED: Final = Symbol("router:granted")
+"""Property next to it: for each way in turn, the credit that the receivers at its end grant; null:
+as much as the link has. None at all if that holds for every way, as for an older router's."""
 
 TRACED: Final = Symbol("router:traced")
 """Property next to it: true if deliveries are to carry the stops that they have passed."""
@@ -140,11 +140,10 @@ class Flowing:
         if type(entries) is not list or len(entries) > WAYS_MOST:
             return
         if all(map(_is_way, entries)):
-            shut = properties.get(SHUT)
-            places = shut if type(shut) is list else ()
+            granted = _granted(properties.get(GRANTED), len(entries))
             ways: Ways = tuple(
-                Way(tuple(map(str, stops)), int(gains), place not in places)
-                for place, (gains, *stops) in enumerate(entries)
+                Way(tuple(map(str, stops)), int(gains), credit)
+                for (gains, *stops), credit in zip(entries, granted, strict=True)
             )
             is_traced = properties.get(TRACED) is True
             self._endpoints.runs.add(WaysAdvertised(link.link, ways, is_traced))
@@ -295,9 +294,11 @@ class Flowing:
         properties = _ahead_properties(link)
         if ways is not None:
             properties[WAYS] = [[Ulong(way.gains), *way.stops] for way in ways]
-            shut = [Uint(place) for place, way in enumerate(ways) if not way.is_open]
-            if shut:
-                properties[SHUT] = shut
+            granted = [way.credit for way in ways]
+            if any(credit is not None for credit in granted):
+                properties[GRANTED] = [
+                    None if credit is None else Uint(min(credit, CREDIT_MOST)) for credit in granted
+                ]
             if link.is_traced:
                 properties[TRACED] = True
         return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
@@ -355,6 +356,17 @@ def _ahead_properties(link: Link) -> dict[object, object]:
     """Returns the property that says how much of the credit is for settled deliveries alone."""
     ahead = link.ahead if isinstance(link, IncomingLink) else None
     return {} if ahead is None else {AHEAD: Uint(ahead)}
+
+
+def _granted(told: Any, count: int) -> list[int | None]:
+    """Reads the credit of a peer's ways; what is malformed counts as not told."""
+    if type(told) is not list or len(told) != count:
+        return [None] * count
+    return [int(each) if _is_credit(each) else None for each in told]
+
+
+def _is_credit(value: Any) -> bool:
+    return isinstance(value, int) and type(value) is not bool and 0 <= value <= CREDIT_MOST
 
 
 def _is_way(entry: Any) -> bool:

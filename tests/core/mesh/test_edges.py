@@ -55,7 +55,7 @@ def test_receivers_at_an_edge_are_those_of_its_hub_s_site(near: int, far: int) -
         sites.settle()
         assert got(receiver)[-1] == router
         receiver.accept()
-        receiver.grant(1)
+        receiver.grant(5)
         sites.settle()
         assert sender.outcome(number) == (ACCEPTED, True)
         sender.detach()
