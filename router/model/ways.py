@@ -65,5 +65,11 @@ WAYS_MOST: Final = 16
 CREDIT_MOST: Final = (1 << 32) - 1
 """The most credit that is told of a way."""
 
+GAINS_MOST: Final = (1 << 32) - 1
+"""The most gains that are told of a way."""
+
+STOP_CHARACTERS_MOST: Final = 512
+"""Of the longest stop that another router's ways may name."""
+
 STOPS_MOST: Final = 64
 """The most stops of one way; the hop limit is far lower."""

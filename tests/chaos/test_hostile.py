@@ -73,6 +73,7 @@ ATTACKS = (
     Attack("credit", 20_000, 2_000_000),
     Attack("dispositions", 20_000, 2_000_000),
     Attack("echoes", 20_000, 2_000_000),
+    Attack("ways", 20_000, 200_000),
     Attack("nesting", 5, 500, ("amqp:decode-error",)),
     Attack("tables", 6, 600, ("SYNTAX_ERROR - ", "FRAME_ERROR - ")),
 )

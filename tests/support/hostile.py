@@ -21,8 +21,11 @@ import attrs
 
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Source, Target
+from router.wire.v1_0.connection import TRACE
+from router.wire.v1_0.flowing import WAYS
 from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Disposition, Flow, Open, encode
+from router.wire.v1_0.types import Symbol, Ulong
 
 SECONDS = 300
 """The longest that an attack may take."""
@@ -108,11 +111,11 @@ class Enemy:
         for found in _CONDITION.findall(octets):
             self.told[found.decode()] += 1
 
-    def greet(self, name: str) -> None:
+    def greet(self, name: str, offers: tuple[Symbol, ...] = ()) -> None:
         """Opens by AMQP 1.0, with one session."""
         self.send(AMQP_HEADER)
         self.perform(
-            Open(container_id=name),
+            Open(container_id=name, offered_capabilities=offers),
             Begin(next_outgoing_id=0, incoming_window=1 << 30, outgoing_window=1 << 30),
         )
 
@@ -237,6 +240,28 @@ def echoes(port: int, size: int) -> list[Enemy]:
     return [enemy]
 
 
+def ways(port: int, size: int) -> list[Enemy]:
+    """So many flows of a peer that says it is a router, and tells of other ways with each."""
+    enemy = Enemy(port)
+    enemy.greet("ways", offers=(Symbol(TRACE),))
+    enemy.perform(*(attach(handle) for handle in range(100)), attach(100, Role.RECEIVER))
+    told = [[[Ulong(0), "dc2#1"]], [[Ulong(number), f"dc{number}#1"] for number in range(16)]]
+    flow = Flow(
+        next_incoming_id=0,
+        incoming_window=1 << 30,
+        next_outgoing_id=0,
+        outgoing_window=1,
+        handle=100,
+        delivery_count=0,
+    )
+    both = b"".join(
+        frame(0, encode(attrs.evolve(flow, link_credit=each, properties={WAYS: told[each]})))
+        for each in (0, 1)
+    )
+    _repeat(enemy, both, size // 2)
+    return [enemy]
+
+
 def nesting(port: int, size: int) -> list[Enemy]:
     """Attaches whose properties are lists in lists in lists, from one connection each."""
     enemies = []
@@ -338,6 +363,7 @@ ATTACKS: dict[str, Callable[[int, int], list[Enemy]]] = {
         credit,
         dispositions,
         echoes,
+        ways,
         nesting,
         tables,
         crowd,

@@ -39,7 +39,15 @@ from router.model.events import (
     RecordAwaited,
     WaysAdvertised,
 )
-from router.model.ways import CREDIT_MOST, STOPS_MOST, WAYS_MOST, Way, Ways
+from router.model.ways import (
+    CREDIT_MOST,
+    GAINS_MOST,
+    STOP_CHARACTERS_MOST,
+    STOPS_MOST,
+    WAYS_MOST,
+    Way,
+    Ways,
+)
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
@@ -292,16 +300,17 @@ class Flowing:
             return windows.link_flow(link.state, None, False, echo)
         ways, link.ways = link.ways, None
         properties = _ahead_properties(link)
-        if ways is not None:
-            properties[WAYS] = [[Ulong(way.gains), *way.stops] for way in ways]
-            granted = [way.credit for way in ways]
-            if any(credit is not None for credit in granted):
-                properties[GRANTED] = [
-                    None if credit is None else Uint(min(credit, CREDIT_MOST)) for credit in granted
-                ]
-            if link.is_traced:
-                properties[TRACED] = True
-        return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
+        if ways is None:
+            return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
+        body = b""
+        for count in range(len(ways), -1, -1):  # or else without the longest ones
+            told = properties
+            if count or not ways:
+                told = {**properties, **_told(ways[:count], is_traced=link.is_traced)}
+            body = windows.link_flow(link.state, None, link.is_draining, echo, told or None)
+            if len(body) <= link.session.max_body_octets:
+                break
+        return body
 
     def report_attach_confirmed(self, command: ReportAttachConfirmed) -> None:
         """Reports to a sibling that the peer behind a link has confirmed the attach."""
@@ -373,4 +382,20 @@ def _is_way(entry: Any) -> bool:
     if type(entry) is not list or not 1 < len(entry) <= STOPS_MOST + 1:
         return False
     gains, *stops = entry
-    return isinstance(gains, int) and all(isinstance(stop, str) for stop in stops)
+    if not isinstance(gains, int) or not 0 <= gains <= GAINS_MOST:
+        return False
+    return all(isinstance(stop, str) and len(stop) <= STOP_CHARACTERS_MOST for stop in stops)
+
+
+def _told(ways: Ways, *, is_traced: bool) -> dict[object, object]:
+    """Returns the properties that tell of ways."""
+    told: dict[object, object] = {
+        WAYS: [[Ulong(min(way.gains, GAINS_MOST)), *way.stops] for way in ways]
+    }
+    if any(way.credit is not None for way in ways):
+        told[GRANTED] = [
+            None if way.credit is None else Uint(min(way.credit, CREDIT_MOST)) for way in ways
+        ]
+    if is_traced:
+        told[TRACED] = True
+    return told
