@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from router.core import bulk
+from router.core.copies import assign, with_ends
 from router.core.credit import Granter
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import (
@@ -536,18 +537,20 @@ class Forwarder:
         node.turn += 1
         fan = pairing.fan = Fan(pairing)
         life.mark_unusual(pairing)
-        for link in receivers_for(node, pairing.incoming):
+        receivers = receivers_for(node, pairing.incoming)
+        served = assign(node, receivers, pairing.incoming, pairing.delivery)
+        for link in receivers:
             if is_small(link, pairing):
                 outcome = Rejected(too_large(link))
                 self._rejections.by_router(pairing, outcome)
                 fan.outcomes.append(outcome)
-            if not may_take(link, pairing):
+            if link not in served or not may_take(link, pairing):
                 continue
             link.last_used = node.turn
             branch = Pairing(
                 pairing.incoming,
                 pairing.number,
-                pairing.delivery,
+                with_ends(pairing.delivery, served[link], self._settings.hop_limit),
                 pairing.queue,
                 pairing.arrived,
                 pairing.sequence,

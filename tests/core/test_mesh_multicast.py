@@ -122,3 +122,49 @@ def test_the_first_message_passes_no_receiver_at_another_worker_of_the_next_rout
         mesh.settle()
         mesh.wait(1.0)
         assert [each.payloads for each in receivers] == [[BODY % 0]] * len(receivers), f"{seed}"
+
+
+def clique(size: int) -> dict[str, list[Route]]:
+    names = [f"dc{number}" for number in range(1, size + 1)]
+    return {
+        name: [
+            Route(
+                address="mc.#",
+                to=tuple(Endpoint(each) for each in names if each != name),
+                distribution=Distribution.MULTICAST,
+            )
+        ]
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_where_all_routers_name_all_others_every_receiver_gets_one_copy(
+    size: int, workers: int
+) -> None:
+    """Each is reached on as many ways as there are routers between."""
+    chosen = random.Random(f"{size} {workers}")
+    routes = clique(size)
+    mesh = Mesh(routes, workers=workers, shift=chosen.randrange(4))
+    ends = [(name, number) for name in routes for number in range(1, workers + 1)]
+    senders = [mesh.sender(name, "mc.k", number) for name, number in ends]
+    receivers: list[ReceiverEnd] = []
+    for count in range(12):
+        if len(receivers) < 5 or chosen.random() < 0.5:
+            name, number = chosen.choice(ends)
+            receivers.append(mesh.receiver(name, "mc.k", 100, number))
+        else:
+            receivers.pop(chosen.randrange(len(receivers))).detach()
+        mesh.wait(1.0)
+        before = [len(receiver.payloads) for receiver in receivers]
+        sender = chosen.choice(senders)
+        (number_sent,) = sender.send(BODY % count)
+        for _ in range(2):
+            mesh.settle()
+            for receiver in receivers:
+                if receiver.unsettled:
+                    receiver.accept()
+        copies = [len(each.payloads) - seen for each, seen in zip(receivers, before, strict=True)]
+        assert copies == [1] * len(receivers)
+        assert sender.outcome(number_sent) == (ACCEPTED, True)
