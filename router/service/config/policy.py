@@ -134,8 +134,9 @@ class Rule(Placed):
     send: tuple[str, ...] = option(
         ListOf(_BY_USER, "pattern"),
         default=(),
-        help="addresses that may be sent to; ${user} in a pattern is the identity. Dynamic ones"
-        " begin with the id of the router and 'temp'",
+        help="addresses that may be sent to; ${user} in a pattern is the identity. What"
+        " replies.${user}.# means for user a takes in what it means for a.b and a/b, which are the"
+        " same address. Dynamic ones begin with the id of the router and 'temp'",
     )
     receive: tuple[str, ...] = option(
         ListOf(_BY_USER, "pattern"),
