@@ -255,11 +255,6 @@ def turns(node: Node, incoming: IncomingLink) -> bool:
     return comes_far(incoming) and all(ways_through(link) is not None for link in node.outgoing)
 
 
-def is_granting(link: OutgoingLink) -> bool:
-    """Returns whether a receiver's last grant gave credit; one that did not leaves the lane."""
-    return link.width > 0 or link.is_express
-
-
 def is_told(link: OutgoingLink, credit: int) -> bool:
     """Returns whether a grant of a receiver changes nothing about what routers are told of it."""
     if link.is_express:

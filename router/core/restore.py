@@ -353,7 +353,7 @@ class Restorer:
         self._uplinks.used(feed.node)
 
     def _elder(self, node: Node, unsettled: Unsettled) -> Elder:
-        """Returns whether a target has given a delivery back, or it was taken back from there.
+        """Returns what a delivery is by having been given back, or taken back, from a target.
 
         If its route stores, or did, it was sent past the store while that had nothing of its
         address, so it is older than all that is stored there now. What has only been waiting here

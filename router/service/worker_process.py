@@ -119,8 +119,10 @@ class WorkerProcess:
 
     async def _apply(self) -> dict[str, int]:
         prepared, self._prepared = self._prepared, None
-        if prepared is None or self._worker.is_over:
-            raise RefusedError("nothing is prepared" if prepared is None else "it has drained")
+        if self._worker.is_over:
+            raise RefusedError("it has drained")
+        if prepared is None:
+            raise RefusedError("nothing is prepared")
         return self._worker.apply(prepared)
 
     async def _own(self, containers: tuple[str, ...]) -> None:

@@ -296,6 +296,17 @@ def passing() -> ReturningWhatPassed:
     return state
 
 
+def lost_with_a_return() -> ReturningWhatPassed:
+    """Returns one whose target was lost with three messages: it returns one, and never had two."""
+    state = passing()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=1)
+    state.target_goes_unsent(count=2)
+    return state
+
+
 def late() -> ReturningLate:
     """Returns one whose target is silent, and whose store waits for it to answer."""
     state = ReturningLate()
@@ -359,23 +370,13 @@ def test_nothing_stored_is_sent_before_what_was_returned_while_the_store_was_awa
 
 
 def test_what_the_map_of_a_target_returns_goes_before_what_waits_for_that_target() -> None:
-    state = passing()
-    state.send(which=0, count=3)
-    state.journal_is_durable()
-    state.target_decides(RELEASED)
-    state.target_looks(count=1)
-    state.target_goes_unsent(count=2)
+    state = lost_with_a_return()
     state.target_comes()
     state.teardown()
 
 
 def test_what_the_map_of_a_target_returns_goes_before_what_was_taken_back_and_stored() -> None:
-    state = passing()
-    state.send(which=0, count=3)
-    state.journal_is_durable()
-    state.target_decides(RELEASED)
-    state.target_looks(count=1)
-    state.target_goes_unsent(count=2)
+    state = lost_with_a_return()
     for _ in range(2):
         state.time_passes(6.0)
         state.journal_is_durable()
