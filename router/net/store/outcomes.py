@@ -4,7 +4,7 @@
     accepted                          is gone
     released                          is sent again, before all behind it, after a pause
     modified, with delivery-failed    likewise, ATTEMPTS times; then it is a dead letter
-    rejected, or undeliverable here   is a dead letter
+    rejected, or undeliverable here   is a dead letter; the core says the latter of what is too old
     any, of a dead letter             unless accepted, it is sent again after a pause
 
 What the express lane has noted as accepted is gone by parts of runs; any other outcome comes as a
@@ -177,18 +177,16 @@ class Outcomes:
             message = stays
         if isinstance(state, Modified) and state.delivery_failed:
             self._roll.attempts[place] = self._roll.attempts.get(place, 0) + 1
-        fails = isinstance(state, Rejected) or (
-            isinstance(state, Modified)
-            and (state.undeliverable_here or self._roll.attempts.get(place, 0) >= ATTEMPTS)
-        )
-        if fails and not is_dead:
-            self._roll.attempts.pop(place, None)
-            self._burials.bury(self._links.of(inlet.name.twin), message, Cause.REJECTED)
-            return None
-        if message.is_overdue and not is_dead:  # it was the core's while it became too old
-            cause = self._dropping.cause(inlet.name.route, message)
-            self._burials.bury(self._links.of(inlet.name.twin), message, cause)
-            return None
+        is_undeliverable = isinstance(state, Modified) and state.undeliverable_here
+        if not is_dead:
+            overdue = self._dropping.overdue
+            if is_undeliverable and overdue.is_late(inlet.name.route, message):
+                message = message._replace(is_overdue=True)
+            cause = self._cause(inlet, message, state)
+            if cause is not None:
+                self._roll.attempts.pop(place, None)
+                self._burials.bury(self._links.of(inlet.name.twin), message, cause)
+                return None
         inlet.put_back(message)
         if inlet not in self._roll.resting:
             pause = PAUSE_SECONDS * 2.0 ** min(inlet.pauses, 16)
@@ -197,6 +195,19 @@ class Outcomes:
             self._roll.resting[inlet] = None
             self._turns.end(inlet)
         return None
+
+    def _cause(
+        self, inlet: Inlet, message: StoredMessage, state: DeliveryState | None
+    ) -> Cause | None:
+        """Returns why a message that comes back is a dead letter; None: it is none."""
+        if isinstance(state, Rejected):
+            return Cause.REJECTED
+        if message.is_overdue:
+            return self._dropping.cause(inlet.name.route, message)
+        if not isinstance(state, Modified):
+            return None
+        is_last = self._roll.attempts.get(message.claim.place, 0) >= ATTEMPTS
+        return Cause.REJECTED if state.undeliverable_here or is_last else None
 
     def _gone(self, inlet: Inlet, message: StoredMessage) -> int:
         """Records that a message has arrived, at its target or at the dead letters'."""

@@ -116,7 +116,7 @@ class InletSending:
         )
         ends_ns = message.ttl_ends_ns
         if ends_ns is not None and not is_dead:
-            left = (ends_ns - self._clock_ns()) // _NANOSECONDS_A_MILLISECOND
+            left = -((self._clock_ns() - ends_ns) // _NANOSECONDS_A_MILLISECOND)  # rounded up
             made.ttl_milliseconds = min(max(1, left), _TTL_MOST)
         made.delivery_count = message.delivery_count + self._roll.attempts.get(place, 0)
         if message.key != NO_KEY:

@@ -244,7 +244,7 @@ class RouteEntry(Placed):
             tracing=tracing,
             ttl_seconds=self.ttl_seconds,
             unroutable=self.unroutable,
-            store=None if self.store is None else self.store.as_storing(),
+            store=None if self.store is None else self.store.as_storing(self.ttl_seconds),
             dead_letter=self.dead_letter,
             fallback=self.fallback,
             stall_seconds=self.stall_seconds,

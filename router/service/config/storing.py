@@ -35,7 +35,8 @@ class Store(Placed):
     age: float | None = option(
         OrWord(Seconds(0.001)),
         default=None,
-        help="messages that have been stored for longer go to dead_letter",
+        help="messages that have been stored for longer, or for longer than ttl_seconds, go to"
+        " dead_letter",
     )
     full: WhenFull = option(
         OneOf(WhenFull),
@@ -57,12 +58,17 @@ class Store(Placed):
         " so that a router that takes over has them; the same for all routes with store",
     )
 
-    def as_storing(self) -> Storing:
-        """Returns the rules as the rest of the program uses them."""
+    def as_storing(self, ttl_seconds: float | None) -> Storing:
+        """Returns the rules as the rest of the program uses them.
+
+        Args:
+            ttl_seconds: of the route: its messages live no longer, wherever they wait.
+        """
+        limits = [each for each in (self.age, ttl_seconds) if each is not None]
         return Storing(
             octets=self.octets,
             messages=self.messages,
-            age_seconds=self.age,
+            age_seconds=min(limits, default=None),
             full=self.full,
             always=self.always,
             in_journal=self.in_ is StoredIn.JOURNAL,

@@ -2,13 +2,15 @@
 
 import random
 
+import pytest
+
 from router.journal.store.queues import Bounds, Full
 from router.links.sharing import IDLE_SECONDS
 from router.model.commands import DetachLink, SendDeliveries
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber, LinkId
-from router.model.outcome import ACCEPTED, RELEASED, Rejected
+from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED, Rejected
 from router.net.store.burials import Cause
 from router.net.store.room import WINDOW
 from tests.support.shelved import KEY, SHELF, Shelved, tag
@@ -217,3 +219,25 @@ def test_what_becomes_a_dead_letter_is_counted_by_its_cause() -> None:
         Cause.REJECTED: 1,
         Cause.EXPIRED: 2,
     }, "one is at its target"
+
+
+@pytest.mark.parametrize(
+    ("age_ns", "ttl_milliseconds"),
+    [(10**9, 9000), (None, 500)],
+    ids=["by its route", "by itself"],
+)
+def test_what_became_too_old_while_it_was_the_core_s_was_not_rejected(
+    age_ns: int | None, ttl_milliseconds: int
+) -> None:
+    shelved = Shelved(bounds=Bounds(age_ns=age_ns))
+    shelved.attach()
+    shelved.put(1, 3, ttl_milliseconds=ttl_milliseconds)
+    link = shelved.answer(3)
+    assert shelved.sent(link) == [1, 2, 3]
+    shelved.outcome(link, MODIFIED_UNDELIVERABLE, 1)
+    shelved.seconds += 1.0
+    shelved.outcome(link, MODIFIED_UNDELIVERABLE, 2)
+    shelved.outcome(link, Rejected(), 3)
+    burials = shelved.engine.inlets.burials
+    assert burials.deaths[KEY] == {Cause.REJECTED: 2, Cause.EXPIRED: 1}
+    assert shelved.engine.inlets.replay(None, None)[1] == 2, "what is too old stays a dead letter"

@@ -40,6 +40,17 @@ def test_a_route_stores_within_its_bounds() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("store", "ttl", "age"), [("{}", 5.0, 5.0), ("{age: 2s}", 5.0, 2.0), ("{age: 9s}", 5.0, 5.0)]
+)
+def test_nothing_is_stored_for_longer_than_messages_of_its_route_live(
+    store: str, ttl: float, age: float
+) -> None:
+    more = f"    to: cloud\n    dead_letter: cloud/dead\n    ttl_seconds: {ttl}\n"
+    (route,) = config(store, more).routes
+    assert route.store == Storing(age_seconds=age)
+
+
 def test_the_promise_says_what_accepted_means() -> None:
     (promise,) = config().promises
     said = " ".join(reason for flow in promise.flows for reason in flow.reasons)
