@@ -2,16 +2,19 @@
 
 import json
 import socket
+from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from router.core.homes import rendezvous
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC
 from router.wire.v0_9_1.framing import BODY, HEADER, METHOD, frame
-from tests.bench import history, show
+from tests.bench import history, show, workers
 from tests.bench.__main__ import main
 from tests.bench.bare_bridge import Peer, confirmed, measure
 from tests.bench.cases import CASES, Case
@@ -19,6 +22,7 @@ from tests.bench.goals import GOALS, Report
 from tests.bench.measure import Conditions, Figures, Result, _medians, command, runs_within
 from tests.bench.shovel import Run, summary
 from tests.bench.subjects import another, configuration
+from tests.support.running import RunningRouter
 
 
 def figures(rate: float, p99: float = 100.0) -> Figures:
@@ -177,6 +181,37 @@ def test_each_run_has_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert {each for each in one if each.startswith("address=")} != {
         each for each in other if each.startswith("address=")
     }
+
+
+def test_a_load_of_homes_has_the_addresses_that_are_spread_evenly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "program", lambda name: name)
+    monkeypatch.setattr(workers, "address_of", lambda router: "127.0.0.1:5672")
+    names = workers._evenly(4, 16)
+    assert Counter(rendezvous(names % each, 4) for each in range(16)) == dict.fromkeys(
+        range(1, 5), 4
+    )
+    router = cast("RunningRouter", None)
+    assert f"address={names}" in workers.options(router, 16, 1.0, address=names)
+    one, other = (workers.options(router, 16, 1.0) for _ in range(2))
+    assert set(one) ^ set(other) == {each for each in (*one, *other) if each.startswith("address=")}
+
+
+def test_a_load_is_measured_between_its_warmup_and_its_end(tmp_path: Path) -> None:
+    script = tmp_path / "load"
+    script.write_text(
+        'echo measuring; echo "{\\"measured\\": 7}"; cat >"$0.end"; echo "$1" >"$0.end"'
+    )
+    with workers.loaded(["sh", str(script)]) as load:
+        assert load.wait() == {"measured": 7}
+        assert load.process.poll() is None
+    assert (tmp_path / "load.end").read_text() == "marks=1\n"
+    with (
+        pytest.raises(RuntimeError, match="the load ended: 3"),
+        workers.loaded(["sh", "-c", "exit 3"]),
+    ):
+        pass
 
 
 def test_a_case_is_run_with_the_load_program_that_it_names(

@@ -12,11 +12,12 @@ uses the machine; the rate says what this machine had left.
 
 ``homes`` has exactly-once deliveries of many addresses pass one worker, two and four, with all
 addresses kept by the first worker or each by one of all. Processor time is that of all processes,
-the journal's included; the greatest part that one worker has of it bounds the rate: a worker has
-one core. Each client has one address and is handed to its home. What several homes cost beside one
-is told twice: with the same load altogether, of which each home has a part, in smaller batches, and
-with the same load for each home. There the batches are those of one home, so the rest is what the
-processes cost each other: they take turns on the cores, each with caches that others have used.
+the journal's included, while messages flow: connecting clients is no part of a delivery's cost.
+The greatest part that one worker has of it bounds the rate: a worker has one core. Each client has
+one address and is handed to its home. What several homes cost beside one is told twice: with the
+same load altogether, of which each home has a part, in smaller batches, and with the same load for
+each home. There the batches are those of one home, so the rest is what the processes cost each
+other: they take turns on the cores, each with caches that others have used.
 
 ``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
 tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
@@ -71,10 +72,43 @@ def file(workers: int, routes: int = 0, *, more: str = "", route: str = "") -> s
 def options(router: RunningRouter, pairs: int, seconds: float, **more: object) -> list[str]:
     """Gives the command of a load."""
     port = address_of(router).rpartition(":")[2]
-    asked = {"senders": pairs, "receivers": pairs, "window": 256, "warmup": 0.5, **more}
-    asked["address"] = f"q{next(_serial)}.%d"  # nobody gets what an earlier load has left behind
+    address = f"q{next(_serial)}.%d"  # nobody gets what an earlier load has left behind
+    asked: dict[str, object] = {"senders": pairs, "receivers": pairs, "window": 256, "warmup": 0.5}
+    asked |= {"address": address, **more}
     asked |= {"port": port, "seconds": seconds, "congestion": congestion()}
     return [program("load"), *(f"{key}={value}" for key, value in asked.items())]
+
+
+@attrs.frozen
+class Load:
+    """A load whose warmup is over.
+
+    What clients cost as they connect and leave is no part of a delivery's: whoever measures between
+    the warmup and ``wait`` measures the same time as the load does.
+    """
+
+    process: subprocess.Popen[str]
+
+    def wait(self) -> dict[str, float]:
+        """Returns what the load tells; its connections stay, silent, until the load is left."""
+        assert self.process.stdout is not None
+        told: dict[str, float] = json.loads(self.process.stdout.readline())
+        return told
+
+
+@contextmanager
+def loaded(command: list[str]) -> Iterator[Load]:
+    """Runs a load, and goes on when it begins to measure.
+
+    Raises:
+        RuntimeError: it has ended before that.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "marks=1"], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError(f"the load ended: {process.wait()}")
+        yield Load(process)
 
 
 def cpu_seconds(process: int) -> float:
@@ -104,10 +138,11 @@ def spread(workers: int, pairs: int, seconds: float) -> tuple[float, list[float]
     """Returns deliveries per second, and processor time for each by process, in microseconds."""
     with serving(workers) as router:
         watched = list(processes(router).values()) or [router.process.pid]
-        before = [cpu_seconds(each) for each in watched]
-        told = json.loads(subprocess.check_output(options(router, pairs, seconds)))
-        used = [cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)]
-    return told["messages_per_second"], [cpu / told["received"] * 1e6 for cpu in used]
+        with loaded(options(router, pairs, seconds)) as load:
+            before = [cpu_seconds(each) for each in watched]
+            told = load.wait()
+            used = [cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)]
+    return told["messages_per_second"], [cpu / told["measured"] * 1e6 for cpu in used]
 
 
 def measure_workers(seconds: float) -> dict[str, float]:
@@ -182,12 +217,13 @@ def exact(workers: int, homes: str, addresses: int, seconds: float) -> Cost:
     with serving(workers, more=f", homes: {homes}", route=promise) as router:
         everybody = [router.process.pid, *_children(router.process.pid)]
         watched = list(processes(router).values()) or [router.process.pid]
-        before = {each: Use.of(each) for each in everybody}
         names = _evenly(workers, addresses)
         command = options(router, addresses, seconds, settle="second", address=names)
-        told = json.loads(subprocess.check_output(command))
-        used = {each: Use.of(each).since(then) for each, then in before.items()}
-    count = told["received"]
+        with loaded(command) as load:
+            before = {each: Use.of(each) for each in everybody}
+            told = load.wait()
+            used = {each: Use.of(each).since(then) for each, then in before.items()}
+    count = told["measured"]
     others = [use for each, use in used.items() if each not in watched]
     journal = max(others, key=lambda use: use.seconds)
     switches = max(1, sum(use.waits + use.forced for use in used.values()))

@@ -22,6 +22,8 @@
  *   hold       amqp: receivers stay silent; each sender sends as many messages as this (0: not so)
  *   watch      process whose memory is reported with the rest, and whose CPU time with that of its
  *              children: the journal is one
+ *   marks      1: a line `measuring` is written after the warmup, and the connections stay, silent,
+ *              after the measured time until standard input ends, so that others can measure, too (0)
  *   congestion TCP_CONGESTION of all sockets (reno)     sasl   1: come as ANONYMOUS
  *   tls        1: all connections are inside TLS; peers are not verified (0)
  *   certificate   raw, with TLS: file of a server's key and chain
@@ -62,7 +64,7 @@ static struct {
     enum mode mode;
     enum settle settle;
     const char *host, *address, *congestion, *certificate;
-    int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, sasl, tls, storm;
+    int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, marks, sasl, tls, storm;
     bool sends_basic, takes_basic, own;
     double rate, seconds, warmup;
 } options;
@@ -740,12 +742,16 @@ static struct usage measure_usage(void) {
     return u;
 }
 
-static void stay(void) {
-    printf("{\"connections\": %d, \"received\": %" PRIu64 ", \"opening_seconds\": %.3f}\n", total,
-           received, opening_seconds);
+static void await_input_end(void) {
     fflush(stdout);
     char octet;
     while (read(STDIN_FILENO, &octet, 1) > 0) continue;
+}
+
+static void stay(void) {
+    printf("{\"connections\": %d, \"received\": %" PRIu64 ", \"opening_seconds\": %.3f}\n", total,
+           received, opening_seconds);
+    await_input_end();
 }
 
 static void run_load(void) {
@@ -764,6 +770,7 @@ static void run_load(void) {
             received_then = received, settled_then = settled, dispositions_then = dispositions;
             reads_then = reads, writes_then = writes;
             then = measure_usage();
+            if (options.marks) puts("measuring"), fflush(stdout);
         }
         if (is_measuring && (double)(time - from) > options.seconds * 1e9) break;
         int done = options.rate > 0 ? send_paced(start) : send_all();
@@ -781,14 +788,15 @@ static void run_load(void) {
     for (int i = 0; i < 4; i++)
         printf("\"one_way_%s_us\": %.1f, \"round_trip_%s_us\": %.1f, ", names[i],
                percentile(&one_way, quantiles[i]), names[i], percentile(&round_trip, quantiles[i]));
-    printf("\"received\": %" PRIu64 ", \"skipped\": %" PRIu64 ", \"longest_gap_us\": %.1f, "
-           "\"longest_pause_us\": %.1f, ",
-           received, skipped, (double)longest_gap / 1e3, (double)longest_pause / 1e3);
+    printf("\"received\": %" PRIu64 ", \"measured\": %" PRIu64 ", \"skipped\": %" PRIu64
+           ", \"longest_gap_us\": %.1f, \"longest_pause_us\": %.1f, ",
+           received, received - received_then, skipped, (double)longest_gap / 1e3, (double)longest_pause / 1e3);
     printf("\"dispositions_per_second\": %.0f, \"messages_per_read\": %.1f, \"reads_per_second\": %.0f, "
            "\"writes_per_second\": %.0f, \"misorders\": %" PRIu64 "}\n",
            (double)(dispositions - dispositions_then) / seconds,
            (double)(received - received_then) / (double)(reads - reads_then + 1),
            (double)(reads - reads_then) / seconds, (double)(writes - writes_then) / seconds, misorders);
+    if (options.marks) await_input_end();
 }
 
 static const char *option(int count, char **values, const char *key, const char *otherwise) {
@@ -824,7 +832,7 @@ static void read_options(int count, char **values) {
     options.certificate = TEXT(certificate, NULL);
     NUMBER(port, 5672), NUMBER(back, 5673), NUMBER(senders, 1), NUMBER(receivers, 1);
     NUMBER(addresses, 0), NUMBER(size, 100), NUMBER(window, 256), NUMBER(credit, 0);
-    NUMBER(batch, 500), NUMBER(ack, 0), NUMBER(hold, 0), NUMBER(watch, 0), NUMBER(sasl, 0);
+    NUMBER(batch, 500), NUMBER(ack, 0), NUMBER(hold, 0), NUMBER(watch, 0), NUMBER(marks, 0), NUMBER(sasl, 0);
     NUMBER(tls, 0), NUMBER(storm, 0);
     REAL(rate, 0), REAL(seconds, 2), REAL(warmup, 0.5);
     if (!options.addresses) options.addresses = options.receivers;
