@@ -85,6 +85,51 @@ class Parcel:
     source: str | None = None
 
 
+@attrs.define(eq=False)
+class Door:
+    """A way by which sockets are passed to the process of a worker, in their order.
+
+    Attributes:
+        parcels: not passed yet.
+    """
+
+    parcels: deque[Parcel] = attrs.field(factory=deque, init=False)
+    _sock: socket.socket = attrs.field(init=False)
+    _has_parcels: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def make(self) -> socket.socket:
+        """Makes the door of a new process, and returns the process's end."""
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock.setblocking(False)
+        return theirs
+
+    def close(self) -> None:
+        """Ends the door of a process that is gone; the parcels stay."""
+        self._sock.close()
+
+    def give(self, parcel: Parcel) -> None:
+        """Appends a parcel."""
+        self.parcels.append(parcel)
+        self._has_parcels.set()
+
+    async def run(self) -> None:
+        """Passes parcels until the process is gone, or until cancelled."""
+        while True:
+            while self.parcels:
+                parcel = self.parcels[0]
+                try:
+                    send_socket(self._sock, parcel.purpose, parcel.sock)
+                except (BlockingIOError, InterruptedError):
+                    await trio.lowlevel.wait_writable(self._sock)
+                    continue
+                except OSError:
+                    return  # the process is gone
+                self.parcels.popleft()
+                parcel.sock.close()
+            self._has_parcels = trio.Event()
+            await self._has_parcels.wait()
+
+
 @attrs.define(eq=False, kw_only=True)
 class Member:
     """One worker.
@@ -116,10 +161,9 @@ class Member:
     is_open: bool = attrs.field(default=False, init=False)
     is_retired: bool = attrs.field(default=False, init=False)
     may_begin: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _doors: socket.socket = attrs.field(init=False)
+    _doors: Door = attrs.field(factory=Door, init=False)
+    _joints: Door = attrs.field(factory=Door, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
-    _parcels: deque[Parcel] = attrs.field(factory=deque, init=False)
-    _has_parcels: trio.Event = attrs.field(factory=trio.Event, init=False)
     _underway: deque[str | None] = attrs.field(factory=deque, init=False)
     _handed: int = attrs.field(default=0, init=False)
     _ends: int = attrs.field(default=0, init=False)
@@ -186,13 +230,15 @@ class Member:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.channel.run)
-                nursery.start_soon(self._give_parcels)
+                nursery.start_soon(self._doors.run)
+                nursery.start_soon(self._joints.run)
                 nursery.start_soon(self._begin)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
             self.kill()  # if the worker is still alive, the supervisor is ending
             self._doors.close()
+            self._joints.close()
         self._process = None
         reason = self.error or _describe_end(code)
         log = self._log.info if self.is_retired else self._log.error
@@ -203,27 +249,27 @@ class Member:
         was_up, self.stage = self.is_up, Stage.DOWN
         self.is_open = False
         self._failures += 1
-        parcels = list(self._parcels)
-        self._parcels.clear()
+        parcels = [*self._joints.parcels, *self._doors.parcels]
+        self._joints.parcels.clear()
+        self._doors.parcels.clear()
         if was_up or parcels:
             self.went_down(self, parcels)
 
     async def _spawn(self) -> trio.Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._doors, their_doors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for each in (ours, self._doors):
-            each.setblocking(False)
+        ours.setblocking(False)
+        doors, joints = self._doors.make(), self._joints.make()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         self.channel = Channel(
             stream=stream, hears={errands.REPORT: (WorkerReport, self._keep_report)}
         )
-        with theirs, their_doors:
+        with theirs, doors, joints:
             command = [sys.executable, "-m", "router.service.worker_program"]
-            for name, sock in (("--channel", theirs), ("--doors", their_doors)):
+            for name, sock in (("--channel", theirs), ("--doors", doors), ("--joints", joints)):
                 command += [name, str(sock.fileno())]
             return await trio.lowlevel.open_process(
                 command,
-                pass_fds=(theirs.fileno(), their_doors.fileno()),
+                pass_fds=(theirs.fileno(), doors.fileno(), joints.fileno()),
                 stdin=subprocess.DEVNULL,
                 preexec_fn=_ignore_signals,
             )
@@ -262,11 +308,12 @@ class Member:
 
     def give(self, parcel: Parcel) -> None:
         """Hands a socket over; the member owns it from now on."""
-        if parcel.listener is not None:
-            self._underway.append(parcel.source)
-            self._handed += 1
-        self._parcels.append(parcel)
-        self._has_parcels.set()
+        if parcel.listener is None:
+            self._joints.give(parcel)
+            return
+        self._underway.append(parcel.source)
+        self._handed += 1
+        self._doors.give(parcel)
 
     async def ask(self, question: Question[Result], *arguments: object) -> Result:
         """Asks the process a question, like ``Channel.ask``."""
@@ -283,22 +330,6 @@ class Member:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
-
-    async def _give_parcels(self) -> None:
-        while True:
-            while self._parcels:
-                parcel = self._parcels[0]
-                try:
-                    send_socket(self._doors, parcel.purpose, parcel.sock)
-                except (BlockingIOError, InterruptedError):
-                    await trio.lowlevel.wait_writable(self._doors)
-                    continue
-                except OSError:
-                    return  # the process is gone
-                self._parcels.popleft()
-                parcel.sock.close()
-            self._has_parcels = trio.Event()
-            await self._has_parcels.wait()
 
 
 def _ignore_signals() -> None:

@@ -54,7 +54,10 @@ OPEN_SECONDS: Final = 5.0
 """How long a new worker waits for its siblings' addresses before it is given sockets anyway."""
 
 JOIN_SECONDS: Final = 2.0
-"""How long two workers may take to connect before they are given another socket pair."""
+"""How long two workers may take to connect before they are given another socket pair; twice as long
+with each further one, as workers that are only slow would begin anew for ever."""
+
+LONGEST_JOIN_SECONDS: Final = 60.0
 
 EXIT_SECONDS: Final = 2.0
 """How long the process of a drained worker may take to end."""
@@ -62,6 +65,19 @@ EXIT_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.05
 
 _SIBLING_BUFFER_OCTETS: Final = 1 << 20
+
+
+@attrs.frozen
+class Join:
+    """A socket pair that two workers were given.
+
+    Attributes:
+        until: when they are given another one, unless they are connected by then.
+        seconds: they had for that.
+    """
+
+    until: float
+    seconds: float
 
 
 @attrs.frozen
@@ -93,7 +109,7 @@ class Supervisor:
     _tickets: bytes = attrs.field(
         factory=lambda: secrets.token_bytes(TICKET_OCTETS), init=False, repr=False
     )
-    _joined_at: dict[tuple[int, int], float] = attrs.field(factory=dict, init=False)
+    _joins: dict[tuple[int, int], Join] = attrs.field(factory=dict, init=False)
     _prepared: tuple[RouterConfig, Draft] | None = attrs.field(default=None, init=False)
     _draft: Draft = attrs.field(init=False)
     _unplaced: list[Parcel] = attrs.field(factory=list, init=False)
@@ -302,8 +318,8 @@ class Supervisor:
             self.admit(parcel.sock, parcel.listener)
 
     def _went_down(self, member: Member, parcels: list[Parcel]) -> None:
-        self._joined_at = {
-            pair: at for pair, at in self._joined_at.items() if member.number not in pair
+        self._joins = {
+            pair: join for pair, join in self._joins.items() if member.number not in pair
         }
         for parcel in parcels:
             if parcel.listener is None:
@@ -373,9 +389,14 @@ class Supervisor:
         for one, other in itertools.combinations(self._up, 2):
             pair = (one.number, other.number)
             is_joined = other.number in one.report.siblings and one.number in other.report.siblings
-            if is_joined or now - self._joined_at.get(pair, float("-inf")) < JOIN_SECONDS:
+            if is_joined:
+                self._joins.pop(pair, None)
                 continue
-            self._joined_at[pair] = now
+            last = self._joins.get(pair)
+            if last is not None and now < last.until:
+                continue
+            seconds = JOIN_SECONDS if last is None else min(2 * last.seconds, LONGEST_JOIN_SECONDS)
+            self._joins[pair] = Join(now + seconds, seconds)
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             for end in ends:
                 for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):

@@ -1,10 +1,11 @@
 """A worker as a process of its own, started by ``supervisor``.
 
-Theory of operation. The process inherits two Unix sockets: the *channel*, over which it receives
-its configuration and is asked for its state, and the *doors*, over which it receives accepted
-sockets. It has no listening socket. It serves from ``BEGIN`` on, which may be long after
-``GET_READY``, and ends as soon as the channel
-does: without its supervisor it would receive nothing more, and a new supervisor starts new workers.
+Theory of operation. The process inherits three Unix sockets: the *channel*, over which it receives
+its configuration and is asked for its state, the *doors*, over which it receives accepted sockets,
+and the *joints*, over which it receives those that lead to its siblings. Clients wait at the doors
+while there is no time for newcomers; siblings never wait. It has no listening socket. It serves
+from ``BEGIN`` on, which may be long after ``GET_READY``, and ends as soon as the channel does:
+without its supervisor it would receive nothing more, and a new supervisor starts new workers.
 Signals for the router as a whole are ignored from the first moment (``member``): the supervisor
 handles them and instructs the workers.
 """
@@ -35,13 +36,16 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--doors", type=int, required=True)
+    parser.add_argument("--joints", type=int, required=True)
     options = parser.parse_args()
-    channel, doors = (socket.socket(fileno=each) for each in (options.channel, options.doors))
-    for each in (channel, doors):
+    channel, doors, joints = (
+        socket.socket(fileno=each) for each in (options.channel, options.doors, options.joints)
+    )
+    for each in (channel, doors, joints):
         each.set_inheritable(False)
         each.setblocking(False)
     prepare_process()
-    trio.run(WorkerProcess(channel, doors).run)
+    trio.run(WorkerProcess(channel, doors, joints).run)
     return 0
 
 
@@ -51,6 +55,7 @@ class WorkerProcess:
 
     channel_socket: socket.socket
     doors: socket.socket
+    joints: socket.socket
     _channel: Channel = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _worker: Worker = attrs.field(init=False)
@@ -106,7 +111,7 @@ class WorkerProcess:
             await control.pause(route)
         self._channel.serve(answers(control, Traces(control, nursery)))
         nursery.start_soon(report_floods, self._gate)
-        nursery.start_soon(self._receive_sockets)
+        self.let_in(nursery)
         nursery.start_soon(self._report)
         garbage.settle()
         nursery.start_soon(garbage.sweep)
@@ -135,8 +140,13 @@ class WorkerProcess:
     async def _set_log_level(self, level: str) -> None:
         set_log_level(level)
 
-    async def _receive_sockets(self) -> None:
-        while (received := await receive_socket(self.doors)) is not None:
+    def let_in(self, nursery: trio.Nursery) -> None:
+        """Begins to accept sockets; siblings do not wait for the time that clients wait for."""
+        nursery.start_soon(self._receive_sockets, self.doors)
+        nursery.start_soon(self._receive_sockets, self.joints)
+
+    async def _receive_sockets(self, pair: socket.socket) -> None:
+        while (received := await receive_socket(pair)) is not None:
             purpose, sock = received
             if self._worker.is_over:  # the supervisor gave it before it heard of that
                 sock.close()

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from router.core.passage import HOME_WAIT_SECONDS
-from router.service.channel import Channel, Question
+from router.service.channel import Channel, Question, receive_socket
 from router.service.errands import Duty, WorkerReport
 from router.service.member import PAUSE_LIMIT_SECONDS, Member, Parcel, Stage
 
@@ -21,15 +21,16 @@ class Sleeper(Member):
 
     Attributes:
         spawned: processes so far.
+        ends: the last process's of doors and joints.
     """
 
+    ends: list[socket.socket] = attrs.field(factory=list, init=False)
     spawned: list[trio.Process] = attrs.field(factory=list, init=False)
 
     async def _spawn(self) -> trio.Process:
         ours, _ = socket.socketpair()
-        self._doors, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for each in (ours, self._doors):
-            each.setblocking(False)
+        ours.setblocking(False)
+        self.ends = [self._doors.make(), self._joints.make()]
         self.channel = Channel(stream=trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
         self.spawned.append(await trio.lowlevel.open_process(["sleep", "1000"]))
         return self.spawned[-1]
@@ -147,6 +148,30 @@ async def test_a_process_prepares_itself_and_serves_when_it_may_begin() -> None:
     assert member.is_up
 
 
+async def test_sockets_to_siblings_do_not_wait_behind_clients() -> None:
+    told = Told()
+    member = told.member()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(member.run)
+        with trio.fail_after(60):
+            while not member.spawned:
+                await trio.sleep(0.01)
+        for _ in range(2000):
+            member.give(parcel())
+        member.give(parcel(listener=None))
+        joints = member.ends[1]
+        joints.setblocking(False)
+        with trio.fail_after(60):
+            received = await receive_socket(joints)
+        assert received is not None
+        received[1].close()
+        assert member._doors.parcels  # nobody reads them
+        member.is_retired = True
+        member.kill()
+    for each in told.down[0]:
+        each.sock.close()
+
+
 @pytest.mark.parametrize("was_up", [True, False])
 async def test_when_its_process_ends_another_follows_and_what_it_was_not_given_comes_back(
     was_up: bool,
@@ -161,7 +186,7 @@ async def test_when_its_process_ends_another_follows_and_what_it_was_not_given_c
         if was_up:
             member.stage, member.is_open = Stage.UP, True
         left = parcel()
-        member._parcels.append(left)  # its doors are full
+        member._doors.parcels.append(left)  # they are full
         member.kill()
         with trio.fail_after(60):
             while len(member.spawned) < 2:
