@@ -31,7 +31,8 @@ the address (``net.store``). From the moment it comes back until the store has a
 long that takes, the store has no target, and what is on its way from there and was not sent to a
 target yet goes back to the store. Elders are stored even if their route is full.
 
-A route that stores no more after a reload is passed through, too, once what it stored is gone.
+A route that stores everything after a reload passes nothing by any more, and has no choice left
+once its targets have answered all that they were sent. One that stores no more is passed through, too, once what it stored is gone.
 Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
 (ELDERS), and the stored messages wait for them. A target that returns them is offered them again,
 with pauses.
@@ -340,7 +341,10 @@ class Storer:
             return False
         if node.route.store is None:
             return self._is_held(node)
-        return node.route.passes_through
+        if node.route.passes_through:
+            return True
+        is_passed = any(map(_is_waiting, self._under_way(node)))  # since before a reload
+        return is_passed or (node in self._choices and self._has_elders(node))
 
     def _is_held(self, node: Node) -> bool:
         """Returns whether something of a node's address is stored, or about to be."""
@@ -361,11 +365,14 @@ class Storer:
         targets = [link for link in links if not link.keeps]
         is_known = len(targets) < len(links)
         is_held = self._is_held(node)
-        may_pass = any(is_able(link) and not is_sibling(link.connection) for link in targets)
+        is_always = node.route.store is not None and not node.route.passes_through
+        may_pass = not is_always and any(
+            is_able(link) and not is_sibling(link.connection) for link in targets
+        )
         has_returned = _returned(targets, (*node.given_back, *node.hopeful))
         if node.taker is Taker.TARGETS:
-            is_starved = choice.checks > 1
-            return Taker.NOBODY if is_starved or has_returned or not targets else Taker.TARGETS
+            is_over = is_always or choice.checks > 1 or has_returned or not targets
+            return Taker.NOBODY if is_over else Taker.TARGETS
         if node.route.store is None and is_held:
             return Taker.ELDERS if has_elders(node) else Taker.NOBODY
         if node.route.store is None:

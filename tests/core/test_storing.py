@@ -261,13 +261,21 @@ def test_a_multicast_to_several_targets_is_always_stored() -> None:
     assert attrs.evolve(route, distribution=Distribution.BALANCED).passes_through
 
 
-def test_a_reload_to_always_stores_what_comes_from_then_on() -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_reload_to_always_stores_what_comes_from_then_on(answers: bool) -> None:
+    """Once the target has answered what it was sent, or has not for 5 seconds."""
     stage = Stage()
     stage.sender.send("1")
     always = attrs.evolve(ROUTE, store=Storing(always=True))
     stage.play.carry_out(stage.play.core.configure(RoutingTable([always]), stage.play.now))
     stage.sender.send("2")
-    assert (stage.target.payloads, stage.shelf.payloads) == ([b"1"], [b"2"])
+    assert (stage.target.payloads, stage.shelf.payloads) == ([b"1"], [])
+    if answers:
+        stage.target.accept()
+    else:
+        stage.play.wait(SETTLE_SECONDS)
+    stage.sender.send("3")
+    assert (stage.target.payloads, stage.shelf.payloads) == ([b"1"], [b"2", b"3"])
 
 
 def test_a_reload_that_removes_the_store_lets_what_is_on_its_way_there_finish() -> None:

@@ -369,6 +369,19 @@ def test_nothing_stored_is_sent_before_what_was_returned_while_the_store_was_awa
     state.teardown()
 
 
+def test_what_returns_after_a_reload_has_all_stored_goes_before_what_is_stored() -> None:
+    state = ReturningAndReloaded()
+    state.begin()
+    for _ in range(3):
+        state.everybody_works()
+    state.journal_is_durable()
+    assert {*map(number_of, state.unread())} == {4}, "and others are stored"
+    state.reload(storing=Storing(always=True))
+    state.target_decides(says=RELEASED)
+    state.everybody_works()
+    state.teardown()
+
+
 def test_what_the_map_of_a_target_returns_goes_before_what_waits_for_that_target() -> None:
     state = lost_with_a_return()
     state.target_comes()
