@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import peers, rabbitmq, tiers
 from tests.support.memory import MemoryWatch
+from tests.support.passed import Passed, not_again
 from tests.support.rabbitmq import RabbitNode
 from tests.support.rule_check import RuleCheck
 from tests.support.telling import Telling
@@ -21,7 +22,7 @@ from tests.support.tiers import Tier, tier_of
 settings.register_profile(
     "router",
     deadline=None,
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=bool(os.environ.get("CI") or os.environ.get("ROUTER_TESTS_TELL")),
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
@@ -42,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how much of the suite: quick (lower floors, no process is started), test (nothing "
         "that is marked long), all; default: all. With -m or a test's name: what is asked for.",
     )
+    parser.addoption(
+        "--not-again",
+        action="store_true",
+        help="leave out the tests of the lower floors that passed in the last whole run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(MemoryWatch())
     if os.environ.get("ROUTER_TESTS_TELL") and not _is_worker(config):
         config.pluginmanager.register(Telling(config))
+        config.pluginmanager.register(Passed(config))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -69,10 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "rabbit_nodes" in getattr(item, "fixturenames", ()):
             assert tiers.group_of(item.nodeid) == tiers.RABBITMQ, f"{item.nodeid}: tiers.TOGETHER"
     is_asked_for = config.getoption("-m") or any("::" in argument for argument in config.args)
-    left_out = [item for item in items if not tiers.is_in(tier_of(config), item)]
-    if left_out and not is_asked_for:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if tiers.is_in(tier_of(config), item)]
+    chosen = [item for item in items if tiers.is_in(tier_of(config), item)]
+    if config.getoption("--not-again"):
+        chosen = not_again(config, chosen)
+    if len(chosen) < len(items) and not is_asked_for:
+        kept = {*chosen}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
     if tier_of(config) is Tier.QUICK:
         for item in items:
             tiers.cap_examples(item)

@@ -31,8 +31,8 @@ the address (``net.store``). From the moment it comes back until the store has a
 long that takes, the store has no target, and what is on its way from there and was not sent to a
 target yet goes back to the store. Elders are stored even if their route is full.
 
-A route that stores everything after a reload passes nothing by any more, and has no choice left
-once its targets have answered all that they were sent. One that stores no more is passed through, too, once what it stored is gone.
+A route that stores everything after a reload has no choice left once its targets have answered all
+that they were sent. One that stores no more is passed through, too, once what it stored is gone.
 Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
 (ELDERS), and the stored messages wait for them. A target that returns them is offered them again,
 with pauses.

@@ -1,0 +1,45 @@
+"""What has passed before in the same clone, so that a second, larger run can leave it out.
+
+CI runs the suite twice: as a newcomer does, and with extras and peers. The lower floors import
+neither, so what passed of them in the first run would do so in the second.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+
+from tests.support.tiers import QUICK_FOLDERS
+
+KEPT: Final = "router/passed"
+"""Key in pytest's cache of the names of the tests that passed in the last run."""
+
+
+class Passed:
+    """Keeps the names of what passes; a plugin of the process that decides how a run ends."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._names: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Takes note of one test."""
+        if report.when == "call" and report.passed:
+            self._names.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """Keeps the names in pytest's cache; beside others if what failed is run once more."""
+        cache = _cache(self._config)
+        before = cache.get(KEPT, []) if self._config.getoption("lf") else []
+        cache.set(KEPT, [*before, *self._names])
+
+
+def not_again(config: pytest.Config, items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Returns tests without those of the lower floors that passed in the last run."""
+    known: list[str] = _cache(config).get(KEPT, [])
+    passed = {name for name in known if name.split("/")[1] in QUICK_FOLDERS}
+    return [item for item in items if item.nodeid not in passed]
+
+
+def _cache(config: pytest.Config) -> Any:
+    return config.cache
