@@ -179,6 +179,9 @@ class Restorer:
             self._bring_back(incoming, unsettled, now_ns)
         for key, link in self._links.items():
             self._suspend(link, self._terms[key])
+        for key, known in links.items():
+            if key not in self._links and known.stage is not LinkStage.EXPIRED:
+                self._meet(known.description)
         self._known = {}
         return self._restored
 
@@ -284,6 +287,18 @@ class Restorer:
         self._restored.links += 1
         if terms.is_own and node is not None:
             (self._routeless if is_routeless else self._uplinks).restored(node, link)
+
+    def _meet(self, description: LinkDescription) -> None:
+        """Has a link from the store attached on which all is settled: its peer may not know that.
+
+        Links of senders are attached anyway as these come back.
+        """
+        terms, key = read_terms(description.terminus), _key_of(description)
+        if terms is None or terms.node is None or key.role is not Role.SENDER:
+            return
+        is_from_store = terms.node.direction is Direction.STORED
+        if is_from_store and terms.is_own and terms.settles_second:
+            self._uplinks.meet(self._node(terms.node, terms.dead_letters_of), key)
 
     # Deliveries
 

@@ -122,6 +122,7 @@ class Uplink:
         link: the attached link.
         kept: the suspended link to be resumed, if it is still this container (``successors``).
         restored: more of them after a restart, of other containers that were at its place.
+        is_to_meet: it stays wanted until it was attached after a restart: it settled all before.
         has_map: our present attach has an unsettled map.
         is_cut: that map did not fit a frame and is marked incomplete.
         there: the container to which it was attached last, or is attached.
@@ -158,6 +159,7 @@ class Uplink:
     link: Link | None = attrs.field(default=None, init=False)
     kept: Link | None = attrs.field(default=None, init=False)
     restored: list[Link] = attrs.field(factory=list, init=False)
+    is_to_meet: bool = attrs.field(default=False, init=False)
     has_map: bool = attrs.field(default=False, init=False)
     is_cut: bool = attrs.field(default=False, init=False)
     there: Acquaintance = attrs.field(factory=Acquaintance, init=False)

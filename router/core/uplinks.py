@@ -372,6 +372,7 @@ class Uplinks:
         uplink.is_wanted = False
         self._expect_no_more(uplink)
         self._alarms.cancel(uplink.retry)
+        uplink.is_to_meet = False
         link, attachment = uplink.link or uplink.kept, uplink.id
         self._forget_id(uplink)
         uplink.kept = None
@@ -448,6 +449,13 @@ class Uplinks:
                     uplink.kept = link
                 else:
                     uplink.restored.append(link)
+                self._want(uplink)
+
+    def meet(self, node: Node, key: LinkKey) -> None:
+        """Has a link of an earlier life attached once more, to say that nothing is unsettled."""
+        for uplink in self._uplinks_of(node):
+            if uplink.name == key.name and uplink.role is key.role:
+                uplink.is_to_meet = True
                 self._want(uplink)
 
     def remember(self, key: LinkKey) -> None:
@@ -547,7 +555,7 @@ class Uplinks:
 
     def _let_go(self, uplink: Uplink) -> None:
         """Ends a lazy uplink, unless it is needed again or has unfinished deliveries."""
-        if not uplink.is_wanted or self._is_needed(uplink):
+        if not uplink.is_wanted or self._is_needed(uplink) or uplink.is_to_meet:
             return
         link = uplink.link
         is_open = link is not None and bool(link.unsettled or link.adrift)
@@ -732,6 +740,9 @@ class Uplinks:
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
         self._turn.touch(uplink.node)
+        if uplink.is_to_meet:
+            uplink.is_to_meet = False
+            self.unused(uplink.node)
         if uplink.role is Role.RECEIVER:
             self.used(uplink.node)  # receivers on other workers get its deliveries, too
         self._notices.add(

@@ -487,3 +487,21 @@ def test_a_full_store_that_was_cut_off_takes_what_goes_before_all_that_it_has() 
     state.store_is_written()
     state.store_is_cut_off(arrives=False)
     state.teardown()
+
+
+@pytest.mark.parametrize("works", range(5, 10))
+def test_a_target_hears_after_a_restart_that_all_is_settled_though_nothing_is_sent(
+    works: int,
+) -> None:
+    """It had taken the last stored message, and was lost before that was settled with it."""
+    state = ReturningRanked()
+    state.begin()
+    for _ in range(6):
+        state.everybody_works()
+    state.target_goes_unsent(count=1)
+    for _ in range(works):
+        state.everybody_works()
+    state.target_goes()
+    state.everybody_works()
+    state.worker_is_killed(arrives=False, lost=0)
+    state.teardown()
