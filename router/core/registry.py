@@ -7,7 +7,7 @@ from typing import Protocol as Interface
 
 import attrs
 
-from router.core.node import Direction, Feed, Node, NodeKey
+from router.core.node import Direction, Feed, Node, NodeKey, feed_of
 from router.core.policy import DIALED, OPEN, Permissions, Policy
 from router.core.reach import is_end
 from router.core.retired import Retired
@@ -143,10 +143,30 @@ class Registry:
         """Returns the node where senders and receivers of an address meet, if there is one."""
         return self.nodes.get(NodeKey(address))
 
-    def keep(self, node: Node) -> None:
-        """Enters a node again that may have been forgotten."""
-        if self.nodes.setdefault(node.key, node) is node:
+    def keep(self, node: Node) -> Node:
+        """Enters a node again that may have been forgotten; returns the one of its key by now."""
+        known = self.nodes.setdefault(node.key, node)
+        if known is node:
             self._find_twin(node)
+        return known
+
+    def enter(self, link: OutgoingLink) -> Node:
+        """Returns the node of a receiver that has been away.
+
+        A link that is held for what is in doubt keeps its node for nobody else: it may have been
+        forgotten, and others may have made one of the same key since. Then what is in doubt goes
+        on there.
+        """
+        before = self.node_of(link)
+        assert before is not None, "a suspended receiver keeps its node"
+        node = self.keep(before)
+        if node is not before:
+            before.returning.discard(link)
+            link.group = node
+            for feed in dict.fromkeys(map(feed_of, link.adrift.values())):
+                if feed.node is before:
+                    self.move(feed, node)
+        return node
 
     def seek(self, node: Node) -> None:
         """Has the receiver that waits at a node looked at again when the turn ends."""

@@ -54,6 +54,8 @@ class Reloader:
         """Puts a table into force."""
         self._registry.table = table
         self._routeless.kept = {}
+        for link in self._registry.held:
+            self._turn.leave(self._registry.enter(link))
         for node in list(self._registry.nodes.values()):
             if node.key.direction is Direction.FALLBACK:
                 continue  # ``fallback`` knows what it serves

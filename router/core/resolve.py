@@ -111,6 +111,5 @@ class Resolver:
 
     def _open(self, feed: Feed) -> None:
         """Sees to it that what is sent again finds its way, though its sender may be long gone."""
-        self._registry.keep(feed.node)
-        feed.node = self._registry.nodes[feed.node.key]
+        feed.node = self._registry.keep(feed.node)
         self._uplinks.used(feed.node)

@@ -208,9 +208,7 @@ class Resumer:
         """
         self._suspender.release(link)
         self.reducer.begin_comparing(link)
-        node = self._registry.node_of(link)
-        assert node is not None, "a suspended receiver keeps its node"
-        self._registry.keep(node)
+        node = self._registry.enter(link)
         known = theirs or {}
         adrift = link.adrift
         reduces = self.reducer.must_reduce(link, theirs, is_incomplete=is_incomplete)
