@@ -5,6 +5,7 @@ deferred. Reloads and rehearsals take turns.
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -225,8 +226,11 @@ async def read_still(path: str, load: Load) -> RouterConfig:
     it was read is read again.
 
     Raises:
-        ConfigError: it is invalid, or is written again and again for ``STILL_MOST_SECONDS``.
+        ConfigError: it is invalid, or is written again and again for ``STILL_MOST_SECONDS``; or it
+            is a pipe or device, which a reload, and all signals after it, might wait for.
     """
+    if _is_endless(path):
+        raise ConfigError([Problem(Position(path, 1, 1), "cannot read again: it is not a file")])
     ends_at = trio.current_time() + STILL_MOST_SECONDS
     while trio.current_time() < ends_at:
         before = _stamp(path)
@@ -247,6 +251,15 @@ async def read_still(path: str, load: Load) -> RouterConfig:
         " whole"
     )
     raise ConfigError([Problem(Position(path, 1, 1), problem)])
+
+
+def _is_endless(path: str) -> bool:
+    """Returns whether a path leads to something else than a file or directory."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False  # loading it says why
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

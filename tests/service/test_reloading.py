@@ -90,3 +90,14 @@ async def test_an_invalid_file_that_is_still_is_refused_with_its_problems(path: 
     make_old(path)
     with pytest.raises(ConfigError, match="unknown key 'rotues'"):
         await read_still(str(path), lambda: load(path))
+
+
+async def test_a_pipe_is_not_waited_for(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+    def loading() -> RouterConfig:
+        raise AssertionError("it would wait for a writer")
+
+    with pytest.raises(ConfigError, match="cannot read again: it is not a file"):
+        await read_still(str(path), loading)
