@@ -45,6 +45,7 @@ from router.net.sockets import prepare
 from router.net.store.keeper import StoreKeeper
 from router.net.switchboard import Switchboard
 from router.net.tls_files import LOOK_SECONDS
+from router.service import huge_pages
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
@@ -182,6 +183,8 @@ class Worker:
             self._configure_connectors({}, assembly)
             nursery.start_soon(self._watch_certificates)
             nursery.start_soon(relieve, self._octets_in_use)
+            if huge_pages.is_wanted():
+                nursery.start_soon(huge_pages.keep_in_huge_pages, huge_pages.System())
             task_status.started()
 
     def _octets_in_use(self) -> int:
