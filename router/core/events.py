@@ -500,10 +500,10 @@ class Events:
 
     def _record_awaited(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, RecordAwaited)
-        incoming = connection.incoming.get(event.link)
-        if incoming is not None:
-            self._state.ledger.await_record(incoming)
-            self._state.turn.order(incoming, ReportRecorded(event.link))
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._state.ledger.await_record(link)
+            self._state.turn.order(link, ReportRecorded(event.link))
 
     def _output_pending(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, OutputPending)

@@ -21,6 +21,7 @@ Orders held for a link that is lost were never sent (**KnownNotSent**): ``recall
 
 from collections import deque
 from collections.abc import Hashable
+from typing import Final
 
 from router.model.commands import (
     AttachLink,
@@ -28,6 +29,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    ReportRecorded,
     SendDeliveries,
     UpdateDeliveries,
 )
@@ -35,6 +37,9 @@ from router.model.delivery import OutgoingDelivery
 from router.model.identity import ConnectionId
 
 _Held = tuple[int, Hashable, ConnectionId, Command]
+
+_LAST: Final = (UpdateDeliveries, ReportRecorded, DetachLink)
+"""What is still sent on a link that we detach."""
 
 
 class Gate:
@@ -134,7 +139,7 @@ class Gate:
             elif isinstance(command, SendDeliveries):
                 taken += command.deliveries
                 self._count_down(link)
-            elif is_lost or not isinstance(command, UpdateDeliveries | DetachLink):
+            elif is_lost or not isinstance(command, _LAST):
                 self._count_down(link)
             else:
                 kept.append(held)

@@ -18,7 +18,8 @@ the moment at which they would be carried out. From these it writes the life of 
     a resumed transfer that states an outcome, or an attach to a receiver with our unsettled map:
                             waits for what the receiver forgets by it      OutcomeBeforeSettle
     a sender settles            SETTLED                                    SettleSecond
-    ReportRecorded              waits for all RECEIVED so far              ReceivedBeforeConfirm
+    ReportRecorded to sender    waits for all RECEIVED so far              ReceivedBeforeConfirm
+    ReportRecorded to receiver  waits for the last OUTCOME of its link     OutcomeBeforeConfirm
     a link ends for good        its open deliveries are settled, or sent again
 
 It keeps an *entry* for every delivery that is not forgotten (``link_ledgers``). ``arrivals``
@@ -173,9 +174,15 @@ class Ledger:
         if shows_map and is_exact(link):
             self.show_map(link)
 
-    def await_record(self, link: IncomingLink) -> None:
-        """Has the next order for a link wait until all is durable that has been received so far."""
-        self.gate.wait(link, self._ledgers.received_sequence)
+    def await_record(self, link: Link) -> None:
+        """Has the next order for a link wait until what its peer has sent on it is durable.
+
+        From a sender these are deliveries, from a receiver outcomes.
+        """
+        if isinstance(link, IncomingLink):
+            self.gate.wait(link, self._ledgers.received_sequence)
+        elif link.carries_tags and (ledger := self._ledgers.of_outgoing.get(link)) is not None:
+            self.gate.wait(link, ledger.sequence)
 
     def show_map(self, whose: Hashable) -> None:
         """Has an attach to a receiver wait until all is durable that our map may lack.

@@ -207,9 +207,9 @@ class UpdateDeliveries:
 
 @attrs.frozen
 class AwaitRecord:
-    """Ask a sibling to report when the deliveries sent on a link so far are on record.
+    """Ask a sibling to report when what was sent on a link so far is on record.
 
-    It answers with ``DeliveriesRecorded``.
+    These are deliveries, or outcomes where we receive. It answers with ``DeliveriesRecorded``.
     """
 
     link: LinkId
@@ -217,7 +217,7 @@ class AwaitRecord:
 
 @attrs.frozen
 class ReportRecorded:
-    """Answers ``RecordAwaited``: the deliveries that came on the link before it are durable."""
+    """Answers ``RecordAwaited``: what came on the link before it is durable."""
 
     link: LinkId
 

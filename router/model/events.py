@@ -279,10 +279,11 @@ class DeliveriesAdopted:
 
 @attrs.frozen
 class RecordAwaited:
-    """The peer waits until the settled deliveries that it has sent on a link are on record.
+    """The peer waits until what it has sent on a link is on record.
 
-    For protocols that confirm settled deliveries, on routes that promise exactly-once. Each is
-    answered by one ``ReportRecorded``, in order.
+    On a link where it sends, these are settled deliveries; where it receives, outcomes. For
+    protocols that confirm the one or the other, on routes that promise exactly-once. Each is
+    answered by one ``ReportRecorded``, in order; none is if the link ends before.
     """
 
     link: LinkId
@@ -290,7 +291,7 @@ class RecordAwaited:
 
 @attrs.frozen
 class DeliveriesRecorded:
-    """A sibling answers ``AwaitRecord``: what came on a link before it is durable there."""
+    """A sibling answers ``AwaitRecord``: what was sent on a link before it is durable there."""
 
     link: LinkId
 

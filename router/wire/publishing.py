@@ -15,9 +15,9 @@ messages are held, in one list per channel or one per address, and what a client
 protocol's.
 
 A *publisher* has transactions as well. A message in one is *posted*: it is held here and its inlet
-stays. A commit hands the posts on and is answered when all of them have an outcome; commits are
-answered in order. If one of its messages was refused a commit fails, and the channel or session
-ends: the accepted messages cannot be revoked.
+stays. A commit hands the posts on and is answered when all of them have an outcome, and what it
+acknowledges is on record (``recording``); commits are answered in order. If one of its messages was
+refused a commit fails, and the channel or session ends: the accepted messages cannot be revoked.
 """
 
 from collections import deque
@@ -197,10 +197,18 @@ class Commit:
     Attributes:
         undecided: numbers of messages without an outcome.
         refused: number of refused messages.
+        unrecorded: number of outlets whose core has not reported that its acknowledgments are on
+            record.
     """
 
-    undecided: set[int]
+    undecided: set[int] = attrs.field(factory=set)
     refused: int = 0
+    unrecorded: int = 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it can be answered."""
+        return not (self.undecided or self.unrecorded)
 
 
 PostT = TypeVar("PostT", bound=Posted)
@@ -225,7 +233,7 @@ class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
         raise NotImplementedError
 
     def finish(self, commit: CommitT) -> None:
-        """Answers a commit whose messages are all decided; a failed one raises the fault."""
+        """Answers a commit that is decided; a failed one raises the fault."""
         raise NotImplementedError
 
     def enlist(self, transaction: list[PostT], post: PostT) -> None:
@@ -268,8 +276,8 @@ class Publisher(Keeper[InletT], Generic[InletT, PostT, CommitT]):
         self.finish_commits()
 
     def finish_commits(self) -> None:
-        """Answers the commits whose messages are all decided, in order."""
-        while self.commits and not self.commits[0].undecided:
+        """Answers the commits that are decided, in order."""
+        while self.commits and self.commits[0].is_decided:
             self.finish(self.commits.popleft())
 
     def end_transactions(self) -> None:

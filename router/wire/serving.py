@@ -11,9 +11,12 @@ without a route. The protocol decides what ends then (``at_fault``).
 
 A client does not settle its publishes: the outcome ends them. So an outcome without settlement is
 answered with settlement at once.
+
+What confirms a client's acknowledgments waits until they are on record (``recording``).
 """
 
-from typing import ClassVar, Final, Generic, TypeAlias, TypeVar, assert_never
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, assert_never
 from typing import Protocol as Interface
 
 from router.model import condition as conditions
@@ -39,11 +42,12 @@ from router.model.commands import (
 )
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
-from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.events import DeliveriesUpdated, LinkDetached, RecordAwaited
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.wire.inlets import Inlet
 from router.wire.machine import ConnectionMachine, MachinePhase
+from router.wire.recording import Unrecorded
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for its earlier publishes; then they are void."""
@@ -65,7 +69,14 @@ _Other: TypeAlias = (
 
 
 class OutletEnd(Interface):
-    """An outgoing link to the client."""
+    """An outgoing link to the client.
+
+    Attributes:
+        unrecorded: what waits until its outcomes are on record.
+    """
+
+    link: LinkId
+    unrecorded: Unrecorded[Any]
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
         """Sends deliveries from the core, or queues them."""
@@ -128,8 +139,34 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
     def settled(self, command: UpdateDeliveries) -> None:
         """Handles the core's settlement of deliveries to the client."""
 
+    def recorded(self, outlet: OutletT, waiters: Sequence[Any]) -> None:
+        """Handles the core's report that the outcomes that they wait for are on record."""
+
+    def unknown(self, outlet: OutletT, waiters: Sequence[Any], condition: Condition) -> None:
+        """Handles that nobody will know: the core has ended their outlet before it has reported."""
+
     def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
         """Handles a part of a delivery; sent only to engines that offer it."""
+
+    # --- outcomes on record -----------------------------------------------------------------------
+
+    def ask_for_record(self, outlet: OutletT) -> None:
+        """Asks the core to report when the outcomes reported so far are on record.
+
+        Not while it is asked for earlier ones: then it is asked again, when it has answered.
+        """
+        if outlet.unrecorded.ask():
+            self.runs.add(RecordAwaited(outlet.link))
+
+    def _report_recorded(self, inlet: InletT | None, link: LinkId) -> None:
+        if inlet is not None:
+            inlet.publishing.recorded(inlet)
+            return
+        outlet = self.outlets.get(link)
+        if outlet is not None:
+            waiters = outlet.unrecorded.answered()
+            self.ask_for_record(outlet)
+            self.recorded(outlet, waiters)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -164,21 +201,19 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 case AttachLink(link=link):
                     inlet = self.inlets.get(link)
                     self._attach(inlet, command)
-                case RefuseLink(link=link, condition=condition):
+                case RefuseLink(link=link):
                     inlet = self.inlets.get(link)
-                    if inlet is None:
-                        self.refused(link, condition)
-                    else:
-                        inlet.publishing.refused(inlet, condition)
+                    self._refuse(inlet, command)
                 case DetachLink(link=link):
                     inlet = self.inlets.get(link)
                     self._detach(inlet, command)
-                case HoldWindow(link=link) | ReportRecorded(link=link):
-                    inlet = self.inlets.get(link)
-                    if inlet is not None and isinstance(command, HoldWindow):
+                case HoldWindow():
+                    inlet = self.inlets.get(command.link)
+                    if inlet is not None:
                         inlet.publishing.hold(inlet, command.held)
-                    elif inlet is not None:
-                        inlet.publishing.recorded(inlet)
+                case ReportRecorded():
+                    inlet = self.inlets.get(command.link)
+                    self._report_recorded(inlet, command.link)
                 case _:
                     self._execute_other(command)
         except self.faults as fault:
@@ -220,6 +255,12 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
             text = f"a client of {self.spoken} accepts no links"
             self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
 
+    def _refuse(self, inlet: InletT | None, command: RefuseLink) -> None:
+        if inlet is None:
+            self.refused(command.link, command.condition)
+        else:
+            inlet.publishing.refused(inlet, command.condition)
+
     def _detach(self, inlet: InletT | None, command: DetachLink) -> None:
         outlet = self.outlets.pop(command.link, None)
         if inlet is None and outlet is None:
@@ -229,4 +270,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
         if inlet is not None:
             inlet.publishing.lost(inlet, reason)
         elif outlet is not None:
+            waiters = outlet.unrecorded.take_all()
             self.lost(outlet, reason)
+            if waiters:
+                self.unknown(outlet, waiters, reason)

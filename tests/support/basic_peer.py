@@ -254,6 +254,8 @@ class ClientPeer(Peer):
         event: LinkAttached | None = None,
         max_message_octets: int = 0,
         ttl_seconds: float | None = None,
+        *,
+        is_exact: bool = False,
     ) -> LinkId:
         """Answers an attach as the core would; returns the link."""
         event = event or self.attached()
@@ -269,6 +271,7 @@ class ClientPeer(Peer):
                 target=event.target,
                 max_message_octets=max_message_octets,
                 ttl_seconds=ttl_seconds,
+                is_exact=is_exact,
             )
         )
         return event.link

@@ -159,7 +159,10 @@ class Client(Peer):
         refusing: addresses that the core refuses, and why.
         credit: what the core grants each link that the client sends by.
         links: those that the core was asked for and took, by address.
+        is_exact: all routes promise exactly-once.
     """
+
+    is_exact = False
 
     engine: ServerEngine
 
@@ -232,6 +235,7 @@ class Client(Peer):
                 role=event.role,
                 source=source,
                 target=event.target,
+                is_exact=self.is_exact,
             )
             commands: list[Command] = [answer]
             if event.role is Role.RECEIVER:

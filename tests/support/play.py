@@ -231,6 +231,11 @@ class ReceiverEnd:
     aborted: list[DeliveryNumber] = attrs.field(factory=list)
     unsettled: dict[DeliveryNumber, DeliveryTag] = attrs.field(factory=dict)
     told: dict[DeliveryNumber, list[tuple[DeliveryState | None, bool]]] = attrs.field(factory=dict)
+    records_reported: int = 0
+
+    def await_record(self) -> None:
+        """Asks to hear when the outcomes that it has sent are on record."""
+        self.peer.happens(RecordAwaited(self.link))
 
     @property
     def payloads(self) -> list[bytes]:
@@ -584,7 +589,8 @@ class Peer:
                 assert self.sends[link].held is not held, "nothing changes"
                 self.sends[link].held = held
             case ReportRecorded(link=link):
-                self.sends[link].records_reported += 1
+                asked = self.sends.get(link) or self.receives[link]
+                asked.records_reported += 1
             case ReturnCredit(link=link):
                 self.receives[link].credit = 0
                 self.receives[link].drains_answered += 1

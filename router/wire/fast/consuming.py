@@ -13,7 +13,7 @@ messages meanwhile wait in the outlet's ``backlog``, which can be queried and br
 import enum
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from typing import Protocol as Interface
 
 import attrs
@@ -25,6 +25,7 @@ from router.model.identity import DeliveryNumber, LinkId
 from router.wire.fast.framing import END
 from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.types import encode_short
+from router.wire.recording import Unrecorded
 from router.wire.runs import Runs
 
 UNRELIABLE_CAPACITY: Final = 1000
@@ -61,6 +62,9 @@ class Outlet:
             waits for its channel's earlier messages there (``Receiving``).
         follows: it waits until the channel has handed those on.
         drains: it waits until the core has sent them; no credit is granted meanwhile.
+        is_exact: its route promises exactly-once.
+        unrecorded: replies that wait until outcomes are on record.
+        is_leaving: its handle has ended; it is detached when no transaction and no reply needs it.
     """
 
     link: LinkId
@@ -80,6 +84,9 @@ class Outlet:
     asked: deque[Callable[[], None]] = attrs.field(factory=deque)
     follows: bool = False
     drains: bool = False
+    is_exact: bool = False
+    unrecorded: Unrecorded[Any] = attrs.field(factory=Unrecorded)
+    is_leaving: bool = False
 
     def name(self, address: str) -> None:
         """Sets the destination's name."""
@@ -114,6 +121,9 @@ class Outlet:
         """Handles deliveries from the core."""
         self.credit -= len(deliveries)
         channel = self.handle.channel
+        if self.is_leaving:
+            channel.receiving.give_back(self, deliveries)
+            return
         for delivery in deliveries:
             if not self.backlog and self.can_deliver:
                 channel.receiving.deliver(self, delivery)
@@ -156,7 +166,7 @@ class Outlet:
 
     def review(self) -> None:
         """Grants credit as far as there is capacity, and revokes credit beyond the capacity."""
-        if not self.is_attached or self.drains:
+        if not self.is_attached or self.drains or self.is_leaving:
             return
         capacity = self.capacity
         if self._is_due(capacity) or (self.may_reduce and capacity < self.credit):
@@ -202,6 +212,9 @@ class OutletReceiving(Interface):
 
     def deliver(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Sends a delivery to the client; one that cannot be sent is refused."""
+
+    def give_back(self, outlet: Outlet, deliveries: list[OutgoingDelivery]) -> None:
+        """Returns deliveries that the client was not sent."""
 
     def pumped(self, own: Outlet) -> None:
         """Records that messages to a handle's own destination may have been handed on."""

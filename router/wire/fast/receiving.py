@@ -6,6 +6,10 @@ specification defines twice and differently which messages CHANNEL COMMIT confir
 acknowledged ones, or all that were sent. Here a client that acknowledges gets the first and one
 that never does the second.
 
+On routes that promise exactly-once a reply to acknowledgments waits until they are on record
+(``confirming``). The link of a handle that ends stays until they are, and while a transaction has
+acknowledgments for it. If a link is gone with them, the commit fails, and the channel is closed.
+
 Requests that a router cannot meet are refused::
 
     durable subscriptions (identifier), no-local, selectors      540   not supported
@@ -16,6 +20,7 @@ Requests that a router cannot meet are refused::
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -27,6 +32,7 @@ from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState
 from router.model.serial import distance
 from router.wire.fast import commands as c
+from router.wire.fast.confirming import Confirming
 from router.wire.fast.consuming import Kind, Outlet
 from router.wire.fast.downstream import Downstream
 from router.wire.fast.handle import Handle, HandleChannel, Service
@@ -51,10 +57,12 @@ class Unacked:
 
     Attributes:
         number: the core's number; None if the core has settled it already.
+        is_lost: its link is gone, and the core has no outcome of it.
     """
 
     outlet: Outlet
     number: DeliveryNumber | None
+    is_lost: bool = False
 
 
 @attrs.define(eq=False)
@@ -115,6 +123,7 @@ class Receiving:
 
     Attributes:
         line: outgoing messages.
+        confirming: replies to acknowledgments.
         unacked: by message number, ascending; numbers are not limited to 32 bits here.
     """
 
@@ -130,7 +139,9 @@ class Receiving:
         self.channel = channel
         self._publishing = publishing
         self.line = Line(engine.output.append, engine.frame_max, is_restartable=is_restartable)
+        self.confirming = Confirming(engine, channel)
         self.unacked: dict[int, Unacked] = {}
+        self._leaving: list[Outlet] = []
         self._last = 0
         self._has_acked = False
         self._done: dict[int, Unacked] = {}  # acknowledged in the transaction
@@ -340,9 +351,25 @@ class Receiving:
         entries = self._up_to(command.message_nbr)
         if self.channel.transacted:
             self._done.update(entries)
+            self.channel.reply(command.confirm_tag)
+        elif command.confirm_tag:
+            reply = partial(self.channel.reply, command.confirm_tag)
+            self._confirm([(entries, ACCEPTED)], reply)
         else:
             self._settle(entries, ACCEPTED)
-        self.channel.reply(command.confirm_tag)
+
+    def _confirm(
+        self, groups: list[tuple[dict[int, Unacked], DeliveryState]], reply: Callable[[], None]
+    ) -> None:
+        """Settles deliveries, and replies when their outcomes are on record."""
+
+        def settle() -> None:
+            for entries, state in groups:
+                self._settle(entries, state)
+
+        found = [entry for entries, _ in groups for entry in entries.values()]
+        outlets = [entry.outlet for entry in found if entry.number is not None]
+        self.confirming.settle(outlets, settle, reply)
 
     def _up_to(self, message_nbr: int) -> dict[int, Unacked]:
         """Removes and returns messages up to a number, which need not exist (§3.3.3)."""
@@ -367,9 +394,12 @@ class Receiving:
         del self.unacked[number]
         if self.channel.transacted:
             self._back[number] = entry
+            handle.reply(command.confirm_tag)
+        elif command.confirm_tag:
+            reply = partial(_reply_if_open, handle, command.confirm_tag)
+            self._confirm([({number: entry}, MODIFIED_FAILED)], reply)
         else:
             self._settle({number: entry}, MODIFIED_FAILED)
-        handle.reply(command.confirm_tag)
 
     def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
         """Reports the outcome of deliveries to the core, and frees capacity."""
@@ -382,7 +412,9 @@ class Receiving:
             if entry.number is not None and outlet.is_attached:
                 runs.update(outlet.link, [entry.number], state, True)
         for outlet in outlets.values():
-            if outlet.is_attached:
+            if outlet.is_leaving:
+                self.let_go(outlet)
+            elif outlet.is_attached:
                 outlet.dispatch()
 
     # --- transactions -----------------------------------------------------------------------------
@@ -397,6 +429,9 @@ class Receiving:
         if not self._has_acked:
             self._done.update(self.unacked)
             self.unacked = {}
+        error = _loss_in(self._done, self._back)
+        if error is not None:
+            raise error
         self._committing.append((self._done, self._back))
         self._done, self._back = {}, {}
         self._publishing.commit(command.confirm_tag)
@@ -404,9 +439,12 @@ class Receiving:
     def committed(self, confirm_tag: int) -> None:
         """Records that all messages of the oldest commit were accepted."""
         done, back = self._committing.pop(0)
-        self._settle(done, ACCEPTED)
-        self._settle(back, MODIFIED_FAILED)
-        self.channel.reply(confirm_tag)
+        error = _loss_in(done, back)
+        if error is not None:
+            self.engine.fault(error, self.channel, None)
+            return
+        reply = partial(self.channel.reply, confirm_tag)
+        self._confirm([(done, ACCEPTED), (back, MODIFIED_FAILED)], reply)
         self.channel.drained()
 
     def _roll_back(self, command: c.ChannelRollback) -> None:
@@ -423,8 +461,8 @@ class Receiving:
         """Records that a link is gone, with its unsettled deliveries."""
         for entries in self._all_unacked():
             for entry in entries.values():
-                if entry.outlet is outlet:
-                    entry.number = None
+                if entry.outlet is outlet and entry.number is not None:
+                    entry.number, entry.is_lost = None, True
         if outlet.stream is not None:
             outlet.stream.ended()
         outlet.backlog.clear()
@@ -443,7 +481,7 @@ class Receiving:
         for parcel in self.line.drop(handle.id):
             if isinstance(parcel, Notice) and parcel.delivery is not None:
                 parcel.outlet.unacknowledged -= 1
-                self._give_back(parcel.outlet, [parcel.delivery])
+                self.give_back(parcel.outlet, [parcel.delivery])
         for outlet in handle.all_outlets():
             entries = {
                 number: entry for number, entry in self.unacked.items() if entry.outlet is outlet
@@ -451,14 +489,39 @@ class Receiving:
             for number in entries:
                 del self.unacked[number]
             self._settle(entries, MODIFIED_FAILED)
-            self._give_back(outlet, [delivery for _, delivery in outlet.backlog])
+            self.give_back(outlet, [delivery for _, delivery in outlet.backlog])
             outlet.backlog.clear()
-            self.engine.drop_outlet(outlet)
+            self._leaving.append(outlet)
+            self.let_go(outlet)
         handle.outlets.clear()
         handle.own = None
         handle.later = None
 
-    def _give_back(self, outlet: Outlet, deliveries: list[OutgoingDelivery]) -> None:
+    def let_go(self, outlet: Outlet) -> None:
+        """Detaches the link of an ended handle, unless a transaction or a reply needs it."""
+        if outlet not in self._leaving:
+            return
+        is_needed = outlet.unrecorded or any(
+            entry.outlet is outlet for entries in self._all_unacked() for entry in entries.values()
+        )
+        if not (is_needed and outlet.is_attached):
+            self._leaving.remove(outlet)
+            self.engine.drop_outlet(outlet)
+        elif not outlet.is_leaving:
+            self.engine.keep_outlet(outlet)
+
+    def let_go_all(self) -> None:
+        """Returns what ended handles have left, and detaches their links: the channel ends."""
+        for outlet in list(self._leaving):
+            entries = {at: one for at, one in self.unacked.items() if one.outlet is outlet}
+            for number in entries:
+                del self.unacked[number]
+            self._settle(entries, MODIFIED_FAILED)
+            self.engine.drop_outlet(outlet)
+        self._leaving.clear()
+
+    def give_back(self, outlet: Outlet, deliveries: list[OutgoingDelivery]) -> None:
+        """Returns deliveries that the client was not sent."""
         numbers = [delivery.number for delivery in deliveries if not delivery.settled]
         if numbers and outlet.is_attached:
             self.engine.runs.update(outlet.link, numbers, RELEASED, True)
@@ -483,6 +546,11 @@ class Receiving:
     }
 
 
+def _reply_if_open(handle: Handle, confirm_tag: int) -> None:
+    if handle.is_open:
+        handle.reply(confirm_tag)
+
+
 def list_of(numbers: list[int]) -> tuple[bytes, int]:
     """Returns a message-list, "5,9,15-40,80", and the highest number if not all fit (§3.5.12)."""
     ranges: list[list[int]] = []
@@ -504,6 +572,16 @@ def list_of(numbers: list[int]) -> tuple[bytes, int]:
 
 LIST_OCTETS: Final = 1024
 """Most octets of a message-list: its command must fit any frame."""
+
+
+def _loss_in(done: dict[int, Unacked], back: dict[int, Unacked]) -> PeerError | None:
+    """Returns why a commit fails of which not all can be passed on to the core; None: all can."""
+    entries = (*done.values(), *back.values())
+    lost = sum(entry.is_lost and entry.outlet.is_exact for entry in entries)
+    if not lost:
+        return None
+    text = f"the links of {lost} acknowledged messages are gone; their outcome is unknown"
+    return PeerError(Reply.FORBIDDEN_NOW, text, Level.CHANNEL)
 
 
 def _handle_of(own: Outlet) -> Handle:

@@ -7,7 +7,7 @@ and output, and may find the client at fault as a frame would.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from router.model.identity import LinkId
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
+from router.wire.fast.confirming import Confirmation, Confirming
 from router.wire.fast.consuming import Outlet
 from router.wire.fast.handle import Handle, HandleChannel, HandleState
 from router.wire.fast.lane import SendLane
@@ -160,6 +161,7 @@ class ServerEngine(ServerLinks):
         source = command.source
         address = None if source is None else source.address
         mode = None if source is None else source.distribution_mode
+        outlet.is_exact = command.is_exact
         outlet.handle.channel.attached(outlet, address, mode)
         return True
 
@@ -172,6 +174,24 @@ class ServerEngine(ServerLinks):
     def lost(self, outlet: Outlet, condition: Condition) -> None:
         """Handles the end of an outlet, as ordered by the core."""
         outlet.handle.channel.refused(outlet, condition)
+
+    def recorded(self, outlet: Outlet, waiters: Sequence[tuple[Confirming, Confirmation]]) -> None:
+        """Sends replies: what they confirm on a link is on record."""
+        for confirming, confirmation in waiters:
+            confirming.recorded(confirmation)
+        channel = outlet.handle.channel
+        if outlet.is_leaving and isinstance(channel, ServerChannel):
+            channel.receiving.let_go(outlet)
+
+    def unknown(
+        self,
+        outlet: Outlet,
+        waiters: Sequence[tuple[Confirming, Confirmation]],
+        condition: Condition,
+    ) -> None:
+        """Fails replies: a link has ended before the core has reported that it is on record."""
+        for confirming, confirmation in waiters:
+            confirming.unknown(confirmation, outlet.address, condition)
 
     def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
         """Handles a further part of an answer, or its end."""

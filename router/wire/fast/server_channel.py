@@ -179,6 +179,8 @@ class ServerChannel(HandleChannel):
         """Whether the client's messages are still to be handed on."""
         if self.publishing.is_busy or self.sending.is_waited_for(None):
             return True
+        if self.receiving.confirming.line:
+            return True
         return any(
             each.later or (each.own is not None and each.own.asked)
             for each in self.handles.values()
@@ -243,7 +245,9 @@ class ServerChannel(HandleChannel):
         self.sending.gatherer.keep()
         if is_orderly:
             self.receiving.roll_back_all()
+            self.receiving.let_go_all()
             for handle in list(self.handles.values()):
                 self._end_handle(handle, is_orderly=False)
         self.receiving.unacked.clear()
+        self.receiving.confirming.line.clear()
         self.publishing.ended(is_orderly=is_orderly)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from router.model.events import LinkAttached, LinkDetached
+from router.model.events import CreditGranted, LinkAttached, LinkDetached
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role, Source, Target
 from router.wire.engine import EngineSettings
@@ -100,6 +100,13 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
                 target=Target(),
             )
         )
+
+    def keep_outlet(self, outlet: Outlet) -> None:
+        """Keeps an outgoing link whose handle has ended, without credit."""
+        self._reviews.pop(id(outlet), None)
+        outlet.is_leaving = True
+        outlet.credit = 0
+        self.runs.add(CreditGranted(outlet.link, 0))
 
     def drop_outlet(self, outlet: Outlet) -> None:
         """Ends an outgoing link."""

@@ -115,6 +115,18 @@ class ClientSession(Session):
         """Reports the outcome of a delivery to the core, or keeps it until the core asks."""
         raise NotImplementedError
 
+    def finished(self, number: int) -> None:
+        """Records that one of the things is done that a command waits for."""
+        raise NotImplementedError
+
+    def unknown(self, outlet: Outlet, number: int, condition: Condition) -> None:
+        """Handles that nobody will know whether a command's outcomes are on record."""
+        raise NotImplementedError
+
+    def ask_for_record(self, outlet: Outlet) -> None:
+        """Asks the core to report when the client's outcomes are on record, if a command waits."""
+        raise NotImplementedError
+
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
         """Returns the tags, of a link that comes back, that the client or the backlog has."""
         raise NotImplementedError

@@ -21,6 +21,7 @@ _ENGINE: Final = "engine"
 _ROOMS: Final = (
     "router.wire.v0_10.",
     "router.wire.exchange_names",
+    "router.wire.recording",
     "router.wire.staging",
     "router.model.",
     "router.wire.v1_0.",

@@ -52,6 +52,7 @@ from router.model.outcome import (
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.model.text import name_of
 from router.wire import hub
+from router.wire.recording import Unrecorded
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.bindings import Binding, headers_match
 from router.wire.v0_10.outgoing import refusal
@@ -89,6 +90,8 @@ class Outlet:
         unnamed: their tags, each with the client's outcome since; None: none.
         confirms_outcomes: an outcome is kept until the core has settled the delivery.
         told: such outcomes, each with its delivery's tag.
+        is_exact: its route promises exactly-once.
+        unrecorded: commands that are complete when outcomes are on record.
         is_attached: the core has accepted it.
         is_leaving: it is detached when nothing is unsettled.
         is_draining: the core has been asked to drain.
@@ -107,6 +110,8 @@ class Outlet:
     unnamed: dict[DeliveryTag, DeliveryState | None] = attrs.field(factory=dict)
     confirms_outcomes: bool = False
     told: dict[DeliveryNumber, tuple[DeliveryTag, DeliveryState]] = attrs.field(factory=dict)
+    is_exact: bool = False
+    unrecorded: Unrecorded[int] = attrs.field(factory=Unrecorded)
     is_attached: bool = False
     is_leaving: bool = False
     is_draining: bool = False
@@ -126,6 +131,12 @@ class Outlet:
         """Records the core's acceptance."""
         self.is_attached = True
         self.confirms_outcomes = answer.confirms_outcomes
+        self.is_exact = answer.is_exact
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether the core has been told all the client's outcomes."""
+        return self.is_attached and not any(self.unnamed.values())
 
     def suspend(self) -> None:
         """Records that the session has lost its channel; the home may lack what it was told."""
@@ -133,6 +144,7 @@ class Outlet:
         self.credit = 0
         self.unnamed |= dict(self.told.values())
         self.told.clear()
+        self.unrecorded.suspend()
 
 
 @attrs.define(eq=False)
@@ -242,6 +254,9 @@ class QueueSession(Interface):
     ) -> None:
         """Reports the outcome of a delivery to the core, or keeps it until the core asks."""
 
+    def ask_for_record(self, outlet: Outlet) -> None:
+        """Asks the core to report when the client's outcomes are on record, if a command waits."""
+
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
         """Returns the tags, of a link that comes back, that the client or the backlog has."""
 
@@ -250,6 +265,12 @@ class QueueSession(Interface):
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
         """Records that the core has detached a link."""
+
+    def finished(self, number: int) -> None:
+        """Records that one of the things is done that a command waits for."""
+
+    def unknown(self, outlet: Outlet, number: int, condition: Condition) -> None:
+        """Handles that nobody will know whether a command's outcomes are on record."""
 
 
 class SubscriptionSession(Interface):
@@ -428,8 +449,9 @@ class Queue:
             self.close_outlet(outlet)
 
     def detach_if_done(self, outlet: Outlet) -> None:
-        """Detaches a link that is leaving and has nothing unsettled."""
-        if outlet.is_leaving and outlet.is_attached and not (outlet.unsettled or outlet.told):
+        """Detaches a link that is leaving, has nothing unsettled, and that no command waits for."""
+        is_in_use = outlet.unsettled or outlet.told or outlet.unrecorded
+        if outlet.is_leaving and outlet.is_attached and not is_in_use:
             self.forget(outlet)
             self.session.engine.runs.add(LinkDetached(outlet.link, closed=True))
 
@@ -486,6 +508,7 @@ class Queue:
                 self.detach_if_done(outlet)
             else:
                 self.session.settle(outlet, delivery.tag, delivery.number, state)
+            self.session.ask_for_record(outlet)
             return
         if self.session.resumed(outlet, delivery):
             return

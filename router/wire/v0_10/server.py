@@ -17,7 +17,7 @@ answered; until then the client's input waits.
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, ParamSpec
 
 from router.model.commands import AddressesChanged, AttachLink, MemoryFound, UpdateDeliveries
@@ -272,6 +272,24 @@ class ServerEngine(ServerLinks):
         self.guarded(session, session.lose, outlet, condition)
         for question in questions:
             self.guarded(question.asker, question.refused, condition)
+
+    def ask_for_record(self, outlet: Outlet) -> None:
+        """Asks the core to report when outcomes are on record, once it has been told them all."""
+        if outlet.has_told_all:
+            super().ask_for_record(outlet)
+
+    def recorded(self, outlet: Outlet, waiters: Sequence[int]) -> None:
+        """Completes commands whose outcomes are on record."""
+        session = outlet.queue.session
+        for number in waiters:
+            self.guarded(session, session.finished, number)
+        outlet.queue.detach_if_done(outlet)
+
+    def unknown(self, outlet: Outlet, waiters: Sequence[int], condition: Condition) -> None:
+        """Fails commands: a link has ended before the core has reported that it is on record."""
+        session = outlet.queue.session
+        for number in waiters:
+            self.guarded(session, session.unknown, outlet, number, condition)
 
     # --- links ------------------------------------------------------------------------------------
 

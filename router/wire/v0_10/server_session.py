@@ -48,6 +48,7 @@ class ServerSession(SubscribingSession):
         self.declaring = Declaring(self, self.publishing, self.watching)
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
+        self._commit_number = 0
 
     def _ignore(self, number: int, command: Any) -> None:
         """Ignores an answer."""
@@ -111,17 +112,26 @@ class ServerSession(SubscribingSession):
 
     def _commit(self, number: int, command: r.TxCommit) -> None:
         self._check_transactional()
+        self.check_kept(self.accepted_in_transaction.values())
         accepted, self.accepted_in_transaction = self.accepted_in_transaction, {}
-        self.settle_entries(accepted.values(), ACCEPTED)
+        self.settle_by(number, (accepted.values(), ACCEPTED), besides=1)
         self.park()
         self.is_committing = True
+        self._commit_number = number
         self.publishing.commit(number)
 
     def committed(self, number: int) -> None:
         """Records that the transaction's transfers are all decided."""
-        self.is_committing = False
+        self.finished(number)
+
+    def conclude(self, number: int) -> None:
+        """Completes a command that waits for nothing any more."""
         self.complete(number)
-        self.resume()
+        if self.is_committing and number == self._commit_number:
+            self.is_committing = False
+            self.resume()
+        if not self.is_busy:
+            self.drained()
 
     def _roll_back(self, number: int, command: r.TxRollback) -> None:
         self._check_transactional()
@@ -217,7 +227,7 @@ class ServerSession(SubscribingSession):
     @property
     def is_busy(self) -> bool:
         """Whether earlier commands of the client are still to be handled or handed on."""
-        return self.waits or bool(self.publishing.held)
+        return self.waits or bool(self.publishing.held or self.unfinished)
 
     def drained(self) -> None:
         """Records that no transfer is held any more."""
@@ -271,7 +281,7 @@ class ServerSession(SubscribingSession):
             if reports:  # whether or not the core has answered: its unsettled deliveries are kept
                 engine.runs.add(LinkDetached(outlet.link, closed=False))
             outlet.suspend()
-        self._deciding = [each for each in own if any(each.unnamed.values())]
+        self._deciding = [each for each in own if each.unrecorded or any(each.unnamed.values())]
         for subscription in self.subscriptions.values():
             flushes, subscription.flushes = subscription.flushes, []
             if flushes:
@@ -306,11 +316,15 @@ class ServerSession(SubscribingSession):
             self.review(outlet.queue)
             if outlet.resumed:
                 outlet.queue.grant_resumed(outlet)
+            self.ask_for_record(outlet)
             outlet.queue.detach_if_done(outlet)
 
         def refused(condition: Condition) -> None:
             self.lost(outlet)
+            waiters = outlet.unrecorded.take_all()
             outlet.queue.forget(outlet)
+            for number in waiters:
+                self.unknown(outlet, number, condition)
             if outlet.queue.subscriptions and not outlet.queue.watches:
                 raise SessionFaultError(
                     ErrorCode.RESOURCE_DELETED,
@@ -361,6 +375,7 @@ class ServerSession(SubscribingSession):
         self.queues.clear()
         self.unaccepted.clear()
         self.accepted_in_transaction.clear()
+        self.unfinished.clear()
 
     def _give_back(self, outlets: list[Outlet]) -> None:
         """Returns unsettled deliveries, marked as such, and waiting ones to the core."""

@@ -17,9 +17,13 @@ A client's outcomes::
 
 A delivery that one subscription of a local queue releases is offered to the others of that queue
 before the core gets the outcome.
+
+On routes that promise exactly-once a command that settles deliveries, and a commit, is complete
+when their outcomes are on record (``router.wire.recording``), also if the session is suspended
+meanwhile. If the link is gone with what the client accepts, the session ends with an exception.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import attrs
 
@@ -75,6 +79,8 @@ class SubscribingSession(ClientSession):
         accepted_in_transaction: by command-id; accepted when the transaction is committed.
         files: the files of the session.
         is_transactional: tx.select was received.
+        unfinished: command-id → what the command waits for before it is complete: outlets that
+            report that its outcomes are on record, and the transfers of a commit.
     """
 
     declaring: Declaring
@@ -88,6 +94,7 @@ class SubscribingSession(ClientSession):
         self.accepted_in_transaction: dict[int, Unaccepted] = {}
         self.files = Files(self)
         self.is_transactional = False
+        self.unfinished: dict[int, int] = {}
         self._packets = 0
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -318,16 +325,15 @@ class SubscribingSession(ClientSession):
         found = self.files.settled(command.delivery_tag or 0, multiple=command.multiple)
         if self.is_transactional:
             self.accepted_in_transaction.update(found)
+            self.complete(number)
         else:
-            self.settle_entries(found.values(), ACCEPTED)
+            self.settle_by(number, (found.values(), ACCEPTED))
         self.files.review()
-        self.complete(number)
 
     def _reject_file(self, number: int, command: o.FileReject) -> None:
         found = self.files.settled(command.delivery_tag or 0, multiple=False)
-        self.settle_entries(found.values(), files.rejected(command.requeue))
+        self.settle_by(number, (found.values(), files.rejected(command.requeue)))
         self.files.review()
-        self.complete(number)
 
     def next_packet(self) -> int:
         """Returns the delivery-tag of the next packet, unique in this session."""
@@ -357,9 +363,10 @@ class SubscribingSession(ClientSession):
             )
         if self.is_transactional:
             self.accepted_in_transaction.update(named)
+            self.complete(number)
         else:
-            self.settle_entries(named.values(), ACCEPTED)
-        self.complete(number)
+            self.check_kept(named.values())
+            self.settle_by(number, (named.values(), ACCEPTED))
 
     def _reject(self, number: int, command: r.MessageReject) -> None:
         if command.code not in REJECT_CODES:
@@ -368,8 +375,7 @@ class SubscribingSession(ClientSession):
         ignored = {each: entry for each, entry in named.items() if not entry.is_acquired}
         self.unaccepted = dict(sorted({**self.unaccepted, **ignored}.items()))
         entries = [entry for entry in named.values() if entry.is_acquired]
-        self.settle_entries(entries, rejection(command.code, command.text))
-        self.complete(number)
+        self.settle_by(number, (entries, rejection(command.code, command.text)))
 
     def _release(self, number: int, command: r.MessageRelease) -> None:
         named = self._named(command.transfers, self.unaccepted)
@@ -378,10 +384,11 @@ class SubscribingSession(ClientSession):
         failed = command.set_redelivered
         shown = [entry for entry in entries if not entry.is_acquired]
         entries = [entry for entry in entries if entry.is_acquired]
+        groups: list[tuple[list[Unaccepted], DeliveryState]] = []
         for group, marks in ((shown, False), (entries, failed)):
             left = [entry for entry in group if not self._offer_next(entry, failed=marks)]
-            self.settle_entries(left, MODIFIED_FAILED if marks else RELEASED)
-        self.complete(number)
+            groups.append((left, MODIFIED_FAILED if marks else RELEASED))
+        self.settle_by(number, *groups)
 
     @staticmethod
     def _offer_next(entry: Unaccepted, *, failed: bool) -> bool:
@@ -408,6 +415,64 @@ class SubscribingSession(ClientSession):
                 )
             ),
         )
+
+    def check_kept(self, entries: Iterable[Unaccepted]) -> None:
+        """Refuses to accept transfers whose links are gone: completion would promise too much.
+
+        Raises:
+            SessionFaultError: there are some, of routes that promise exactly-once.
+        """
+        lost = sum(entry.is_lost and entry.outlet.is_exact for entry in entries)
+        if lost:
+            text = f"the links of {lost} accepted transfers are gone; their outcome is unknown"
+            raise SessionFaultError(ErrorCode.RESOURCE_DELETED, text)
+
+    def settle_by(
+        self,
+        number: int,
+        *groups: tuple[Collection[Unaccepted], DeliveryState],
+        besides: int = 0,
+    ) -> None:
+        """Settles transfers by a command, which is complete when that is on record.
+
+        Args:
+            number: the command.
+            groups: transfers, each with their outcome.
+            besides: how much more it waits for, which ``finished`` is called for.
+        """
+        exact = {
+            id(entry.outlet): entry.outlet
+            for entries, _ in groups
+            for entry in entries
+            if entry.outlet.is_exact
+            and (entry.number is not None or entry.tag in entry.outlet.unnamed)
+        }
+        for outlet in exact.values():
+            outlet.unrecorded.add(number)
+        for entries, state in groups:
+            self.settle_entries(entries, state)
+        for outlet in exact.values():
+            self.ask_for_record(outlet)
+        if exact or besides:
+            self.unfinished[number] = len(exact) + besides
+        else:
+            self.complete(number)
+
+    def ask_for_record(self, outlet: Outlet) -> None:
+        """Asks the core to report when the client's outcomes are on record, if a command waits."""
+        self.server.ask_for_record(outlet)
+
+    def finished(self, number: int) -> None:
+        """Records that one of the things is done that a command waits for."""
+        left = self.unfinished.pop(number, 0)
+        if left > 1:
+            self.unfinished[number] = left - 1
+        elif left:
+            self.conclude(number)
+
+    def conclude(self, number: int) -> None:
+        """Completes a command that waits for nothing any more."""
+        self.complete(number)
 
     def settle_entries(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
         """Reports the outcome of transfers to the core, or to the queue that owns them."""
@@ -476,7 +541,19 @@ class SubscribingSession(ClientSession):
     def lost(self, outlet: Outlet) -> None:
         """Records that a link is gone, with its unsettled deliveries."""
         for entry in self._entries(outlet):
-            entry.number = None
+            entry.number, entry.is_lost = None, True
+
+    def unknown(self, outlet: Outlet, number: int, condition: Condition) -> None:
+        """Handles that nobody will know whether a command's outcomes are on record.
+
+        A client whose connection ends next hears why by that.
+
+        Raises:
+            SessionFaultError: the session lives on.
+        """
+        if self.unfinished.pop(number, 0) and condition.name != CONNECTION_FORCED:
+            text = f"{condition}; whether outcomes for {outlet.address!r} count is unknown"
+            raise SessionFaultError(ErrorCode.RESOURCE_DELETED, text, command=number)
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
         """Records that the core has detached a link.

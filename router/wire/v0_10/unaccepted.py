@@ -18,6 +18,7 @@ class Unaccepted:
         is_acquired: the client may accept it.
         delivery: the delivery, if it may be offered to other subscriptions of its queue, or is the
             queue's own.
+        is_lost: its link is gone, and the core has no outcome of it.
     """
 
     outlet: Outlet
@@ -26,6 +27,7 @@ class Unaccepted:
     subscription: Subscription
     is_acquired: bool
     delivery: OutgoingDelivery | None = None
+    is_lost: bool = False
 
     @property
     def was_had(self) -> bool:

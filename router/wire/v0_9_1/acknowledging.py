@@ -4,7 +4,9 @@ Theory of operation. A delivery that its sender has not settled is settled with 
 client acknowledges it, with the outcome that the client's method means. A settled delivery belongs
 to its queue (``queues``): if the client returns it, it is requeued, as long as the queue exists.
 
-In a transaction acknowledgments are gathered until ``commit``; ``rollback`` voids them.
+In a transaction acknowledgments are gathered until ``commit``; ``rollback`` voids them. On routes
+that promise exactly-once a commit is answered when they are on record (``recording``). If a link is
+gone with what it would acknowledge, it fails: nobody was told, so its messages come again.
 """
 
 import attrs
@@ -16,6 +18,7 @@ from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.posts import Commit
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
@@ -30,12 +33,14 @@ class Unacked:
         consumer: None for a delivery of ``basic.get``.
         number: the core's number; None if the core has settled the delivery, or its link is gone.
         kept: the delivery, if it belongs to its queue.
+        is_lost: its link is gone, and the core has no outcome of it.
     """
 
     outlet: Outlet
     consumer: Consumer | None
     number: DeliveryNumber | None
     kept: OutgoingDelivery | None = None
+    is_lost: bool = False
 
 
 class Acknowledging:
@@ -87,11 +92,31 @@ class Acknowledging:
         entries, self.unacked = self.unacked, {}
         self._settle(entries, MODIFIED_FAILED)
 
-    def commit(self) -> None:
-        """Settles the transaction's acknowledgments."""
+    def commit(self, commit: Commit) -> None:
+        """Settles the transaction's acknowledgments, which the commit awaits on record.
+
+        Raises:
+            PeerError: some of them cannot be passed on any more.
+        """
+        exact = [
+            entry
+            for entries, _ in self._gathered
+            for entry in entries.values()
+            if entry.outlet.is_exact
+        ]
+        lost = sum(entry.is_lost for entry in exact)
+        if lost:
+            text = f"the links of {lost} acknowledged messages are gone; their outcome is unknown"
+            raise PeerError(Reply.PRECONDITION_FAILED, text)
+        outlets = {id(each.outlet): each.outlet for each in exact if each.number is not None}
+        for outlet in outlets.values():
+            outlet.unrecorded.add((self._publishing, commit))
+        commit.unrecorded = len(outlets)
         gathered, self._gathered = self._gathered, []
         for entries, state in gathered:
             self._settle(entries, state)
+        for outlet in outlets.values():
+            self._engine.ask_for_record(outlet)
 
     def roll_back(self) -> None:
         """Voids the transaction's acknowledgments."""
@@ -102,9 +127,10 @@ class Acknowledging:
 
     def lost(self, outlet: Outlet) -> None:
         """Records that a link is gone, with its unsettled deliveries."""
-        for entry in self.unacked.values():
-            if entry.outlet is outlet:
-                entry.number = None
+        for entries in (self.unacked, *(entries for entries, _ in self._gathered)):
+            for entry in entries.values():
+                if entry.outlet is outlet and entry.number is not None:
+                    entry.number, entry.is_lost = None, True
 
     def ended(self) -> None:
         """Requeues all unacknowledged deliveries; the channel has ended."""

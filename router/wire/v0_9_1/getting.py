@@ -257,7 +257,7 @@ class Getting:
         engine.ask_for_outlet(outlet, f"{channel.number}")
 
         def attach(answer: AttachLink) -> None:
-            outlet.is_attached = True
+            outlet.is_attached, outlet.is_exact = True, answer.is_exact
             self._ask_for_one(getter)
 
         def refuse(condition: Condition) -> None:

@@ -7,12 +7,14 @@ as the channel, behind a purge as long as the purge.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import attrs
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import LinkId
+from router.wire.recording import Unrecorded
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Gate
 from router.wire.v0_9_1.reply import PeerError
@@ -92,6 +94,7 @@ class Outlet:
         is_shared: others may receive from the address, too, and deliveries that this link does not
             accept are not lost; so it accepts none for a queue without consumers.
         is_exact: its route promises exactly-once.
+        unrecorded: commits that wait until what they acknowledge is on record.
     """
 
     link: LinkId
@@ -106,6 +109,7 @@ class Outlet:
     route: bytes = b"\x00\x00"
     is_shared: bool = False
     is_exact: bool = False
+    unrecorded: Unrecorded[Any] = attrs.field(factory=Unrecorded)
 
     def name_route(self, name: str) -> None:
         """Sets ``route`` from the client's name of the address."""

@@ -559,12 +559,13 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         """Records that a publish was posted, or removed."""
         post.inlet.posted += 1 if is_posted else -1
 
-    def commit(self) -> None:
+    def commit(self, commit: Commit) -> None:
         """Hands on the publishes of the transaction; its end is reported to the channel."""
         posts = self.take_posts()
         first, protocol = self.published + 1, self._engine.protocol
         self.published += len(posts)
-        self.commits.append(Commit(set(range(first, self.published + 1))))
+        commit.undecided.update(range(first, self.published + 1))
+        self.commits.append(commit)
         for number, post in enumerate(posts, first):
             delivery = received(number, post.content, False, protocol)
             self.held.append((post.inlet, delivery, post.is_mandatory))

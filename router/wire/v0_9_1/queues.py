@@ -368,8 +368,9 @@ class Queue(OutletOwner):
             self.let_go(address)
 
     def detach_if_done(self, outlet: Outlet) -> None:
-        """Detaches a link that is leaving and has nothing unsettled."""
-        if outlet.is_leaving and outlet.is_attached and not outlet.unsettled:
+        """Detaches a link that is leaving, has nothing unsettled, and that no commit waits for."""
+        is_in_use = outlet.unsettled or outlet.unrecorded
+        if outlet.is_leaving and outlet.is_attached and not is_in_use:
             self.forget(outlet)
             self._engine.runs.add(LinkDetached(outlet.link, closed=True))
 

@@ -10,7 +10,7 @@ channel or the connection, as a frame from the client would.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -24,17 +24,20 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import ChannelPhase, End, Expect
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.outlets import Outlet, Taker
-from router.wire.v0_9_1.posts import Inlet
+from router.wire.v0_9_1.posts import Commit, Inlet
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
-from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9_1.server_links import ServerLinks
 
 _ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 """Size, class and method of a frame of ``basic.ack``."""
 _ACK_OCTETS: Final = 21
+
+_COMMIT: Final = (90, 20)
+"""Class and method of ``tx.commit``."""
 
 
 class ServerEngine(ServerLinks):
@@ -162,6 +165,27 @@ class ServerEngine(ServerLinks):
             owner.lost(condition)
         for question in questions:
             self.guard(question.asker, question.refused, condition)
+
+    def recorded(self, outlet: Outlet, waiters: Sequence[tuple[Publishing, Commit]]) -> None:
+        """Continues commits: what they acknowledge on a link is on record."""
+        for publishing, commit in waiters:
+            commit.unrecorded -= 1
+            self.guard(publishing.channel, publishing.finish_commits)
+        if isinstance(outlet.owner, Queue):
+            outlet.owner.detach_if_done(outlet)
+
+    def unknown(
+        self,
+        outlet: Outlet,
+        waiters: Sequence[tuple[Publishing, Commit]],
+        condition: Condition,
+    ) -> None:
+        """Fails commits: a link has ended before the core has reported that it is on record."""
+        text = f"{condition}; whether acknowledgments for {outlet.address!r} count is unknown"
+        for publishing, commit in waiters:
+            if commit in publishing.commits:
+                error = PeerError(channel_reply(condition), text, *_COMMIT)
+                self.fault(error, publishing.channel)
 
     def _lose(self, queue: Queue, outlet: Outlet, condition: Condition) -> None:
         """Handles the end of a queue's link."""

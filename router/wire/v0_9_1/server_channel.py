@@ -38,6 +38,7 @@ from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.posts import Commit
 from router.wire.v0_9_1.prefetch import Window
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
@@ -115,13 +116,14 @@ class ServerChannel(ClientChannel):
 
     def _commit(self, method: m.TxCommit) -> None:
         self._check_transactional()
-        self.acknowledging.commit()
+        commit = Commit()
+        self.acknowledging.commit(commit)
         if self.parks_commits:
             self.park()
-        self.publishing.commit()
+        self.publishing.commit(commit)
 
     def committed(self) -> None:
-        """Records that the transaction's publishes are all decided."""
+        """Records that the transaction's publishes are decided, its acknowledgments on record."""
         self.send(m.TxCommitOk())
         if self.parks_commits:
             self.resume()

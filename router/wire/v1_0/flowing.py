@@ -84,6 +84,9 @@ RECORDED: Final = Symbol("router:recorded")
 """Property of a flow between siblings: the sender asks to hear when the deliveries before it are
 durable; the receiver says that they are."""
 
+OUTCOMES_RECORDED: Final = Symbol("router:outcomes-recorded")
+"""The same of outcomes: the receiver asks, behind its dispositions, and the sender says so."""
+
 
 class Flowing:
     """Manages windows and credit of one connection.
@@ -129,10 +132,11 @@ class Flowing:
         if flow.properties and self._endpoints.settings.peer_is_trusted_router:
             if ATTACH_CONFIRMED in flow.properties:
                 self._endpoints.runs.add(AttachConfirmed(link.link))
-            if RECORDED in flow.properties:
-                is_answer = isinstance(link, OutgoingLink)
-                told = DeliveriesRecorded(link.link) if is_answer else RecordAwaited(link.link)
-                self._endpoints.runs.add(told)
+            is_sender = isinstance(link, OutgoingLink)
+            for name, is_answered in ((RECORDED, is_sender), (OUTCOMES_RECORDED, not is_sender)):
+                if name in flow.properties:
+                    told = DeliveriesRecorded if is_answered else RecordAwaited
+                    self._endpoints.runs.add(told(link.link))
         if isinstance(link, OutgoingLink):
             if self.reads_ways and isinstance(flow.properties, dict):
                 self._take_ways(link, flow.properties)
@@ -300,6 +304,9 @@ class Flowing:
             return windows.link_flow(link.state, None, False, echo)
         ways, link.ways = link.ways, None
         properties = _ahead_properties(link)
+        if link.awaits_record:
+            link.awaits_record = False
+            properties[OUTCOMES_RECORDED] = True
         if ways is None:
             return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
         body = b""
@@ -319,18 +326,21 @@ class Flowing:
             _send_property(link, ATTACH_CONFIRMED)
 
     def await_record(self, command: AwaitRecord) -> None:
-        """Asks a sibling to report when what was sent is durable; behind what still waits here."""
+        """Asks a sibling to report when what was sent is durable; behind what still waits here.
+
+        Dispositions that are due are sent before the flow that asks (``flush``).
+        """
         link = self._endpoints.live(command.link)
-        if isinstance(link, OutgoingLink):
+        if isinstance(link, OutgoingLink | IncomingLink):
             link.awaits_record = True
-            if not link.queue:  # or else when that is empty
+            if isinstance(link, IncomingLink) or not link.queue:  # or else when that is empty
                 self._owe_link(link)
 
     def report_recorded(self, command: ReportRecorded) -> None:
         """Reports to a sibling that what came on a link is durable."""
         link = self._endpoints.live(command.link)
-        if isinstance(link, IncomingLink):
-            _send_property(link, RECORDED)
+        if link is not None:
+            _send_property(link, RECORDED if isinstance(link, IncomingLink) else OUTCOMES_RECORDED)
 
 
 def _send_property(link: Link, name: object) -> None:

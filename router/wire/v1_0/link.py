@@ -258,6 +258,7 @@ class IncomingLink(Link):
         is_traced: the peer is a router, and its deliveries carry the stops that they have passed.
         settled_only_from: the delivery-count from which on credit is for settled deliveries alone;
             None: there is no such limit.
+        awaits_record: the core asks the peer for a report, behind the dispositions that are due.
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
@@ -268,6 +269,7 @@ class IncomingLink(Link):
     ways: Ways | None = attrs.field(init=False, default=None)
     is_traced: bool = attrs.field(init=False, default=False)
     settled_only_from: int | None = attrs.field(init=False, default=None)
+    awaits_record: bool = attrs.field(init=False, default=False)
 
     @property
     def ahead(self) -> int | None:
