@@ -1,0 +1,170 @@
+# Stored messages that are gone, and marks of such messages; see ``store.gone``.
+
+def forwarded_rows(
+    bytearray rows not None, Py_ssize_t at, bytes row not None, stored, places,
+    Py_ssize_t begin, Py_ssize_t count,
+):
+    """Writes rows like ``row`` that say that messages of a run are gone.
+
+    The reference is ``StoreWriter.forwarded``.
+    """
+    cdef View of_rows = View(stored), of_places = View(places)
+    cdef const uint8_t *of_row = of_rows.octets + begin * ROW
+    cdef const uint8_t *place = of_places.octets + begin * PLACE
+    cdef uint8_t *to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
+    cdef Py_ssize_t each
+    if (
+        PyBytes_GET_SIZE(row) != ROW or at < 0 or begin < 0 or count < 0
+        or at + count * ROW > PyByteArray_GET_SIZE(rows)
+        or (begin + count) * ROW > of_rows.length
+        or (begin + count) * PLACE > of_places.length
+    ):
+        raise ValueError("not so many rows")
+    for each in range(count):
+        memcpy(to_row, PyBytes_AS_STRING(row), ROW)
+        memcpy(to_row + INCOMING_AT, place, PLACE)
+        put64(
+            to_row + MESSAGE_AT,
+            ROW + get16(of_row + ADDRESS_AT) + get32(of_row + TAG_AT) + get64(of_row + MESSAGE_AT),
+        )
+        to_row += ROW
+        of_row += ROW
+        place += PLACE
+
+
+def gone_columns(rows):
+    """Returns what the FORWARDED rows of a block say: runs of one segment and one queue.
+
+    The reference is ``index.claims_in``.
+
+    Returns:
+        For each its segment, its queue, the positions, u32, and the octets, u64.
+    """
+    cdef View view = View(rows)
+    cdef Py_ssize_t at = 0, end, written, count = view.length // ROW
+    cdef const uint8_t *row
+    cdef const uint8_t *first
+    cdef list found = []
+    cdef bytearray positions, sizes
+    while True:
+        while at < count and view.octets[at * ROW] != FORWARDED:
+            at += 1
+        if at == count:
+            return found
+        first, end, written = view.octets + at * ROW, at, 0
+        while end < count and (
+            view.octets[end * ROW] != FORWARDED or is_same_run(first, view.octets + end * ROW)
+        ):
+            written += view.octets[end * ROW] == FORWARDED
+            end += 1
+        positions, sizes = bytearray(4 * written), bytearray(8 * written)
+        found.append((get32(first + INCOMING_AT + 4), get64(first + OUTGOING_AT), positions, sizes))
+        written = 0
+        for at in range(at, end):
+            row = view.octets + at * ROW
+            if row[0] == FORWARDED:
+                (<uint32_t *>PyByteArray_AS_STRING(positions))[written] = get32(row + INCOMING_AT)
+                (<uint64_t *>PyByteArray_AS_STRING(sizes))[written] = get64(row + MESSAGE_AT)
+                written += 1
+        at = end
+
+
+cdef inline bint is_same_run(const uint8_t *one, const uint8_t *other) noexcept:
+    """Returns whether messages that are gone stood in one segment and one queue."""
+    return not (
+        memcmp(one + INCOMING_AT + 4, other + INCOMING_AT + 4, 4)
+        or memcmp(one + OUTGOING_AT, other + OUTGOING_AT, 8)
+    )
+
+
+def mark_gone(bytearray marks not None, positions, octets):
+    """Marks messages of a segment as gone; returns how many are news, and their octets.
+
+    The reference is ``StoredSegment.mark_gone``. Positions are u32, octets u64.
+    """
+    cdef Py_buffer view
+    cdef Py_buffer sizes
+    cdef Py_ssize_t each, count, known = PyByteArray_GET_SIZE(marks)
+    cdef uint8_t *to_marks = <uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef uint32_t unit
+    cdef uint64_t total = 0
+    cdef Py_ssize_t news = 0
+    PyObject_GetBuffer(positions, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(octets, &sizes, PyBUF_SIMPLE)
+        try:
+            count = view.len // 4
+            if sizes.len // 8 != count:
+                raise ValueError("not as many octets as positions")
+            for each in range(count):
+                unit = (<const uint32_t *>view.buf)[each] // ROW
+                if unit >> 3 >= <uint64_t>known:
+                    raise ValueError("a mark is beyond the end")
+                if not to_marks[unit >> 3] >> (unit & 7) & 1:
+                    to_marks[unit >> 3] |= 1 << (unit & 7)
+                    news += 1
+                    total += (<const uint64_t *>sizes.buf)[each]
+        finally:
+            PyBuffer_Release(&sizes)
+    finally:
+        PyBuffer_Release(&view)
+    return news, total
+
+
+def set_marks(bytearray marks not None, positions, bint is_set):
+    """Sets or clears the marks of messages, and returns how many were not so before.
+
+    The reference is ``taken.set_marks``. Positions are u32.
+    """
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, count = view.length // 4, known = PyByteArray_GET_SIZE(marks), needed = 0
+    cdef Py_ssize_t changed = 0
+    cdef uint32_t unit
+    cdef uint8_t *bits
+    for each in range(count):
+        needed = max(needed, <Py_ssize_t>((<const uint32_t *>view.octets)[each] // ROW >> 3) + 1)
+    if needed > known:
+        PyByteArray_Resize(marks, needed)
+        memset(<uint8_t *>PyByteArray_AS_STRING(marks) + known, 0, needed - known)
+    bits = <uint8_t *>PyByteArray_AS_STRING(marks)
+    for each in range(count):
+        unit = (<const uint32_t *>view.octets)[each] // ROW
+        if (bits[unit >> 3] >> (unit & 7) & 1) != is_set:
+            bits[unit >> 3] ^= 1 << (unit & 7)
+            changed += 1
+    return changed
+
+
+def is_any_marked(bytearray marks not None, positions):
+    """Returns whether one of some messages is marked; their positions are u32."""
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, known = PyByteArray_GET_SIZE(marks)
+    cdef const uint8_t *bits = <const uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef uint32_t unit
+    for each in range(view.length // 4):
+        unit = (<const uint32_t *>view.octets)[each] // ROW
+        if unit >> 3 < <uint64_t>known and bits[unit >> 3] >> (unit & 7) & 1:
+            return True
+    return False
+
+
+def marked_positions(bytearray marks not None, positions):
+    """Returns those of some positions, u32, that are marked, each once.
+
+    The reference is ``taken.marked``.
+    """
+    cdef View view = View(positions)
+    cdef Py_ssize_t each, count = view.length // 4, kept = 0, known = PyByteArray_GET_SIZE(marks)
+    cdef bytearray left = bytearray(marks)
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, view.length)
+    cdef uint8_t *bits = <uint8_t *>PyByteArray_AS_STRING(left)
+    cdef uint32_t *out = <uint32_t *>PyBytes_AS_STRING(found)
+    cdef uint32_t position, unit
+    for each in range(count):
+        position = (<const uint32_t *>view.octets)[each]
+        unit = position // ROW
+        if unit >> 3 < <uint64_t>known and bits[unit >> 3] >> (unit & 7) & 1:
+            bits[unit >> 3] ^= 1 << (unit & 7)
+            out[kept] = position
+            kept += 1
+    return found[:4 * kept]
