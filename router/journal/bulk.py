@@ -45,27 +45,14 @@ class Shortcuts(Interface):
     ) -> bool:
         """Writes rows like ``row`` that differ in their keys alone; False: as above."""
 
-    def forwarded_rows(  # noqa: PLR0917  as above
-        self,
-        rows: bytearray,
-        at: int,
-        row: bytes,
-        stored: Octets,
-        places: Octets,
-        begin: int,
-        count: int,
-        /,
-    ) -> None:
-        """Writes rows like ``row``: ``count`` messages from ``begin`` on are gone.
+    def gone_body(self, stored: Octets, places: Octets, begin: int, count: int, /) -> bytes:
+        """Returns where messages stand, and what their records take, as ``store.gone`` draws it.
 
         Args:
-            rows: of the block under way.
-            at: where the first of them goes.
-            row: a whole one.
-            stored: the rows of the messages.
-            places: of the messages, u64 each.
-            begin: the first of them that is gone.
-            count: how many are.
+            stored: the rows of messages.
+            places: of these, u64 each.
+            begin: the first of them that counts.
+            count: how many do.
 
         Raises:
             ValueError: there are not so many.
@@ -237,12 +224,13 @@ class Shortcuts(Interface):
         """Returns those of some positions that are marked, each once; u32 each."""
 
     def gone_columns(
-        self, rows: bytes | memoryview, /
-    ) -> list[tuple[int, int, bytearray, bytearray]]:
-        """Returns what the FORWARDED rows of a block say, by runs of one segment and one queue.
+        self, rows: bytes | memoryview, heap: bytes | memoryview, /
+    ) -> list[tuple[int, int, bytearray, bytearray, int]]:
+        """Returns what a block says to be gone, by runs of one segment and one queue.
 
         Returns:
-            For each its segment, its queue, the positions, u32, and the octets, u64.
+            For each its segment, its queue, the positions, u32, the octets, u64, and how many rows
+            say so.
         """
 
     def mark_gone(

@@ -54,6 +54,8 @@ in a message store, whose segments hold PART besides (``router.journal.store``):
     STORED            source    route     as ARCHIVED (outcome: the message's priority)
     FORWARDED         place     queue     - (outcome: how it ended, an OutcomeCode; message octets:
                                             what the message's records take in the store)
+    FORWARDED_RUN     place     queue     columns, see ``store.gone`` (of the place only the
+                                            segment counts; message octets: how many)
     SETTLED           link      0         - (of a delivery that is, or was, stored)
 
 and of the journal itself, in blocks with the flag OWN:
@@ -104,6 +106,7 @@ class RecordKind(enum.IntEnum):
     STORED = 28
     FORWARDED = 29
     TRACED = 30
+    FORWARDED_RUN = 31
     SEGMENT = 32
     MARK = 33
     FENCE = 34

@@ -71,6 +71,7 @@ def test_the_numbers_of_the_format_stay_what_they_are() -> None:
         "STORED": 28,
         "FORWARDED": 29,
         "TRACED": 30,
+        "FORWARDED_RUN": 31,
         "SEGMENT": 32,
         "MARK": 33,
         "FENCE": 34,

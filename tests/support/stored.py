@@ -1,12 +1,15 @@
 """For tests of the message store: a store on a disk that crashes, and what was handed to it."""
 
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from router.journal.block import Origin, open_block
 from router.journal.flusher import Flusher
 from router.journal.store.asks import Answer, MessageRead
+from router.journal.store.gone import GoneColumns
 from router.journal.store.log import StoreLog
+from router.journal.store.place import position_of, segment_of
 from router.journal.store.queues import Bounds, Claim, queue_key, route_key
 from router.journal.store.reading import StoredMessage
 from router.journal.store.records import StoreWriter
@@ -99,8 +102,15 @@ class Custodian:
         )
 
     def forward(self, claims: Sequence[Claim]) -> None:
-        """Writes that messages are gone."""
-        self.writer.forwarded(self.now_ns, claims, ACCEPTED)
+        """Writes that messages are gone: by columns, if there are some of one queue and segment."""
+        segments, queues = (
+            {segment_of(each.place) for each in claims},
+            {each.queue for each in claims},
+        )
+        if len(claims) > 1 and len(segments) == len(queues) == 1:
+            self.writer.forwarded_run(self.now_ns, columns(claims), ACCEPTED)
+        else:
+            self.writer.forwarded(self.now_ns, claims, ACCEPTED)
 
     def append(self) -> None:
         """Hands in what was written."""
@@ -131,6 +141,13 @@ class Custodian:
     def bound(self, bounds: Bounds) -> None:
         """Bounds the route."""
         self.store.bound(ROUTE, bounds)
+
+
+def columns(claims: Sequence[Claim]) -> GoneColumns:
+    """Gives the names of messages of one queue and segment by columns."""
+    numbers = [position_of(each.place) for each in claims] + [each.octets for each in claims]
+    body = struct.pack(f"<{len(numbers)}I", *numbers)
+    return GoneColumns(segment_of(claims[0].place), claims[0].queue, body)
 
 
 def numbers(messages: Sequence[StoredMessage]) -> list[int]:

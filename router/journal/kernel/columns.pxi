@@ -3,6 +3,7 @@
 cdef enum:
     STORED = 28
     FORWARDED = 29
+    FORWARDED_RUN = 31
     PART_ROW = 2
     EXACTLY_ONCE = 3
     PART_OCTETS = 1 << 20
@@ -70,7 +71,7 @@ cdef object columns_of(
                 or get64(row + MESSAGE_AT) >> 31
             ):
                 return None
-        elif row[0] != FORWARDED and row[0] != PART_ROW:
+        elif row[0] != FORWARDED and row[0] != FORWARDED_RUN and row[0] != PART_ROW:
             return None
     positions, sizes, times = bytearray(4 * found), bytearray(4 * found), bytearray(8 * found)
     cdef uint8_t *to_positions = <uint8_t *>PyByteArray_AS_STRING(positions)

@@ -1,64 +1,68 @@
 # Stored messages that are gone, and marks of such messages; see ``store.gone``.
 
-def forwarded_rows(
-    bytearray rows not None, Py_ssize_t at, bytes row not None, stored, places,
-    Py_ssize_t begin, Py_ssize_t count,
-):
-    """Writes rows like ``row`` that say that messages of a run are gone.
+def gone_body(stored, places, Py_ssize_t begin, Py_ssize_t count):
+    """Returns where messages stand, and what their records take, u32 each.
 
-    The reference is ``StoreWriter.forwarded``.
+    The reference is ``runs.MessagesRead.gone``.
     """
     cdef View of_rows = View(stored), of_places = View(places)
-    cdef const uint8_t *of_row = of_rows.octets + begin * ROW
+    cdef const uint8_t *row = of_rows.octets + begin * ROW
     cdef const uint8_t *place = of_places.octets + begin * PLACE
-    cdef uint8_t *to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
+    cdef bytes body
+    cdef uint8_t *to
     cdef Py_ssize_t each
     if (
-        PyBytes_GET_SIZE(row) != ROW or at < 0 or begin < 0 or count < 0
-        or at + count * ROW > PyByteArray_GET_SIZE(rows)
+        begin < 0 or count < 0
         or (begin + count) * ROW > of_rows.length
         or (begin + count) * PLACE > of_places.length
     ):
         raise ValueError("not so many rows")
+    body = PyBytes_FromStringAndSize(NULL, 8 * count)
+    to = <uint8_t *>PyBytes_AS_STRING(body)
     for each in range(count):
-        memcpy(to_row, PyBytes_AS_STRING(row), ROW)
-        memcpy(to_row + INCOMING_AT, place, PLACE)
-        put64(
-            to_row + MESSAGE_AT,
-            ROW + get16(of_row + ADDRESS_AT) + get32(of_row + TAG_AT) + get64(of_row + MESSAGE_AT),
+        memcpy(to + 4 * each, place, 4)
+        put32(
+            to + 4 * (count + each),
+            ROW + get16(row + ADDRESS_AT) + get32(row + TAG_AT) + get32(row + MESSAGE_AT),
         )
-        to_row += ROW
-        of_row += ROW
+        row += ROW
         place += PLACE
+    return body
 
 
-def gone_columns(rows):
-    """Returns what the FORWARDED rows of a block say: runs of one segment and one queue.
+def gone_columns(rows, heap):
+    """Returns what a block says to be gone: runs of one segment and one queue.
 
-    The reference is ``index.claims_in``.
+    The reference is ``gone.claims_in``.
 
     Returns:
-        For each its segment, its queue, the positions, u32, and the octets, u64.
+        For each its segment, its queue, the positions, u32, the octets, u64, and how many rows.
     """
-    cdef View view = View(rows)
+    cdef View view = View(rows), heap_view = View(heap)
     cdef Py_ssize_t at = 0, end, written, count = view.length // ROW
     cdef const uint8_t *row
     cdef const uint8_t *first
     cdef list found = []
     cdef bytearray positions, sizes
     while True:
-        while at < count and view.octets[at * ROW] != FORWARDED:
+        while at < count and not says_gone(view.octets + at * ROW):
             at += 1
         if at == count:
             return found
         first, end, written = view.octets + at * ROW, at, 0
+        if first[0] == FORWARDED_RUN:
+            add_gone(found, first, heap_view)
+            at += 1
+            continue
         while end < count and (
-            view.octets[end * ROW] != FORWARDED or is_same_run(first, view.octets + end * ROW)
+            not says_gone(view.octets + end * ROW) or is_same_run(first, view.octets + end * ROW)
         ):
             written += view.octets[end * ROW] == FORWARDED
             end += 1
         positions, sizes = bytearray(4 * written), bytearray(8 * written)
-        found.append((get32(first + INCOMING_AT + 4), get64(first + OUTGOING_AT), positions, sizes))
+        found.append(
+            (get32(first + INCOMING_AT + 4), get64(first + OUTGOING_AT), positions, sizes, written)
+        )
         written = 0
         for at in range(at, end):
             row = view.octets + at * ROW
@@ -69,9 +73,31 @@ def gone_columns(rows):
         at = end
 
 
+cdef inline bint says_gone(const uint8_t *row) noexcept:
+    return row[0] == FORWARDED or row[0] == FORWARDED_RUN
+
+
+cdef int add_gone(list found, const uint8_t *row, View heap) except -1:
+    """Adds what a row says by columns, if it is as long as it says."""
+    cdef uint64_t count = get64(row + MESSAGE_AT), octets = get32(row + HEAP_AT)
+    cdef const uint8_t *body = heap.octets + get32(row + OFFSET_AT)
+    cdef bytearray positions, sizes
+    cdef Py_ssize_t each
+    if not count or octets != 8 * count or get32(row + OFFSET_AT) + octets > <uint64_t>heap.length:
+        return 0
+    positions, sizes = bytearray(4 * count), bytearray(8 * count)
+    for each in range(<Py_ssize_t>count):
+        (<uint32_t *>PyByteArray_AS_STRING(positions))[each] = get32(body + 4 * each)
+        (<uint64_t *>PyByteArray_AS_STRING(sizes))[each] = get32(body + 4 * (count + each))
+    found.append(
+        (get32(row + INCOMING_AT + 4), get64(row + OUTGOING_AT), positions, sizes, 1)
+    )
+    return 0
+
+
 cdef inline bint is_same_run(const uint8_t *one, const uint8_t *other) noexcept:
     """Returns whether messages that are gone stood in one segment and one queue."""
-    return not (
+    return other[0] == FORWARDED and not (
         memcmp(one + INCOMING_AT + 4, other + INCOMING_AT + 4, 4)
         or memcmp(one + OUTGOING_AT, other + OUTGOING_AT, 8)
     )

@@ -13,7 +13,8 @@ message may go although its segment is not at hand.
 from collections.abc import Iterable, Iterator
 
 from router.journal.keys import LinkKey
-from router.journal.store.index import GoneRun, Unsettled
+from router.journal.store.gone import GoneRun
+from router.journal.store.index import Unsettled
 from router.journal.store.place import BEGINNING, Place, place_of, position_of, segment_of
 from router.journal.store.queues import (
     Claim,

@@ -13,20 +13,20 @@ from router.journal.block import HEADER, Block, BlockFlag
 from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_TTL, GuaranteeCode, RecordFlag, RecordKind, Row
+from router.journal.store.gone import columns_of_row
 from router.journal.store.outline import Outline, stretches_of
 from router.journal.store.place import (
     Place,
     place_of,
-    places_of,
     position_of,
     row_position,
-    segment_of,
 )
 from router.journal.store.queues import Claim, QueueKey, RouteKey, queue_key, stored_octets
 from router.model.identity import DeliveryKey
 
 _STORED: Final = int(RecordKind.STORED)
 _FORWARDED: Final = int(RecordKind.FORWARDED)
+_FORWARDED_RUN: Final = int(RecordKind.FORWARDED_RUN)
 _SETTLED: Final = int(RecordKind.SETTLED)
 _EXACTLY_ONCE: Final = int(GuaranteeCode.EXACTLY_ONCE)
 _MORE: Final = int(RecordFlag.MORE)
@@ -111,6 +111,9 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
             yield StoredRow(entry, route, address, row[1], unsettled, is_unusual)
         elif row[0] == _FORWARDED:
             yield Claim(Place(row[8]), QueueKey(row[9]), row[10])
+        elif row[0] == _FORWARDED_RUN:
+            columns = columns_of_row(row, heap)
+            yield from () if columns is None else columns.claims
         elif row[0] == _SETTLED:
             yield _unsettled(row)
 
@@ -185,51 +188,6 @@ def columns_of(offset: int, block: Block) -> StoredColumns | None:
             for route, address, priority, numbers, total, unusual in queues
         ],
     )
-
-
-class GoneRun(NamedTuple):
-    """Messages of one segment and one queue that are gone.
-
-    Attributes:
-        segment: its number.
-        queue: key of the queue.
-        positions: of the messages.
-        octets: of their records.
-    """
-
-    segment: int
-    queue: QueueKey
-    positions: "array[int]"
-    octets: "array[int]"
-
-    @property
-    def places(self) -> list[Place]:
-        """Where they stand."""
-        return places_of(self.segment, self.positions)
-
-
-def claims_in(block: Block) -> list[GoneRun]:
-    """Returns the messages that a block says to be gone."""
-    if block.flags & BlockFlag.OWN:
-        return []
-    if shortcuts is not None:
-        return [
-            GoneRun(
-                segment, QueueKey(queue), array("I", bytes(positions)), array("Q", bytes(octets))
-            )
-            for segment, queue, positions, octets in shortcuts.gone_columns(block.rows)
-        ]
-    runs: list[GoneRun] = []
-    for row in block.unpacked_rows():
-        if row[0] != _FORWARDED:
-            continue
-        place = Place(row[8])
-        segment, queue = segment_of(place), QueueKey(row[9])
-        if not runs or (runs[-1].segment, runs[-1].queue) != (segment, queue):
-            runs.append(GoneRun(segment, queue, array("I"), array("Q")))
-        runs[-1].positions.append(position_of(place))
-        runs[-1].octets.append(row[10])
-    return runs
 
 
 def _unsettled(row: Row) -> Unsettled:

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from router.journal.block_writer import ROW_OCTETS, ROWS_OCTETS
-from router.journal.bulk import shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, ROW, RecordFlag, RecordKind
+from router.journal.store.gone import GoneColumns
+from router.journal.store.place import place_of
 from router.journal.store.queues import Claim, RouteKey
-from router.journal.store.runs import MessagesRead
 from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 
 _STORED: Final = int(RecordKind.STORED)
 _FORWARDED: Final = int(RecordKind.FORWARDED)
+_FORWARDED_RUN: Final = int(RecordKind.FORWARDED_RUN)
 _pack_into: Final = ROW.pack_into
 
 
@@ -98,20 +99,14 @@ class StoreWriter(RecordWriter):
             first = last
         return self.next_sequence - 1
 
-    def forwarded_run(
-        self, time_ns: int, run: MessagesRead, begin: int, end: int, outcome: int
-    ) -> int:
-        """Records how some messages of a run ended; as ``forwarded``, which is the reference."""
-        if shortcuts is None:
-            return self.forwarded(time_ns, run.claims(begin, end), outcome)
-        while begin < end:
-            at = self._rows_octets
-            count = min(end - begin, (ROWS_OCTETS - at) // ROW_OCTETS)
-            row = ROW.pack(
-                _FORWARDED, outcome, 0, 0, 0, 0, time_ns, NO_KEY, 0, run.queue, 0,
-                0, 0, NO_TTL, 0, len(self._heap), 0,
-            )  # fmt: skip
-            shortcuts.forwarded_rows(self._rows, at, row, run.rows, run.places, begin, count)
-            self._appended(at + count * ROW_OCTETS, count)
-            begin += count
-        return self.next_sequence - 1
+    def forwarded_run(self, time_ns: int, gone: GoneColumns, outcome: int) -> int:
+        """Records how messages of one queue and one segment ended; returns the record's number."""
+        return self.append(
+            _FORWARDED_RUN,
+            time_ns,
+            incoming=LinkKey(place_of(gone.segment, 0)),
+            outgoing=LinkKey(gone.queue),
+            outcome=outcome,
+            message_octets=gone.messages,
+            body=gone.body,
+        )

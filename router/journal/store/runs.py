@@ -22,7 +22,8 @@ from router.journal.block import HEADER, MAGIC, OWN_WORKER, Block, BlockFlag
 from router.journal.bulk import Octets, shortcuts
 from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, ROW, RecordError, RecordFlag, RecordKind, Row
-from router.journal.store.place import Place, places_of, segment_of
+from router.journal.store.gone import GoneColumns
+from router.journal.store.place import Place, places_of, position_of, segment_of
 from router.journal.store.queues import Claim, QueueKey, RouteKey
 from router.journal.store.reading import StoredMessage
 from router.model.identity import DeliveryKey
@@ -157,15 +158,17 @@ class MessagesRead:
             claims.append(Claim(self.place(number), self.queue, octets))
         return claims
 
-    def named(self, begin: int, end: int) -> "MessagesRead":
-        """Returns some of the messages without their strings, in memory of their own."""
-        return MessagesRead(
-            self.route,
-            self.queue,
-            bytes(self.places[begin * PLACE_OCTETS : end * PLACE_OCTETS]),
-            bytes(self.rows[begin * ROW.size : end * ROW.size]),
-            b"",
-        )
+    def gone(self, begin: int, end: int) -> GoneColumns:
+        """Names some of the messages likewise, by columns; at least one, of one segment."""
+        segment = segment_of(self.place(begin))
+        if shortcuts is not None:
+            body = shortcuts.gone_body(self.rows, self.places, begin, end - begin)
+        else:
+            claims = self.claims(begin, end)
+            numbers = [position_of(each.place) for each in claims]
+            numbers += [each.octets for each in claims]
+            body = struct.pack(f"<{len(numbers)}I", *numbers)
+        return GoneColumns(segment, self.queue, body)
 
     @property
     def oldest_ns(self) -> int:

@@ -25,8 +25,8 @@ Numbers are little-endian.
     each delivery that its sender  link u64, key of the delivery, 16 octets
     has not settled:
 
-Version 1 has no place that somebody dropped, version 2 nothing unsettled. A reader that finds a
-later version changes nothing.
+Version 1 has no place that somebody dropped, version 2 nothing unsettled; a log whose heads have
+version 3 has no FORWARDED_RUN. A reader that finds a later version changes nothing.
 """
 
 import struct
@@ -46,7 +46,7 @@ from router.journal.store.queues import QueueKey, RouteKey, StoredQueue
 from router.journal.store.segments import StoredSegment
 from router.journal.writer import PART_OCTETS, RecordWriter
 
-VERSION: Final = 3
+VERSION: Final = 4
 _HEADER: Final = struct.Struct("<B7xQQIIII")
 _QUEUE: Final = struct.Struct("<QQQHB5xQ")
 _QUEUE_1: Final = struct.Struct("<QQQHB5x")

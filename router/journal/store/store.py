@@ -3,7 +3,8 @@
 It is a log (``router.journal.log``) in a directory of its own, with these records in its segments:
 
     STORED, PART    a message; durable with them, its sender can hear ``accepted``
-    FORWARDED       it is gone: the target has it, or the dead letters have, or somebody dropped it
+    FORWARDED,      it is gone: the target has it, or the dead letters have, or somebody dropped it;
+    FORWARDED_RUN   messages of one queue and one segment are
     SETTLED         its sender, which promises exactly-once, knows that it is here
     STATE           in the head of each segment: all that was known then, see ``state``
 
@@ -44,15 +45,14 @@ from router.journal.record import RecordError
 from router.journal.segment import segment_name
 from router.journal.store.ages import Ages
 from router.journal.store.changes import Changes
+from router.journal.store.gone import GoneRun, claims_in
 from router.journal.store.holdings import Holdings
 from router.journal.store.index import (
     Entry,
-    GoneRun,
     SegmentIndex,
     StoredColumns,
     StoredRow,
     Unsettled,
-    claims_in,
     columns_of,
     rows_of,
 )
@@ -198,7 +198,7 @@ class MessageStore:
         blocks, self._appended = self._appended[: self._written], self._appended[self._written :]
         self._written = 0
         for block, gone in blocks:
-            is_more = sum([len(run.positions) for run in gone]) < block.row_count
+            is_more = sum([run.rows for run in gone]) < block.row_count
             if is_more:
                 self.indexes.open.holds(offset, block)
             columns = columns_of(offset, block) if is_more else None

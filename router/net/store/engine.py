@@ -322,13 +322,14 @@ class StoreEngine:
         if records != leaving.unhurried or not client.owes_records_only:
             return 0
         unnoted = 0 if self.lane is None else self.lane.unnoted
-        return 0 if self._patience.is_over else records + unnoted
+        return 0 if self._patience.is_over else leaving.unhurried_messages + unnoted
 
     def _holds(self) -> bool:
         """Returns whether there is nothing to send but what may wait for more of its kind."""
         if self._patience.holds(self._held):
             return True
-        self.inlets.leaving.unhurried, self._sent_sequence = 0, self._client.appended_sequence
+        self.inlets.leaving.hurry()
+        self._sent_sequence = self._client.appended_sequence
         return False
 
     def _durable(self, sequence: int) -> None:

@@ -29,7 +29,7 @@ from router.model.identity import DeliveryNumber, LinkId
 from router.model.serial import MASK
 from router.model.terminus import Role, SenderSettleMode
 from router.net.store.inlet import Inlet, SentRun
-from router.net.store.patience import HOLD_RECORDS
+from router.net.store.patience import HOLD_MESSAGES
 from router.wire.v1_0.express import Express
 from router.wire.v1_0.state import LinkState
 
@@ -64,7 +64,7 @@ class LaneSession:
         self._session.next_incoming_delivery = 0
         self._session.is_open = True
         self._session.notes = []
-        self._session.unnoted_limit = HOLD_RECORDS
+        self._session.unnoted_limit = HOLD_MESSAGES
         self._runs: list[SentRun] = []
         self._done = 0
         self._kept_away: list[Any] = []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from router.journal.store.client import StoreClient
+from router.journal.store.gone import GoneColumns
 from router.journal.store.place import Place
 from router.journal.store.queues import Claim, RouteKey
 from router.journal.store.runs import MessagesRead
@@ -26,36 +27,31 @@ class Going(NamedTuple):
         sequence: number of the last record.
         outcome: of all of them.
         route: whose messages they are; None: an earlier connection has said that they are gone.
-        names: of the messages; None: they are those of the run from ``begin`` to ``end``.
+        names: of the messages.
     """
 
     sequence: int
     outcome: int
     route: RouteKey | None
-    names: Sequence[Claim] | None
-    run: MessagesRead | None = None
-    begin: int = 0
-    end: int = 0
+    names: Sequence[Claim] | GoneColumns
 
     @property
     def messages(self) -> int:
         """How many they are."""
-        return self.end - self.begin if self.names is None else len(self.names)
+        return self.names.messages if isinstance(self.names, GoneColumns) else len(self.names)
 
     @property
     def claims(self) -> Sequence[Claim]:
         """Names them."""
-        if self.names is not None:
-            return self.names
-        assert self.run is not None
-        return self.run.claims(self.begin, self.end)
+        return self.names.claims if isinstance(self.names, GoneColumns) else self.names
 
 
 class Leaving:
     """What has left, and is not known to be durable.
 
     Attributes:
-        unhurried: records that are to be sent to the store, and may wait for others.
+        unhurried: records that are to be sent to the store, and may wait for others ...
+        unhurried_messages: ... and the messages of which they say that they are gone.
     """
 
     def __init__(self, client: StoreClient, clock_ns: Callable[[], int]) -> None:
@@ -70,6 +66,7 @@ class Leaving:
         self._clock_ns = clock_ns
         self._settling: deque[Settling] = deque()
         self.unhurried = 0
+        self.unhurried_messages = 0
 
     @property
     def going(self) -> list[tuple[Claim, int]]:
@@ -84,11 +81,15 @@ class Leaving:
 
     def forward_run(self, run: MessagesRead, begin: int, end: int, outcome: int) -> None:
         """Has the store forget some messages of a run."""
-        records = self._client.records
-        last = records.forwarded_run(self._clock_ns(), run, begin, end, outcome)
-        named = run.named(begin, end)  # the run's own memory is free as soon as it is settled
-        self._going.append(Going(last, outcome, run.route, None, named, 0, end - begin))
-        self.unhurried += end - begin
+        gone = run.gone(begin, end)  # the run's own memory is free as soon as it is settled
+        last = self._client.records.forwarded_run(self._clock_ns(), gone, outcome)
+        self._going.append(Going(last, outcome, run.route, gone))
+        self.unhurried += 1
+        self.unhurried_messages += end - begin
+
+    def hurry(self) -> None:
+        """Records that all records are sent now."""
+        self.unhurried = self.unhurried_messages = 0
 
     def is_going(self, place: Place) -> bool:
         """Returns whether it is not durable yet that a message is gone."""

@@ -11,8 +11,8 @@ import attrs
 HOLD_SECONDS: Final = 0.01
 """What is held waits no longer."""
 
-HOLD_RECORDS: Final = 4096
-"""So many records are worth a turn."""
+HOLD_MESSAGES: Final = 4096
+"""So many messages are worth a turn."""
 
 
 @attrs.define(eq=False)
@@ -29,9 +29,9 @@ class Patience:
     until: float | None = None
     is_over: bool = False
 
-    def holds(self, records: int) -> bool:
-        """Returns whether so many records are to wait."""
-        if not records or records >= HOLD_RECORDS or self.is_over:
+    def holds(self, messages: int) -> bool:
+        """Returns whether it waits to be told that so many messages are gone."""
+        if not messages or messages >= HOLD_MESSAGES or self.is_over:
             self.is_untimed, self.until, self.is_over = False, None, False
             return False
         self.is_untimed |= self.until is None

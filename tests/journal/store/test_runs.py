@@ -10,10 +10,11 @@ from router.journal.block import Block, open_block
 from router.journal.bulk import shortcuts
 from router.journal.keys import NO_LINK
 from router.journal.record import NO_TTL, ROW, RecordError
-from router.journal.store import index, runs
+from router.journal.store import gone, index, runs
 from router.journal.store import segments as stored_segments
 from router.journal.store.asks import AnswerReader, AnswerWriter
-from router.journal.store.index import SegmentIndex, StoredRow, claims_in, columns_of, rows_of
+from router.journal.store.gone import GoneColumns, claims_in
+from router.journal.store.index import SegmentIndex, StoredRow, columns_of, rows_of
 from router.journal.store.place import (
     BEGINNING,
     Place,
@@ -313,21 +314,23 @@ def test_what_is_gone_is_read_and_counted_alike_with_and_without_shortcuts(
     segments = [StoredSegment(number=3, stored=900), StoredSegment(number=3, stored=900)]
     for _ in range(draw.randint(1, 40)):
         first, name = draw.randrange(100), QueueKey(draw.randrange(3))
-        writer.forwarded(
-            1,
-            [
-                Claim(place_of(draw.choice([3, 3, 4]), 96 + 80 * each), name, draw.randrange(5000))
-                for each in range(first, first + draw.randint(1, 30))
-            ],
-            0x24,
-        )
+        numbers = range(first, first + draw.randint(1, 30))
+        if draw.random() < 0.5:
+            body = array("I", [96 + 80 * each for each in numbers])
+            body.extend(draw.randrange(5000) for _ in numbers)
+            body = body[: draw.choice([None, None, None, -1])]
+            writer.forwarded_run(1, GoneColumns(draw.choice([3, 4]), name, body.tobytes()), 0x24)
+        else:
+            segments_of = [draw.choice([3, 3, 4]) for _ in numbers]
+            places = map(place_of, segments_of, [96 + 80 * each for each in numbers])
+            writer.forwarded(1, [Claim(each, name, draw.randrange(5000)) for each in places], 0x24)
         if draw.random() < 0.2:
             writer.stored(1, key(1), SOURCE, b"", b"x", route=ROUTE, address="a", priority=4)
     for sealed in writer.take_blocks():
         block = open_block(memoryview(sealed.octets))
         found = claims_in(block)
         with monkeypatch.context() as patch:
-            patch.setattr(index, "shortcuts", None)
+            patch.setattr(gone, "shortcuts", None)
             assert claims_in(block) == found
         for run in found:
             counts = [segments[0].mark_run(run.positions, run.octets)]
@@ -383,3 +386,16 @@ def test_a_damaged_run_is_an_error_or_other_messages_and_nothing_else(at: int) -
             assert not isinstance(answer, MessagesRead) or len(answer.messages) == 5
     except RecordError:
         pass
+
+
+@pytest.mark.parametrize("is_compiled", [pytest.param(True, marks=needs_shortcuts), False])
+def test_what_of_a_run_is_gone_is_named_by_columns(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = custodian(40)
+    (answer,) = AnswerReader().answers_of(block_of(run_of(made)))
+    assert isinstance(answer, MessagesRead)
+    if not is_compiled:
+        monkeypatch.setattr(runs, "shortcuts", None)
+    named = answer.gone(7, 19)
+    assert (named.messages, named.claims) == (12, answer.claims(7, 19))

@@ -23,7 +23,7 @@ from router.journal.store.reading import SegmentReader
 from router.journal.store.state import decode_state, encode_state
 from router.journal.writer import PART_OCTETS
 from tests.support.journal import DIRECTORY, SECOND_NS, SOURCE, FakeDisk, Fault, key
-from tests.support.stored import OTHER, ROUTE, Custodian, claims, numbers, queue
+from tests.support.stored import OTHER, ROUTE, Custodian, claims, columns, numbers, queue
 
 
 def opened(disk: FakeDisk | None = None, **options: Any) -> Custodian:
@@ -341,6 +341,39 @@ def test_the_store_of_the_version_before_is_read() -> None:
     del octets[place - 8 : place]
     (read,) = decode_state(bytes(octets)).queues.values()
     assert (read.address, read.messages, read.condemned) == (b"telemetry.a", 3, 0)
+
+
+def test_a_log_of_version_3_is_read_and_goes_on_with_what_is_gone_by_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FakeDisk()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(state, "VERSION", 3)
+        custodian = opened(disk)
+        stored(custodian, 9)
+        for claim in claims(custodian.read(4)):
+            custodian.forward([claim])
+        custodian.commit()
+    disk = disk.crashed(random.Random(0))
+    later = opened(disk, life=1)
+    later.forward(claims(later.read(3)))
+    later.commit()
+    again = reopened(disk, life=2)
+    assert numbers(again.read()) == [7, 8]
+    assert again.store.losses == []
+    monkeypatch.setattr(state, "VERSION", 3)
+    with pytest.raises(ForeignFileError):
+        reopened(disk, life=3)
+
+
+def test_a_row_that_is_not_as_long_as_it_says_names_nothing() -> None:
+    disk = FakeDisk()
+    custodian = opened(disk)
+    stored(custodian, 3)
+    named = columns(claims(custodian.read()))
+    custodian.writer.forwarded_run(1, named._replace(body=named.body[:-1]), 0x24)
+    custodian.commit()
+    assert numbers(reopened(disk).read()) == [0, 1, 2]
 
 
 def test_what_is_unsettled_is_known_though_its_segment_is_gone() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from router.journal.store.queues import Bounds
 from router.net.store.lending import AHEAD
-from router.net.store.patience import HOLD_RECORDS, HOLD_SECONDS
+from router.net.store.patience import HOLD_MESSAGES, HOLD_SECONDS
 from tests.support.kernel import needs_kernel
 from tests.support.stored_lane import StoredLane
 
@@ -207,14 +207,14 @@ def test_an_address_gets_credit_when_little_is_left_and_reads_many_messages_at_o
 
 
 def test_that_many_messages_are_gone_is_told_at_once() -> None:
-    lane = lent(3 * HOLD_RECORDS)
+    lane = lent(3 * HOLD_MESSAGES)
     lane.wait(2 * HOLD_SECONDS)
     held = lane.messages
-    for _ in range(2 * HOLD_RECORDS // CREDIT):
+    for _ in range(2 * HOLD_MESSAGES // CREDIT):
         lane.answer()
         lane.grant(CREDIT)
         lane.settle_down()
-    assert lane.messages <= held - HOLD_RECORDS
+    assert lane.messages <= held - HOLD_MESSAGES
 
 
 @pytest.mark.parametrize("seed", [1, 2])
