@@ -236,10 +236,10 @@ class Shortcuts(Interface):
     def mark_gone(
         self, marks: bytearray, positions: "array[int]", octets: "array[int]", /
     ) -> tuple[int, int]:
-        """Marks messages as gone; returns how many were not, and their octets.
+        """Marks messages as gone; returns how many were not, and their octets. The marks grow.
 
         Raises:
-            ValueError: there are fewer marks.
+            ValueError: there are not as many octets as positions.
         """
 
 

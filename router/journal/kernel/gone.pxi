@@ -106,35 +106,38 @@ cdef inline bint is_same_run(const uint8_t *one, const uint8_t *other) noexcept:
 def mark_gone(bytearray marks not None, positions, octets):
     """Marks messages of a segment as gone; returns how many are news, and their octets.
 
-    The reference is ``StoredSegment.mark_gone``. Positions are u32, octets u64.
+    The reference is ``StoredSegment.mark_gone``. Positions are u32, octets u64. The marks grow.
     """
-    cdef Py_buffer view
-    cdef Py_buffer sizes
-    cdef Py_ssize_t each, count, known = PyByteArray_GET_SIZE(marks)
-    cdef uint8_t *to_marks = <uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef View view = View(positions), sizes = View(octets)
+    cdef const uint32_t *position = <const uint32_t *>view.octets
+    cdef Py_ssize_t each, count = view.length // 4
+    cdef uint8_t *to_marks
     cdef uint32_t unit
     cdef uint64_t total = 0
     cdef Py_ssize_t news = 0
-    PyObject_GetBuffer(positions, &view, PyBUF_SIMPLE)
-    try:
-        PyObject_GetBuffer(octets, &sizes, PyBUF_SIMPLE)
-        try:
-            count = view.len // 4
-            if sizes.len // 8 != count:
-                raise ValueError("not as many octets as positions")
-            for each in range(count):
-                unit = (<const uint32_t *>view.buf)[each] // ROW
-                if unit >> 3 >= <uint64_t>known:
-                    raise ValueError("a mark is beyond the end")
-                if not to_marks[unit >> 3] >> (unit & 7) & 1:
-                    to_marks[unit >> 3] |= 1 << (unit & 7)
-                    news += 1
-                    total += (<const uint64_t *>sizes.buf)[each]
-        finally:
-            PyBuffer_Release(&sizes)
-    finally:
-        PyBuffer_Release(&view)
+    if sizes.length // 8 != count:
+        raise ValueError("not as many octets as positions")
+    to_marks = marks_for(marks, position, count)
+    for each in range(count):
+        unit = position[each] // ROW
+        if not to_marks[unit >> 3] >> (unit & 7) & 1:
+            to_marks[unit >> 3] |= 1 << (unit & 7)
+            news += 1
+            total += (<const uint64_t *>sizes.octets)[each]
     return news, total
+
+
+cdef uint8_t *marks_for(
+    bytearray marks, const uint32_t *positions, Py_ssize_t count
+) except NULL:
+    """Returns marks, of which there are enough for messages at some positions."""
+    cdef Py_ssize_t each, known = PyByteArray_GET_SIZE(marks), needed = 0
+    for each in range(count):
+        needed = max(needed, <Py_ssize_t>(positions[each] // ROW >> 3) + 1)
+    if needed > known:
+        PyByteArray_Resize(marks, needed)
+        memset(<uint8_t *>PyByteArray_AS_STRING(marks) + known, 0, needed - known)
+    return <uint8_t *>PyByteArray_AS_STRING(marks)
 
 
 def set_marks(bytearray marks not None, positions, bint is_set):
@@ -143,16 +146,9 @@ def set_marks(bytearray marks not None, positions, bint is_set):
     The reference is ``taken.set_marks``. Positions are u32.
     """
     cdef View view = View(positions)
-    cdef Py_ssize_t each, count = view.length // 4, known = PyByteArray_GET_SIZE(marks), needed = 0
-    cdef Py_ssize_t changed = 0
+    cdef Py_ssize_t each, count = view.length // 4, changed = 0
     cdef uint32_t unit
-    cdef uint8_t *bits
-    for each in range(count):
-        needed = max(needed, <Py_ssize_t>((<const uint32_t *>view.octets)[each] // ROW >> 3) + 1)
-    if needed > known:
-        PyByteArray_Resize(marks, needed)
-        memset(<uint8_t *>PyByteArray_AS_STRING(marks) + known, 0, needed - known)
-    bits = <uint8_t *>PyByteArray_AS_STRING(marks)
+    cdef uint8_t *bits = marks_for(marks, <const uint32_t *>view.octets, count)
     for each in range(count):
         unit = (<const uint32_t *>view.octets)[each] // ROW
         if (bits[unit >> 3] >> (unit & 7) & 1) != is_set:

@@ -23,6 +23,7 @@ from router.journal.store.queues import Claim, QueueKey
 
 _FORWARDED: Final = int(RecordKind.FORWARDED)
 _FORWARDED_RUN: Final = int(RecordKind.FORWARDED_RUN)
+_OWN: Final = int(BlockFlag.OWN)
 _NUMBER_OCTETS: Final = 4
 _IS_LITTLE: Final = sys.byteorder == "little"
 
@@ -86,7 +87,7 @@ def columns_of_row(row: Row, heap: memoryview) -> GoneColumns | None:
 
 def claims_in(block: Block) -> list[GoneRun]:
     """Returns the messages that a block says to be gone."""
-    if block.flags & BlockFlag.OWN:
+    if block.flags & _OWN:
         return []
     if shortcuts is not None:
         return [

@@ -30,6 +30,7 @@ _FORWARDED_RUN: Final = int(RecordKind.FORWARDED_RUN)
 _SETTLED: Final = int(RecordKind.SETTLED)
 _EXACTLY_ONCE: Final = int(GuaranteeCode.EXACTLY_ONCE)
 _MORE: Final = int(RecordFlag.MORE)
+_OWN: Final = int(BlockFlag.OWN)
 
 key_of_queue = lru_cache(maxsize=4096)(queue_key)
 
@@ -91,7 +92,7 @@ def rows_of(segment: int, offset: int, block: Block) -> Iterator[StoredRow | Cla
     Yields:
         Messages; claims of messages that are gone; deliveries that their senders have settled.
     """
-    if block.flags & BlockFlag.OWN:
+    if block.flags & _OWN:
         return
     heap = block.heap
     for number, row in enumerate(block.unpacked_rows()):
@@ -163,7 +164,7 @@ def columns_of(offset: int, block: Block) -> StoredColumns | None:
         None: there is no shortcut here, or a row says more than ``StoredColumns`` can; then
         ``rows_of`` has to be asked.
     """
-    if shortcuts is None or block.flags & BlockFlag.OWN:
+    if shortcuts is None or block.flags & _OWN:
         return None
     found = shortcuts.stored_columns(block.rows, block.heap, offset + HEADER.size)
     if found is None:

@@ -24,8 +24,9 @@ which has to record on the same disk what leaves the store of an exactly-once ro
 
 _SPARE_SHARE: Final = 8
 
-_PARTED: Final = frozenset({RecordKind.STORED, RecordKind.PART})
+_PARTED: Final = frozenset({int(RecordKind.STORED), int(RecordKind.PART)})
 _MORE: Final = int(RecordFlag.MORE)
+_OWN: Final = int(BlockFlag.OWN)
 
 
 class StoreLog(Log):
@@ -146,7 +147,7 @@ class StoreLog(Log):
 
 def _is_cut(block: Block) -> bool:
     """Returns whether the message that a block ends in goes on in the next one."""
-    if block.flags & BlockFlag.OWN or not block.row_count:
+    if block.flags & _OWN or not block.row_count:
         return False
     row: Row = ROW.unpack_from(block.rows, (block.row_count - 1) * ROW.size)
     return row[0] in _PARTED and bool(row[4] & _MORE)

@@ -100,6 +100,7 @@ class SegmentReader:
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._octets = 0
         self._salts: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._latest: tuple[int, Path] = -1, directory  # to make a path takes as long as a block
 
     def message(self, entry: Entry, queue: StoredQueue) -> StoredMessage:
         """Reads a message.
@@ -178,7 +179,7 @@ class SegmentReader:
         """
         if len(self._stretches) < self._stretches_kept:
             self._stretches.appendleft(_Stretch())
-        stretch, path = self._stretches[0], self._directory / segment_name(segment)
+        stretch, path = self._stretches[0], self._path(segment)
         self._stretches.rotate(-1)
         salts = self._salts_of(segment, path)
         octets, at = stretch.read(self._disk, path, offset, end), 0
@@ -235,13 +236,18 @@ class SegmentReader:
         return known
 
     def _read(self, segment: int, offset: int) -> Block:
-        path = self._directory / segment_name(segment)
+        path = self._path(segment)
         header = self._disk.read_part(path, offset, HEADER.size)
         if len(header) < HEADER.size:
             raise BlockError("the block is missing")
         length = min(HEADER.unpack(header)[2], BLOCK_OCTETS_LIMIT)
         octets = memoryview(self._disk.read_part(path, offset, length))
         return _opened(octets, 0, self._salts_of(segment, path))
+
+    def _path(self, segment: int) -> Path:
+        if self._latest[0] != segment:
+            self._latest = segment, self._directory / segment_name(segment)
+        return self._latest[1]
 
     def _salts_of(self, segment: int, path: Path) -> tuple[int, int]:
         """Reads both copies of the salt, one of which may be damaged."""

@@ -103,9 +103,6 @@ class StoredSegment:
                 if self.mark_gone(position)
             ]
             return len(news), sum(news)
-        needed = max(positions) // ROW.size // 8 + 1 - len(self.marks)
-        if needed > 0:
-            self.marks.extend(bytes(needed))
         count, total = shortcuts.mark_gone(self.marks, positions, octets)
         self.gone += count
         return count, total

@@ -40,10 +40,10 @@ _FIRST: Final = 32  # messages that are read together before it is known how lon
 
 @attrs.define(eq=False)
 class Lent:
-    """A reference, of which some messages were read.
+    """References to messages of one segment, of which some were read.
 
     Attributes:
-        reference: as it came.
+        reference: as the last of them came.
         pieces: what is left of it.
         count: how many messages that are.
     """
@@ -62,6 +62,15 @@ class Lent:
         """Where its first message stands."""
         octets = self.pieces[0].positions[:POSITION_OCTETS]
         return place_of(self.reference.segment, int.from_bytes(octets, "little"))
+
+    def add(self, reference: RunReference) -> bool:
+        """Adds messages that stand behind these; False: they are in another segment."""
+        if (reference.segment, reference.queue) != (self.reference.segment, self.reference.queue):
+            return False
+        self.reference = reference
+        self.pieces += reference.pieces
+        self.count += reference.messages
+        return True
 
     def rest(self) -> RunReference:
         """Refers to what is left."""
@@ -141,19 +150,21 @@ class Lending:
         if account is None:
             (priority,) = inlet.announced
             account = self._accounts[inlet] = _Account(priority)
-        lent = Lent.of(reference)
-        account.lent.append(lent)
-        account.count += lent.count
+        account.count += reference.messages
+        if not account.lent or not account.lent[-1].add(reference):
+            account.lent.append(Lent.of(reference))
 
     def take(self, inlet: Inlet, most: int) -> RunReference | None:
         """Takes the next messages that are to be read together; None: nothing is lent."""
         account = self._accounts.get(inlet)
         if account is None or not account.lent:
             return None
-        together = SLICE_OCTETS // account.size if account.size else _FIRST
+        together = max(1, SLICE_OCTETS // account.size if account.size else _FIRST)
         lent = account.lent[0]
         before = lent.count
-        found = lent.take(min(most, max(1, together)))
+        count = min(most, before)
+        slices = -(-count // together)  # of one size: each costs as much as some hundred messages
+        found = lent.take(-(-count // slices))
         account.count -= before - lent.count
         account.has_moved = True
         if not lent.count:

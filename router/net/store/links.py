@@ -176,14 +176,15 @@ class InletLinks:
         name = inlet.name
         if name.is_dead or not inlet.announced or inlet.is_expected:
             return False
+        is_busy = inlet.runs or inlet.waiting or inlet.sent or inlet.held or inlet.settling
+        if is_busy or self._fetching.lending.has(inlet):
+            return False
         dead = self._roll.by_name.get(name.twin)
         if dead is None:
             return False
         count = len(dead.waiting) + len(dead.sent)
-        is_busy = inlet.waiting or inlet.sent or inlet.runs or inlet.held or inlet.settling
-        is_busy = is_busy or self._fetching.lending.has(inlet)
         is_met = inlet.is_attached or not inlet.is_exact
-        return self._fetching.is_asked(name) and 0 < count >= inlet.depth and is_met and not is_busy
+        return self._fetching.is_asked(name) and 0 < count >= inlet.depth and is_met
 
     def quiet_has_none(self, name: Name, priority: int) -> None:
         """Records that the store has no messages of a priority of an inlet that is quiet."""

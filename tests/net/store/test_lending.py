@@ -1,11 +1,17 @@
 """What the store has lent an inlet waits for credit there, and nothing overtakes it."""
 
+import struct
+
 import pytest
 
-from router.journal.store.queues import Bounds
-from router.net.store.lending import AHEAD
+from router.journal.store.queues import Bounds, QueueKey
+from router.journal.store.references import RunReference, Spot
+from router.model.identity import LinkId
+from router.net.store.inlet import Inlet, Name
+from router.net.store.lending import AHEAD, SLICE_OCTETS, Lending
 from router.net.store.patience import HOLD_MESSAGES, HOLD_SECONDS
 from tests.support.kernel import needs_kernel
+from tests.support.stored import ROUTE
 from tests.support.stored_lane import StoredLane
 
 pytestmark = needs_kernel
@@ -54,6 +60,28 @@ def test_messages_are_lent_far_ahead_of_credit_and_read_with_it() -> None:
     assert len(lane.received()) <= 6 * CREDIT
     drained(lane)
     assert lane.received() == [*range(2 * AHEAD)]
+
+
+def reference(segment: int, first: int, count: int) -> RunReference:
+    """Refers to messages of one block that stand side by side."""
+    positions = struct.pack(f"<{count}I", *range(80 * first, 80 * (first + count), 80))
+    spots = [Spot(40, 4000, positions)]
+    return RunReference(ROUTE, QueueKey(1), b"a", segment, 8 << 20, spots)
+
+
+def test_what_is_lent_of_one_segment_is_read_in_slices_of_one_size() -> None:
+    lending, inlet = Lending(), Inlet(Name(ROUTE, b"a", False), LinkId(1), announced={4})
+    for each in (reference(3, 1, 100), reference(3, 101, 450), reference(4, 1, 30)):
+        lending.add(inlet, each)
+    lending.was_read(inlet, 1, SLICE_OCTETS // 400)
+    taken = []
+    while (found := lending.take(inlet, 1000)) is not None:
+        taken.append(found)
+    assert [(each.segment, each.messages) for each in taken] == [(3, 275), (3, 275), (4, 30)]
+    places = [place for each in taken for place in each.places]
+    assert places == sorted(places)
+    assert len(set(places)) == 580
+    assert not lending.has(inlet)
 
 
 def test_what_is_more_urgent_goes_before_what_is_lent() -> None:
