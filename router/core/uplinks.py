@@ -296,7 +296,8 @@ class Uplinks:
         """Returns whether an unneeded link still waits for outcomes.
 
         Such links lead to siblings, to a fallback, to a taker of a stored route (``storing``), or
-        to another site, on a way that is not the best one any more.
+        to another site, on a way that is not the best one any more; or the route promises
+        exactly-once: a container that forgets its end would be sent again what it has had.
 
         If so, it is checked again later. The sibling grants it no more credit meanwhile. A link on
         the lane is checked at least twice: the sibling may still be sending outcomes that the lane
@@ -309,6 +310,7 @@ class Uplinks:
             or link.chain is not None
             or is_edge_name(uplink.container)
             or uplink.node.taker is not None
+            or uplink.node.is_exact
         )
         if link is None or not (is_taker or is_sibling(link.connection)):
             return False
