@@ -83,7 +83,9 @@ cdef int add_gone(list found, const uint8_t *row, View heap) except -1:
     cdef const uint8_t *body = heap.octets + get32(row + OFFSET_AT)
     cdef bytearray positions, sizes
     cdef Py_ssize_t each
-    if not count or octets != 8 * count or get32(row + OFFSET_AT) + octets > <uint64_t>heap.length:
+    if not octets or octets % 8 or count != octets // 8:  # 8 * count may be beyond 64 bits
+        return 0
+    if get32(row + OFFSET_AT) + octets > <uint64_t>heap.length:
         return 0
     positions, sizes = bytearray(4 * count), bytearray(8 * count)
     for each in range(<Py_ssize_t>count):

@@ -16,6 +16,7 @@ from router.journal.segment import (
     segment_name,
 )
 from router.journal.store import indexes, state
+from router.journal.store.gone import GoneColumns
 from router.journal.store.holdings import Holdings
 from router.journal.store.place import BEGINNING
 from router.journal.store.queues import Bounds, Full
@@ -366,12 +367,21 @@ def test_a_log_of_version_3_is_read_and_goes_on_with_what_is_gone_by_columns(
         reopened(disk, life=3)
 
 
+class Many(GoneColumns):
+    """As many messages as make it seem right in 64 bits."""
+
+    @property
+    def messages(self) -> int:
+        return super().messages + (1 << 61)
+
+
 def test_a_row_that_is_not_as_long_as_it_says_names_nothing() -> None:
     disk = FakeDisk()
     custodian = opened(disk)
     stored(custodian, 3)
     named = columns(claims(custodian.read()))
     custodian.writer.forwarded_run(1, named._replace(body=named.body[:-1]), 0x24)
+    custodian.writer.forwarded_run(1, Many(*named), 0x24)
     custodian.commit()
     assert numbers(reopened(disk).read()) == [0, 1, 2]
 
