@@ -9,8 +9,8 @@ anyway, so that it becomes no larger. It looks for them when its memory has chan
 because making one takes the system some milliseconds at worst. What has been freed goes back to the
 system as before.
 
-Where the system knows nothing of that, nothing is asked for any more. ``ROUTER_HUGE_PAGES=off`` in
-the environment asks for nothing at all.
+Where the system knows nothing of that, nothing is asked for any more. Where its setting is
+``never``, or the environment has ``ROUTER_HUGE_PAGES=off``, nothing is asked for at all.
 """
 
 import ctypes
@@ -25,6 +25,9 @@ from typing import Final
 import trio
 
 VARIABLE: Final = "ROUTER_HUGE_PAGES"
+
+SETTING: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+"""``MADV_COLLAPSE`` does not ask it."""
 
 HUGE_OCTETS: Final = 2 << 20
 
@@ -140,6 +143,12 @@ async def keep_in_huge_pages(system: System, run: Run = _in_thread) -> None:
             return
 
 
-def is_wanted() -> bool:
-    """Returns whether this system may have them, and the environment does not say off."""
-    return Path("/proc/self/maps").exists() and os.environ.get(VARIABLE) != "off"
+def is_wanted(setting: Path = SETTING) -> bool:
+    """Returns whether this system may have them, and neither it nor the environment forbids it.
+
+    Args:
+        setting: says by its word in brackets what the administrator wants.
+    """
+    if not setting.exists() or os.environ.get(VARIABLE) == "off":
+        return False
+    return "[never]" not in setting.read_text()

@@ -3,6 +3,7 @@
 import errno
 import mmap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import trio
@@ -143,12 +144,15 @@ def test_the_system_of_this_machine_keeps_what_is_there() -> None:
         assert system.used_pages(1 << 46) == 0
 
 
-@pytest.mark.parametrize(("said", "wanted"), [(None, True), ("on", True), ("off", False)])
-def test_the_environment_may_say_off(
-    monkeypatch: pytest.MonkeyPatch, said: str | None, wanted: bool
+@pytest.mark.parametrize("said", [None, "on", "off"])
+@pytest.mark.parametrize("setting", ["always [madvise] never", "always madvise [never]", None])
+def test_they_are_asked_for_where_neither_the_environment_nor_the_system_forbids_it(
+    setting: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if said is None:
-        monkeypatch.delenv(VARIABLE, raising=False)
-    else:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if said is not None:
         monkeypatch.setenv(VARIABLE, said)
-    assert is_wanted() is wanted
+    enabled = tmp_path / "enabled"
+    if setting is not None:
+        enabled.write_text(f"{setting}\n")
+    assert is_wanted(enabled) is (said != "off" and setting == "always [madvise] never")
