@@ -4,10 +4,10 @@ A worker touches some megabytes for each batch of deliveries, in pages of 4 KiB 
 another process has had its core the processor has to look up again where they are: in a virtual
 machine each look-up is a walk through two tables. In pages of 2 MiB the same takes a few look-ups.
 The system makes such pages by itself only where its administrator says so (``transparent_hugepage``
-is ``always``), so a worker asks for them (``MADV_COLLAPSE``, Linux 6.1): for ranges that are in use
-anyway, so that it becomes no larger. It looks for them when its memory has changed, in a thread,
-because making one takes the system some milliseconds at worst. What has been freed goes back to the
-system as before.
+is ``always``), so a worker asks for them (``MADV_COLLAPSE``, Linux 6.1): for ranges of which nine
+tenths are in use anyway, so that it becomes hardly larger. It looks for them when its memory has
+changed, in a thread, because making one takes the system some milliseconds at worst. What has been
+freed goes back to the system as before.
 
 Where the system knows nothing of that, nothing is asked for any more. Where its setting is
 ``never``, or the environment has ``ROUTER_HUGE_PAGES=off``, nothing is asked for at all.
