@@ -6,9 +6,10 @@ it gets credit, a receiver, or a connection that is no longer congested (``Turn.
 
 Order: one link's deliveries keep their order towards any one receiver. A delivery that a receiver
 has returned goes back to its place in the queue. A delivery that no receiver with credit may have
-is skipped, and deliveries that overtake it go only to receivers to which it cannot go. What the
-message store is given back it sends again before all that it sent later, so whatever is queued
-behind that goes back with it.
+is skipped, and deliveries that overtake it go only to receivers to which it cannot go. On a stored
+route elders (``storing``) go before all others, whichever link they came on. What the message store
+is given back it sends again before all that it sent later, so whatever is queued behind that goes
+back with it.
 
 Everything here handles runs; the branches for single deliveries are for unusual ones.
 """
@@ -30,6 +31,7 @@ from router.core.node import (
     by_sequence,
     count_elders,
     feed_of,
+    has_elders,
     in_custody,
     is_able,
 )
@@ -50,7 +52,7 @@ from router.links import life
 from router.links.link import OutgoingLink
 from router.links.pairing import Fan, Pairing, gather
 from router.links.tags import MAX_TAG_OCTETS
-from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.delivery import Elder, OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import RELEASED, Rejected
 from router.routes.distribution import share
@@ -217,22 +219,33 @@ class Forwarder:
         return is_far or not delivery.settled
 
     def pump(self, node: Node) -> None:
-        """Sends the queued deliveries of a node as far as there is credit."""
+        """Sends the queued deliveries of a node as far as there is credit; elders go first."""
         if node.is_paused:
             return
-        rotation = node.rotation
         if node.standby:
-            _put_older_first(rotation)
+            _put_older_first(node.rotation)
+        if node.taker is not None and has_elders(node):
+            for least in (Elder.RETURNED, Elder.LOST, Elder.RESTORED, Elder.TAKEN_BACK):
+                self._pump(node, least)
+        if node.taker is not Taker.ELDERS:
+            self._pump(node, Elder.NOT)
+        if node.given_back:
+            self._give_up_hopeless(node)
+
+    def _pump(self, node: Node, least: Elder) -> None:
+        """Sends as far as there is credit what is such an elder, or a greater one."""
+        rotation = node.rotation
         stuck = 0  # feeds in a row that could send nothing
         while rotation and stuck < len(rotation):
             feed = rotation[0]
+            if feed.waiting[0].elder < least:
+                stuck += 1
+                rotation.rotate(-1)
+                continue
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
             if not node.is_multicast:
                 able = open_links(node, able, feed.incoming)
-            is_elder = bool(feed.waiting[0].elder)
-            if node.taker is Taker.ELDERS and not is_elder:
-                able = []
             if not able or (node.is_multicast and _misses_some(node, feed, receivers, able)):
                 stuck += 1
                 rotation.rotate(-1)
@@ -243,9 +256,9 @@ class Forwarder:
                 credit = sum(link.credit for link in able)
             before = len(feed.waiting)
             fair = credit if feed.incoming.takes_back else share(credit, len(rotation))
-            if is_elder:
-                fair = count_elders(feed)
-            self._send_from(node, feed, able, min(credit, fair))
+            if feed.waiting[0].elder:
+                fair = count_elders(feed, least or Elder.TAKEN_BACK)
+            self._send_from(node, feed, able, min(credit, fair), least)
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             if node.taker is Taker.ELDERS and not stuck:
                 self._turn.touch(node)  # it has another taker when they are gone
@@ -257,8 +270,6 @@ class Forwarder:
                 rotation.popleft()
                 if feed.incoming not in node.feeds:
                     self._turn.leave(node)
-        if node.given_back:
-            self._give_up_hopeless(node)
 
     def _give_up_hopeless(self, node: Node) -> None:
         """Answers deliveries that every receiver has returned, though none of them has credit.
@@ -293,10 +304,13 @@ class Forwarder:
                 self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 
-    def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
+    def _send_from(
+        self, node: Node, feed: Feed, able: list[OutgoingLink], share: int, least: Elder
+    ) -> None:
         """Sends up to ``share`` deliveries of a feed, for which the links have enough credit.
 
-        A run of deliveries from routers ends where the list of passed routers changes.
+        A run of deliveries from routers ends where the list of passed routers changes. If the first
+        one is special as many go as there is credit for; no elders below ``least``.
         """
         limit = node.message_limit
         waiting = feed.waiting
@@ -325,7 +339,7 @@ class Forwarder:
                 batch.append(pairing)
         if not batch:
             if waiting:
-                self._send_special(node, feed, everyone)
+                self._send_special(node, feed, everyone, least)
         elif node.is_multicast:
             for pairing in batch:
                 self._fan_out(node, pairing)
@@ -341,12 +355,14 @@ class Forwarder:
         at = expires_at(node, pairing)
         return at is not None and at <= self._turn.now
 
-    def _send_special(self, node: Node, feed: Feed, able: list[OutgoingLink]) -> None:
+    def _send_special(self, node: Node, feed: Feed, able: list[OutgoingLink], least: Elder) -> None:
         """Sends a feed one by one, as its first delivery cannot go to every receiver."""
         kept: list[Pairing] = []
         waiting = feed.waiting
         everyone = receivers_for(node, feed.incoming) if node.is_multicast else []
         while waiting and able and not _lacks_credit(waiting[0], everyone):
+            if waiting[0].elder < least:
+                break
             pairing = waiting.popleft()
             if self._is_expired(node, pairing):
                 node.forget_given_back(pairing)

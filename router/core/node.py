@@ -16,6 +16,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
+from router.model.delivery import Elder
 from router.model.idle import NOTHING
 from router.model.sparse import SparseSet
 from router.model.ways import Chain, Stop
@@ -423,18 +424,19 @@ def feed_of_link(incoming: IncomingLink) -> Feed:
     return feed
 
 
-def count_elders(feed: Feed) -> int:
-    """Returns how many deliveries at the head of a queue go before all that is stored."""
-    return sum(1 for _ in takewhile(_is_elder, feed.waiting))
+def count_elders(feed: Feed, least: Elder = Elder.TAKEN_BACK) -> int:
+    """Returns how many deliveries at the head of a queue go before all that is stored.
+
+    Args:
+        feed: has the queue.
+        least: no elders below this.
+    """
+    return sum(1 for _ in takewhile(lambda pairing: pairing.elder >= least, feed.waiting))
 
 
 def has_elders(node: Node) -> bool:
     """Returns whether deliveries wait at a node that go before all that is stored."""
     return any(bool(feed.waiting[0].elder) for feed in node.rotation)
-
-
-def _is_elder(pairing: Pairing) -> bool:
-    return bool(pairing.elder)
 
 
 def in_custody(pairing: Pairing) -> bool:

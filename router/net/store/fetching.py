@@ -141,6 +141,18 @@ class Fetching:
         if first is not None:
             self._give_back_waiting(inlet, first[1])
 
+    def begin_again(self, inlet: Inlet) -> None:
+        """Gives the store back what waits if it was not read in its turn; all is read anew.
+
+        What was sent in an earlier life and comes back was recalled by its place. The store may
+        have messages that go before it, which were given back before that life ended.
+        """
+        taken = inlet.take_out_of_turn() if inlet.recalled else []
+        for message in taken:
+            self._client.ask(Back(message.claim))
+        if taken:
+            self.halt(inlet)
+
     def _give_back_waiting(self, inlet: Inlet, place: Place) -> None:
         """Gives the store back what waits behind a place, so that it is read in its turn."""
         for message in inlet.take_behind(place):

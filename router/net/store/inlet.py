@@ -140,6 +140,7 @@ class Inlet:
         is_exact: its route promises exactly-once: it resumes, and settles second.
         held: what the core has of earlier attachments, by place, until it was resumed; None: it is
             not known whether the store has it, GONE: it has not.
+        recalled: places of what was held, which was read out of its turn.
         settling: how many are settled when it is durable that they are gone.
         rests_until: while it rests nothing is sent before that time.
         pauses: how often it has rested since a message was accepted.
@@ -162,6 +163,7 @@ class Inlet:
     runs: list[SentRun] = attrs.field(factory=list)
     is_exact: bool = False
     held: dict[Place, StoredMessage | Literal["gone"] | None] = attrs.field(factory=dict)
+    recalled: set[Place] = attrs.field(factory=set)
     settling: int = 0
     rests_until: float = 0.0
     pauses: int = 0
@@ -201,6 +203,15 @@ class Inlet:
         """Takes those out that wait and stand no farther than a place."""
         taken = [each for each in self.waiting if each.claim.place <= place]
         self.waiting = [each for each in self.waiting if each.claim.place > place]
+        return taken
+
+    def take_out_of_turn(self) -> list[StoredMessage]:
+        """Takes all out that wait if one of them was recalled, and others may go before that."""
+        if not any(each.claim.place in self.recalled for each in self.waiting):
+            return []
+        taken, self.waiting = self.waiting, []
+        self.recalled.difference_update(each.claim.place for each in taken)
+        self.elders += sum(each.priority >= ELDER for each in taken)
         return taken
 
     def take_behind(self, place: Place) -> list[StoredMessage]:

@@ -180,7 +180,8 @@ class Inlets:
             if self.fetching.is_halting(name):
                 self._client.ask(Back(message.claim))
                 return
-        if (alive := self._roll.by_name.get(Name(*name, False))) is not None and alive.elders:
+        alive = self._roll.by_name.get(Name(*name, False))
+        if alive is not None and alive.elders and not answer.is_recalled:
             alive.has_read((message,))
         inlet = self.links.of(Name(*name, message.is_overdue))
         holder = self.resuming.holder(inlet.name, message.claim.place)
@@ -208,6 +209,10 @@ class Inlets:
     def read_run(self, answer: MessagesRead) -> None:
         """Handles messages of one address that the store has read together."""
         route, address = answer.route, answer.address
+        if self.fetching.is_halting((route, address)):
+            for message in answer.messages:
+                self._client.ask(Back(message.claim))
+            return
         inlet = self.links.of(Name(route, address, False))
         twin = self._roll.by_name.get(inlet.name.twin)
         if inlet.held or (twin is not None and twin.held):
@@ -298,6 +303,7 @@ class Inlets:
             following.waiting, following.announced = messages, inlet.announced
             following.is_expected, following.depth = inlet.is_expected, inlet.depth
             following.sentence, following.elders = inlet.sentence, inlet.elders
+            following.recalled = inlet.recalled.union(inlet.held)
             if inlet.sentence is not None:
                 self.dropping.drop_waiting(following, inlet.sentence)
                 self.links.close_idle(following)
@@ -328,6 +334,7 @@ class Inlets:
             may_send = may_send and not self.links.waits_for_older(inlet)
             if inlet.credit > 0 and inlet not in self._roll.resting and may_send:
                 self.dropping.bury_late(inlet)
+                self.fetching.begin_again(inlet)
                 if not inlet.elders:
                     self._sending.send_all(inlet)
                 self.fetching.ask(inlet)

@@ -213,6 +213,7 @@ class Outcomes:
         """Records that a message has arrived, at its target or at the dead letters'."""
         outcome = OutcomeCode.REJECTED if inlet.name.is_dead else OutcomeCode.ACCEPTED
         sequence = self._leaving.forward((message.claim,), outcome, inlet.name.route)
+        inlet.recalled.discard(message.claim.place)
         self._left(inlet, (message,))
         return sequence
 

@@ -8,6 +8,10 @@ unsettled, and the map of the core's answer says what is::
 
 What is held is sent on no other link. So nothing of an address is sent before the core has answered
 for its messages and for its dead letters, and nothing new before what is held was resumed.
+
+What of that comes back was read out of its turn: the store may have messages that go before it, as
+the target had returned them before. So it is given back to the store, and read again in its turn
+(``Fetching.begin_again``).
 """
 
 from collections.abc import Sequence

@@ -165,6 +165,7 @@ class InletSending:
             number = DeliveryNumber(self._next_number(inlet, 1))
             if isinstance(message, StoredMessage):
                 inlet.sent[number] = message
+                inlet.recalled.add(place)
             tag = DeliveryTag(place.to_bytes(8, "big"))
             deliveries.append(ReceivedDelivery(number, tag, b"", settled=is_gone, resume=True))
         if deliveries:

@@ -10,7 +10,7 @@ Kept: a message that the target has returned is sent again before anything that 
       comes back in its order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -25,7 +25,7 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, m
 from router.routes.route import Storing
 from router.routes.table import RoutingTable
 from tests.core.test_exactly_once import Map, Receiver, Sender
-from tests.net.store.test_exactly_once import ROUTE
+from tests.net.store.test_exactly_once import LIMITS, ROUTE
 from tests.net.store.test_exactly_once_in_order import InOrder, number_of
 
 pytestmark = pytest.mark.thorough
@@ -40,11 +40,12 @@ class Owed:
 
     Attributes:
         sent: what it had been sent by then, and had not looked at.
-        with_it: what it returned together with this one, and was sent before that.
+        with_it: what it returned together with this one, and was sent before that; and has not been
+            sent since: what the target looks at again it may return again.
     """
 
     sent: set[bytes]
-    with_it: frozenset[bytes]
+    with_it: set[bytes]
 
 
 class Returning(InOrder):
@@ -96,7 +97,7 @@ class Returning(InOrder):
                 mine = self.of_sender(body)
                 fellows = {each for each in before & mine if priority_of(each) == priority_of(body)}
                 sent = unread | (self.were_sent - mine)
-                self.owed[body] = Owed(sent, frozenset(fellows))
+                self.owed[body] = Owed(sent, fellows)
                 before.add(body)
 
     def of_sender(self, body: bytes) -> set[bytes]:
@@ -156,6 +157,8 @@ class Returning(InOrder):
             assert not early, f"{body!r} overtakes {early} that the target has returned"
         if first is not None:
             assert not first.with_it & self.owed.keys(), "it overtakes what was returned with it"
+            for owed in self.owed.values():
+                owed.with_it.discard(body)
 
     def given_back(self) -> set[bytes]:
         """Returns what senders have been told to be returned, and may send again."""
@@ -486,6 +489,89 @@ def test_a_full_store_that_was_cut_off_takes_what_goes_before_all_that_it_has() 
     state.journal_is_durable()
     state.store_is_written()
     state.store_is_cut_off(arrives=False)
+    state.teardown()
+
+
+@pytest.mark.parametrize("accepted", [0, 1], ids=["behind-one-of-them", "of-the-other-link"])
+def test_what_a_killed_store_had_not_written_goes_before_newcomers_of_all_senders(
+    accepted: int,
+) -> None:
+    """The target has returned it, and came back, so it is sent past the store once more."""
+    state = passing()
+    for _ in range(accepted):  # so that the newcomer is the first delivery of its link
+        state.send(which=0, count=1)
+        state.journal_is_durable()
+        state.target_looks(count=1)
+        state.target_answers()
+        state.journal_is_durable()
+        state.target_listens()
+    state.send(which=0, count=1)
+    state.send(which=1, count=1 - accepted)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=2)
+    state.target_answers()
+    state.send(which=accepted, count=2)
+    state.journal_is_durable()
+    state.target_goes()
+    state.target_comes()
+    state.store_is_killed(seed=0)
+    state.teardown()
+
+
+@pytest.mark.parametrize(
+    "loses",
+    [
+        lambda state: state.worker_is_killed(arrives=True, lost=0),
+        lambda state: state.machine_stops(seed=1, lost=0),
+        lambda state: (state.store_is_killed(seed=1), state.target_goes()),
+        lambda state: (state.store_is_cut_off(arrives=True), state.target_goes()),
+        lambda state: state.target_goes(),
+    ],
+    ids=["worker-killed", "machine-stopped", "store-killed", "store-cut-off", "target-lost"],
+)
+def test_a_stored_message_that_was_returned_goes_before_what_was_under_way_and_never_arrived(
+    loses: Callable[[Returning], object],
+) -> None:
+    """More than the credit of the store was under way, so it has none left to read what waits."""
+    state = Returning()
+    state.begin()
+    state.store_comes()
+    state.journal_is_durable()
+    for which in (0, 1, 0, 1):
+        state.send(which=which, count=3)
+        for _ in range(4):
+            state.target_comes()
+            state.journal_is_durable()
+            state.store_works()
+            state.sender_looks(which=which)
+            state.sender_settles(which=which)
+    for says in (ACCEPTED, ACCEPTED, RELEASED):
+        state.target_decides(says)
+        state.target_looks(count=1)
+        state.target_answers()
+        for _ in range(2):
+            state.target_listens()
+            state.journal_is_durable()
+            state.store_works()
+    assert len(state.owed) == 1
+    assert len([*state.unread()]) > LIMITS.link_credit
+    loses(state)
+    state.teardown()
+    assert state.order == sorted(state.order)
+
+
+def test_what_was_returned_together_may_be_returned_again_one_by_one() -> None:
+    state = passing()
+    state.send(which=0, count=3)
+    state.journal_is_durable()
+    state.target_decides(RELEASED)
+    state.target_looks(count=3)
+    state.target_goes()
+    state.target_comes()
+    for _ in range(6):
+        state.everybody_works()
+        state.time_passes(6.0)
     state.teardown()
 
 
