@@ -18,6 +18,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from router.core import bulk
 from router.core.copies import assign, with_ends
@@ -57,6 +58,9 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import RELEASED, Rejected
 from router.routes.distribution import share
 from router.routes.route import Distribution, Unroutable
+
+_GREATEST_FIRST: Final = tuple(sorted({*Elder} - {Elder.NOT}, reverse=True))
+"""The elders, in the order in which they are sent."""
 
 
 class Forwarder:
@@ -225,7 +229,7 @@ class Forwarder:
         if node.standby:
             _put_older_first(node.rotation)
         if node.taker is not None and has_elders(node):
-            for least in (Elder.RETURNED, Elder.LOST, Elder.RESTORED, Elder.TAKEN_BACK):
+            for least in _GREATEST_FIRST:
                 self._pump(node, least)
         if node.taker is not Taker.ELDERS:
             self._pump(node, Elder.NOT)

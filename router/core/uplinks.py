@@ -304,7 +304,7 @@ class Uplinks:
         counts no longer.
         """
         link = uplink.link
-        is_taker = isinstance(link, OutgoingLink) and (
+        finishes = isinstance(link, OutgoingLink) and (
             uplink.is_fallback
             or link.keeps
             or link.chain is not None
@@ -312,9 +312,9 @@ class Uplinks:
             or uplink.node.taker is not None
             or uplink.node.is_exact
         )
-        if link is None or not (is_taker or is_sibling(link.connection)):
+        if link is None or not (finishes or is_sibling(link.connection)):
             return False
-        if isinstance(link, OutgoingLink) and is_taker:
+        if isinstance(link, OutgoingLink) and finishes:
             uplink.node.remove_outgoing(link)
             self._granter.receivers_changed(uplink.node)
             self._turn.touch(uplink.node)

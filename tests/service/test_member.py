@@ -148,14 +148,19 @@ async def test_a_process_prepares_itself_and_serves_when_it_may_begin() -> None:
     assert member.is_up
 
 
+async def start(member: Sleeper, nursery: trio.Nursery) -> None:
+    """Runs a member, until it has a process."""
+    nursery.start_soon(member.run)
+    with trio.fail_after(60):
+        while not member.spawned:
+            await trio.sleep(0.01)
+
+
 async def test_sockets_to_siblings_do_not_wait_behind_clients() -> None:
     told = Told()
     member = told.member()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(member.run)
-        with trio.fail_after(60):
-            while not member.spawned:
-                await trio.sleep(0.01)
+        await start(member, nursery)
         for _ in range(2000):
             member.give(parcel())
         member.give(parcel(listener=None))
@@ -179,10 +184,7 @@ async def test_when_its_process_ends_another_follows_and_what_it_was_not_given_c
     told = Told()
     member = told.member()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(member.run)
-        with trio.fail_after(60):
-            while not member.spawned:
-                await trio.sleep(0.01)
+        await start(member, nursery)
         if was_up:
             member.stage, member.is_open = Stage.UP, True
         left = parcel()
