@@ -29,7 +29,9 @@ class Passed:
 
     def pytest_sessionfinish(self) -> None:
         """Keeps the names in pytest's cache; beside others if what failed is run once more."""
-        cache = _cache(self._config)
+        cache = self._config.cache
+        if cache is None:
+            return
         before = cache.get(KEPT, []) if self._config.getoption("lf") else []
         cache.set(KEPT, [*before, *self._names])
 
