@@ -164,6 +164,11 @@ def test_what_has_passed_of_the_lower_floors_is_not_run_again(suite: Suite, work
     assert "1 skipped" in said
 
 
+def test_a_suite_that_keeps_nothing_remembers_nothing_of_what_has_passed(suite: Suite) -> None:
+    code, said = suite.run("-p", "no:cacheprovider", "--collect-only", "--not-again")
+    assert code == 0, said
+
+
 def test_a_file_stays_with_one_worker(suite: Suite) -> None:
     suite.run("-n2")
     processes = [path for path in suite.folder.iterdir() if path.name.isdigit()]

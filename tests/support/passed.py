@@ -5,7 +5,7 @@ neither, so what passed of them in the first run would do so in the second.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -16,7 +16,10 @@ KEPT: Final = "router/passed"
 
 
 class Passed:
-    """Keeps the names of what passes; a plugin of the process that decides how a run ends."""
+    """Keeps the names of what passes; a plugin of the process that decides how a run ends.
+
+    Where pytest has no cache (``-p no:cacheprovider``), nothing is kept.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -29,19 +32,21 @@ class Passed:
 
     def pytest_sessionfinish(self) -> None:
         """Keeps the names in pytest's cache; beside others if what failed is run once more."""
-        cache = self._config.cache
-        if cache is None:
-            return
-        before = cache.get(KEPT, []) if self._config.getoption("lf") else []
-        cache.set(KEPT, [*before, *self._names])
+        if _has_cache(self._config):
+            before = _known(self._config) if self._config.getoption("lf") else []
+            self._config.cache.set(KEPT, [*before, *self._names])
 
 
 def not_again(config: pytest.Config, items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Returns tests without those of the lower floors that passed in the last run."""
-    known: list[str] = _cache(config).get(KEPT, [])
-    passed = {name for name in known if name.split("/")[1] in QUICK_FOLDERS}
+    passed = {name for name in _known(config) if name.split("/")[1] in QUICK_FOLDERS}
     return [item for item in items if item.nodeid not in passed]
 
 
-def _cache(config: pytest.Config) -> Any:
-    return config.cache
+def _known(config: pytest.Config) -> list[str]:
+    names: list[str] = config.cache.get(KEPT, []) if _has_cache(config) else []
+    return names
+
+
+def _has_cache(config: pytest.Config) -> bool:
+    return config.pluginmanager.hasplugin("cacheprovider")
