@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections import Counter
 from pathlib import Path
 from typing import cast
 
@@ -183,18 +182,17 @@ def test_each_run_has_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     }
 
 
-def test_a_load_of_homes_has_the_addresses_that_are_spread_evenly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_of_homes_has_addresses_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "program", lambda name: name)
     monkeypatch.setattr(workers, "address_of", lambda router: "127.0.0.1:5672")
-    names = workers._evenly(4, 16)
-    assert Counter(rendezvous(names % each, 4) for each in range(16)) == dict.fromkeys(
-        range(1, 5), 4
-    )
+    setting = workers.HOMES[workers.SPREAD]
+    names = [setting.names(number) for number in range(4)]
+    homes = [{rendezvous(name % each, 4) for each in range(workers.GROUP)} for name in names]
+    assert homes == [{1}, {2}, {3}, {4}]
+    assert len({workers.HOMES[workers.ALONE].names(0), *names}) == 5
     router = cast("RunningRouter", None)
-    assert f"address={names}" in workers.options(router, 16, 1.0, address=names)
-    one, other = (workers.options(router, 16, 1.0) for _ in range(2))
+    assert f"address={names[0]}" in workers.options(router, 4, 1.0, address=names[0])
+    one, other = (workers.options(router, 4, 1.0) for _ in range(2))
     assert set(one) ^ set(other) == {each for each in (*one, *other) if each.startswith("address=")}
 
 
@@ -203,7 +201,7 @@ def test_a_load_is_measured_between_its_warmup_and_its_end(tmp_path: Path) -> No
     script.write_text(
         'echo measuring; echo "{\\"measured\\": 7}"; cat >"$0.end"; echo "$1" >"$0.end"'
     )
-    with workers.loaded(["sh", str(script)]) as load:
+    with workers.loaded(["sh", str(script)]) as (load,):
         assert load.wait() == {"measured": 7}
         assert load.process.poll() is None
     assert (tmp_path / "load.end").read_text() == "marks=1\n"

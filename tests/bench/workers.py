@@ -14,16 +14,19 @@ uses the machine; the rate says what this machine had left.
 addresses kept by the first worker or each by one of all. Processor time is that of all processes,
 the journal's included, while messages flow: connecting clients is no part of a delivery's cost.
 The greatest part that one worker has of it bounds the rate: a worker has one core. Each client has
-one address and is handed to its home. What several homes cost beside one is told twice: with the
-same load altogether, of which each home has a part, in smaller batches, and with the same load for
-each home. There the batches are those of one home, so the rest is what the processes cost each
-other: they take turns on the cores, each with caches that others have used.
+one address and is handed to its home. Clients are four programs, and with several homes all of a
+program are at one: a program that had clients at each would write to all workers a little at a
+time, and have the system go from one to the next with that. What several homes cost beside one is
+told three times: with the same load altogether, of which each home has a part, in smaller batches;
+with the same load for each home; and beside four routers of one worker and one program each, which
+have nothing in common but the machine.
 
 ``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
 tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
 the two have in common is the machine's.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -32,9 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -96,19 +97,26 @@ class Load:
         return told
 
 
-@contextmanager
-def loaded(command: list[str]) -> Iterator[Load]:
-    """Runs a load, and goes on when it begins to measure.
+@contextlib.contextmanager
+def loaded(*commands: list[str]) -> Iterator[list[Load]]:
+    """Runs loads at one time, and goes on when they begin to measure.
 
     Raises:
-        RuntimeError: it has ended before that.
+        RuntimeError: one has ended before that.
     """
     pipe = subprocess.PIPE
-    with subprocess.Popen([*command, "marks=1"], stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RuntimeError(f"the load ended: {process.wait()}")
-        yield Load(process)
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen([*command, "marks=1"], stdin=pipe, stdout=pipe, text=True)
+            )
+            for command in commands
+        ]
+        for each in running:
+            assert each.stdout is not None
+            if not each.stdout.readline():
+                raise RuntimeError(f"the load ended: {each.wait()}")
+        yield [Load(each) for each in running]
 
 
 def cpu_seconds(process: int) -> float:
@@ -117,7 +125,7 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(workers: int, *, more: str = "", route: str = "") -> Iterator[RunningRouter]:
     """Runs a router in a directory of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +146,7 @@ def spread(workers: int, pairs: int, seconds: float) -> tuple[float, list[float]
     """Returns deliveries per second, and processor time for each by process, in microseconds."""
     with serving(workers) as router:
         watched = list(processes(router).values()) or [router.process.pid]
-        with loaded(options(router, pairs, seconds)) as load:
+        with loaded(options(router, pairs, seconds)) as (load,):
             before = [cpu_seconds(each) for each in watched]
             told = load.wait()
             used = [cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)]
@@ -170,22 +178,51 @@ def scale(seconds: float, runs: int) -> None:
             )
 
 
-ADDRESSES = 16
-"""Of the load that all cases but the last have in common; a pair of clients for each."""
+GROUP = 4
+"""Addresses of one program, with a pair of clients for each."""
+
+
+@attrs.frozen
+class Setting:
+    """What exactly-once deliveries pass.
+
+    Attributes:
+        routers: how many, each with its part of the programs.
+        workers: of each router.
+        homes: which of them keep addresses.
+        programs: of clients.
+    """
+
+    routers: int = 1
+    workers: int = 1
+    homes: str = "first"
+    programs: int = 4
+
+    def names(self, number: int) -> str:
+        """Returns a pattern of addresses for a program; with several homes all have the same."""
+        home = number % self.workers + 1
+        for serial in _serial:
+            name = f"q{serial}.%d"
+            homes = {rendezvous(name % at, self.workers) for at in range(GROUP)}
+            if self.homes == "first" or homes == {home}:
+                return name
+        raise AssertionError("there is no end of numbers")
+
 
 ALONE = "1 worker"
 LESS = "1 worker, a quarter"
 SPREAD = "4 workers, all"
+APART = "4 routers"
 
-HOMES = (
-    (ALONE, 1, "first", ADDRESSES),
-    ("2 workers, first", 2, "first", ADDRESSES),
-    ("2 workers, all", 2, "all", ADDRESSES),
-    ("4 workers, first", 4, "first", ADDRESSES),
-    (SPREAD, 4, "all", ADDRESSES),
-    (LESS, 1, "first", ADDRESSES // 4),
-)
-"""Name, workers, which of them keep addresses, and how many addresses there are."""
+HOMES = {
+    ALONE: Setting(),
+    "2 workers, first": Setting(workers=2),
+    "2 workers, all": Setting(workers=2, homes="all"),
+    "4 workers, first": Setting(workers=4),
+    SPREAD: Setting(workers=4, homes="all"),
+    LESS: Setting(programs=1),
+    APART: Setting(routers=4),
+}
 
 
 @attrs.frozen
@@ -196,7 +233,7 @@ class Cost:
         rate: deliveries per second.
         all_us: processor time of all processes for each delivery, in microseconds.
         busiest_us: of the worker that needs most.
-        journal_us: of the process that is no worker and needs most: the journal's.
+        journal_us: of the processes that are no workers; all but nothing is the journal's.
         switches: deliveries for each time that a process has waited, or was made to.
         forced: the part of these times in which it was made to, because others wanted its core.
         block_octets: of one write of the journal's.
@@ -211,30 +248,42 @@ class Cost:
     block_octets: float
 
 
-def exact(workers: int, homes: str, addresses: int, seconds: float) -> Cost:
-    """Measures exactly-once deliveries of addresses whose homes are as many at each worker."""
-    promise = "    guarantee: exactly-once\n"
-    with serving(workers, more=f", homes: {homes}", route=promise) as router:
-        everybody = [router.process.pid, *_children(router.process.pid)]
-        watched = list(processes(router).values()) or [router.process.pid]
-        names = _evenly(workers, addresses)
-        command = options(router, addresses, seconds, settle="second", address=names)
-        with loaded(command) as load:
-            before = {each: Use.of(each) for each in everybody}
-            told = load.wait()
-            used = {each: Use.of(each).since(then) for each, then in before.items()}
-    count = told["measured"]
-    others = [use for each, use in used.items() if each not in watched]
-    journal = max(others, key=lambda use: use.seconds)
+def exact(setting: Setting, seconds: float) -> Cost:
+    """Measures exactly-once deliveries."""
+    promise, more = "    guarantee: exactly-once\n", f", homes: {setting.homes}"
+    with contextlib.ExitStack() as stack:
+        serves = [
+            stack.enter_context(serving(setting.workers, more=more, route=promise))
+            for _ in range(setting.routers)
+        ]
+        mains = {each.process.pid for each in serves}
+        busy = {worker for each in serves for worker in processes(each).values()} or mains
+        everybody = {*mains, *(child for main in mains for child in _children(main))}
+        commands = [
+            options(
+                serves[number % setting.routers],
+                GROUP,
+                seconds,
+                settle="second",
+                address=setting.names(number),
+            )
+            for number in range(setting.programs)
+        ]
+        loads = stack.enter_context(loaded(*commands))
+        before = {each: Use.of(each) for each in everybody}
+        told = [load.wait() for load in loads]
+        used = {each: Use.of(each).since(then) for each, then in before.items()}
+    count = sum(each["measured"] for each in told)
+    others = [use for each, use in used.items() if each not in busy]
     switches = max(1, sum(use.waits + use.forced for use in used.values()))
     return Cost(
-        rate=told["messages_per_second"],
+        rate=sum(each["messages_per_second"] for each in told),
         all_us=sum(use.seconds for use in used.values()) / count * 1e6,
-        busiest_us=max(used[each].seconds for each in watched) / count * 1e6,
-        journal_us=journal.seconds / count * 1e6,
+        busiest_us=max(used[each].seconds for each in busy) / count * 1e6,
+        journal_us=sum(use.seconds for use in others) / count * 1e6,
         switches=count / switches,
         forced=sum(use.forced for use in used.values()) / switches,
-        block_octets=journal.octets / max(1, journal.writes),
+        block_octets=sum(use.octets for use in others) / max(1, sum(use.writes for use in others)),
     )
 
 
@@ -284,15 +333,6 @@ def _fields(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
-def _evenly(workers: int, addresses: int) -> str:
-    """Returns a pattern of addresses of which each worker is the home of as many."""
-    for number in itertools.count(next(_serial)):
-        homes = Counter(rendezvous(f"q{number}.{at}", workers) for at in range(addresses))
-        if set(homes.values()) == {addresses // workers}:
-            return f"q{number}.%d"
-    raise AssertionError("there is no end of numbers")
-
-
 def _children(process: int) -> list[int]:
     lists = Path(f"/proc/{process}/task").glob("*/children")
     return [int(each) for path in lists for each in path.read_text().split()]
@@ -304,10 +344,10 @@ def homes(seconds: float, runs: int) -> None:
     The cases take turns. Processes that share cores displace each other from them, and from their
     caches: the least of several runs is what the work itself takes, the median what it took here.
     """
-    found: dict[str, list[Cost]] = {name: [] for name, *_ in HOMES}
+    found: dict[str, list[Cost]] = {name: [] for name in HOMES}
     for _ in range(runs):
-        for name, workers, scope, addresses in HOMES:
-            found[name].append(exact(workers, scope, addresses, seconds))
+        for name, setting in HOMES.items():
+            found[name].append(exact(setting, seconds))
     for name, costs in found.items():
         least = min(costs, key=lambda cost: cost.all_us)
         median_us = statistics.median(cost.all_us for cost in costs)
@@ -320,9 +360,13 @@ def homes(seconds: float, runs: int) -> None:
             flush=True,
         )
     least_us = {name: min(cost.all_us for cost in costs) for name, costs in found.items()}
-    for reading, one in (("altogether", ALONE), ("for each home", LESS)):
-        share = least_us[SPREAD] / least_us[one]
-        print(f"4 workers cost {share:.2f} of 1 with the same load {reading}", flush=True)
+    readings = {
+        "1 with the same load altogether": ALONE,
+        "1 with the same load for each home": LESS,
+        "4 routers of one worker": APART,
+    }
+    for reading, other in readings.items():
+        print(f"4 workers cost {least_us[SPREAD] / least_us[other]:.2f} of {reading}", flush=True)
 
 
 def reload(seconds: float, runs: int) -> None:
