@@ -1,6 +1,5 @@
 """Certificates that a router uses: when each has to be renewed, and which changes were refused."""
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -63,15 +62,11 @@ class TlsRecord:
 NO_TLS: Final = TlsRecord()
 
 
-def tell_certificates(config: RouterConfig) -> None:
-    """Logs which certificates of a configuration are not valid, or will not be before long."""
-    log = structlog.get_logger()
-    for note in certificate_notes(config, time.time()):
-        log.warning("certificate.due", reason=note.problem)
-
-
 def tell_in_use(record: TlsRecord, now: float) -> None:
-    """Logs the same of the certificates in use: others may be in the files, and refused."""
+    """Logs which certificates in use are not valid, or will not be before long.
+
+    Others may be in the files, and refused.
+    """
     log = structlog.get_logger()
     for each in record.in_use:
         if _is_noted(each, now):

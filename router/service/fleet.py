@@ -20,7 +20,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 from typing import Protocol as Interface
@@ -436,19 +436,21 @@ class RouterControl:
             report = await self.steering.reload(snapshot.routes.used.get, self._links_of)
         if report.problems or report.refusal is not None:
             return report
-        return attrs.evolve(report, refused=await self._tell_certificates())
+        with suppress(SilentError):
+            report = attrs.evolve(report, refused=await self.tell_certificates())
+        return report
 
-    async def _tell_certificates(self) -> tuple[str, ...]:
+    async def tell_certificates(self) -> tuple[str, ...]:
         """Logs which certificates in use are not valid, or will not be before long.
 
         Returns:
             Why changed TLS files are not used.
+
+        Raises:
+            SilentError: no worker answers.
         """
         self._last = None  # from before the reload
-        try:
-            snapshot = await self.snapshot()
-        except SilentError:
-            return ()
+        snapshot = await self.snapshot()
         tell_in_use(snapshot.tls, snapshot.at)
         return snapshot.tls.refused
 

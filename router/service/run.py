@@ -45,14 +45,15 @@ from router.routes.table import RoutingTable
 from router.service import garbage
 from router.service.admin.keeper import AdminKeeper
 from router.service.assembly import assemble, named_listeners, share
-from router.service.certificates import TlsRecord, tell_certificates
+from router.service.certificates import TlsRecord
 from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.control import Control
+from router.service.credentials import tls_sections
 from router.service.crew import Crew, Soloist
 from router.service.durations import show_seconds
-from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
+from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, SilentError
 from router.service.handover import (
     ANSWER_SECONDS,
     Handover,
@@ -585,10 +586,21 @@ class _Steering:
         )
         if not express.is_built():
             self._log.warning("express.slower", reason=express.SLOWER)
-        tell_certificates(self.config)
         slower = why_slower()
         if slower is not None and _has_tls(self.config):
             self._log.warning("tls.slower", reason=slower)
+        if any(True for _ in tls_sections(self.config)):
+            await self._tell_certificates()
+
+    async def _tell_certificates(self) -> None:
+        """Logs which certificates in use will not be valid before long, once workers answer."""
+        while not self.is_draining:
+            try:
+                await self._control.tell_certificates()
+            except SilentError:
+                await trio.sleep(_LOOK_SECONDS)
+            else:
+                return
 
     # The interface ``Steering`` of the admin endpoint
 

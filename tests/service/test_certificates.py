@@ -13,6 +13,7 @@ from router.service.config import RouterConfig, load
 from router.service.metrics import render
 from tests.support.fleets import router_snapshot
 from tests.support.planes import Papers, papers
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 FILE = """\
@@ -123,3 +124,24 @@ def test_a_reload_notes_the_certificates_in_use_and_not_those_it_refuses(signed:
         due = json.loads(router.wait_for("certificate.due"))["reason"]
     assert " expires on " in due
     assert not any("certificate.due" in line and "expired" in line for line in router.log)
+
+
+WAITING = FILE.replace("admin: off", "admin: off, wait_for: [west]") + (
+    "containers: {{west: {{url: 'amqp://127.0.0.1:{port}', retry_limit_seconds: 1s}}}}\n"
+)
+
+
+@pytest.mark.processes
+def test_what_is_noted_at_the_start_are_the_certificates_in_use(signed: Papers) -> None:
+    """Others may have been written to the files since the workers read them, and be refused."""
+    folder = signed.server.parent
+    port = free_port()
+    waiting = WAITING.format(folder=folder, cert=signed.server, port=port)
+    with running_router(waiting, folder, until="connector.failed") as router:
+        signed.write_server(days=-1)
+        (folder / "west").mkdir()
+        plain = f"router: {{id: west, admin: off}}\nlisteners: [{{bind: 127.0.0.1:{port}}}]\n"
+        with running_router(plain + 'routes: [{address: "#"}]\n', folder / "west"):
+            router.wait_for("router.ready")
+            router.wait_for("certificate.refused")
+    assert not any("certificate.due" in line for line in router.log)
