@@ -101,28 +101,37 @@ def test_a_killed_backend_and_an_immediate_stop_lose_and_repeat_nothing(
     write(log, writer, range(150, 200))
     log.commit(START_NS)
     server.stop(signal.SIGQUIT)
-    give_up_at = time.monotonic() + 30
-    while (log.is_held or log.health is not Health.AWAY) and time.monotonic() < give_up_at:
-        log.commit(START_NS)
-        log.wait(0.1)
-    assert (log.is_held, log.health) == (False, Health.AWAY)
+    _wait_until(log, lambda: not log.is_held and log.health is Health.AWAY)
     server.start()
     commit(log)
-    give_up_at = time.monotonic() + 30
-    while (log.is_held, log.health) != (True, Health.WRITING) and time.monotonic() < give_up_at:
-        log.commit(START_NS)
-        log.wait(0.1)
-    assert (log.is_held, log.health) == (True, Health.WRITING)
+    _wait_until(log, lambda: log.is_held and log.health is Health.WRITING)
     assert told == 201
     assert expected(store) == log.durable[ONE] == 801
     assert log.close(START_NS)
 
 
+def _wait_until(log: Any, is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < give_up_at, f"{log.is_held}, {log.health}, {log.trouble}"
+        log.commit(START_NS)
+        log.wait(0.1)
+
+
 def _kill_backend(server: Server) -> None:
+    """Kills one of the log's backends, and returns when the server has ended the others, too.
+
+    Until then they would go on to serve; from then on nobody is let in before it has recovered.
+    """
     rows = server.run(
         "SELECT pid FROM pg_stat_activity WHERE datname = 'journal' AND pid <> pg_backend_pid()"
     )
-    os.kill(int(str(rows[0][0])), signal.SIGKILL)
+    processes = [int(str(pid)) for (pid,) in rows]
+    os.kill(processes[0], signal.SIGKILL)
+    give_up_at = time.monotonic() + 60
+    while any(Path(f"/proc/{each}").exists() for each in processes):
+        assert time.monotonic() < give_up_at, "the server has not ended its backends"
+        time.sleep(0.01)
 
 
 def test_a_commit_that_was_not_answered_is_looked_up(store: Postgres) -> None:

@@ -3,8 +3,10 @@
 import datetime
 import shutil
 import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas
 import pyarrow.dataset
@@ -232,7 +234,8 @@ def test_readers_wait_while_files_are_replaced(
         waits.set()
         assert goes_on.wait(30)
 
-    monkeypatch.setattr("router.pipeline.leases.time.sleep", poll)
+    clock = SimpleNamespace(sleep=poll, monotonic=time.monotonic)
+    monkeypatch.setattr("router.pipeline.leases.time", clock)  # other threads have the real one
 
     def read() -> None:
         with reading([str(out)]):

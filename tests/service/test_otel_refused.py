@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,8 +182,8 @@ def test_the_pause_that_a_collector_asks_for_is_kept(
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr("router.pipeline.otel.time.sleep", sleep)
-    monkeypatch.setattr("router.pipeline.otel.time.monotonic", lambda: now)
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now, time_ns=time.time_ns)
+    monkeypatch.setattr("router.pipeline.otel.time", clock)  # other threads have the real one
     filled(tmp_path)
     tried: list[float] = []
 
