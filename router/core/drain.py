@@ -112,7 +112,7 @@ class Drainer:
         self.is_draining = True
         self._lanes.stop("drain")
         self._granter.is_draining = True
-        self._uplinks.is_draining = True
+        self._uplinks.drain()
         self._passages.drain()
         for connection in self._registry.parties:
             for link in connection.incoming.values():

@@ -31,7 +31,7 @@ GATHERED = {"run", "update_numbers", "update_state", "update_settled"}
 """Fields of links that the turn writes."""
 PAIRINGS = {"pairing", "branch", "sink", "trunk", "found"}
 OTHERS = {
-    "self", "_attacher", "_granter", "_uplinks", "entry", "found", "joint", "ledger", "passage",
+    "self", "_attacher", "_courses", "_granter", "entry", "found", "joint", "ledger", "passage",
     "node", "reduction", "route", "share", "source", "target",
 }  # fmt: skip
 """Records of other kinds, which have fields of these names too."""

@@ -193,7 +193,7 @@ def test_what_a_change_costs_a_multicast_does_not_rise_with_the_square_of_its_si
         compared.append(old)
         return old.name == fresh.name
 
-    monkeypatch.setattr(uplinks, "_is_same", is_same)
+    monkeypatch.setattr(uplinks, "is_same", is_same)
     node = dc1.core._registry.nodes[NodeKey("a")]
     before = dc1.core._uplinks.of(node)
     dc1.core._uplinks.refit(node)
