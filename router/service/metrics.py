@@ -25,7 +25,8 @@ from prometheus_client.registry import Collector
 from router.core.snapshot import AGE_BOUNDS_SECONDS, PeerRecord, RouteRecord, Totals
 from router.model.text import label
 from router.service.control import StoredRecord, WorkerSnapshot
-from router.service.diagnosis import failing_sources, reasons_not_ready
+from router.service.diagnosis.process import failing_sources
+from router.service.diagnosis.readiness import reasons_not_ready
 from router.service.fleet import RouterSnapshot
 from router.service.stores import drain_seconds
 from router.service.vitals import LAG_BOUNDS_SECONDS

@@ -18,14 +18,10 @@ from router.service.certificates import TlsRecord
 from router.service.compaction import LedgerHealth, compact, keep_ledger
 from router.service.config.process import Compaction
 from router.service.control import ContainerRecord, JournalRecord, LoginRecord, MeshRecord
-from router.service.diagnosis import (
-    Problem,
-    Severity,
-    broken,
-    diagnose,
-    reasons_not_ready,
-    stalls,
-)
+from router.service.diagnosis.deliveries import stalls
+from router.service.diagnosis.problem import Problem, Severity
+from router.service.diagnosis.readiness import reasons_not_ready
+from router.service.diagnosis.rules import broken, diagnose
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
 from router.service.lease import LeaseRecord

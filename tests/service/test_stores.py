@@ -17,7 +17,7 @@ from router.routes.table import RoutingTable
 from router.service.admin.showing import as_json, stored_route_view
 from router.service.admin.views import StoreView
 from router.service.control import StoredRecord, StoreRecord
-from router.service.diagnosis import diagnose
+from router.service.diagnosis.rules import diagnose
 from router.service.fleet import RouterSnapshot
 from router.service.kept_store import read_kept
 from router.service.metrics import render

@@ -64,14 +64,10 @@ from router.service.admin.views import (
 )
 from router.service.control import MeshRecord, MeshSiteRecord, UnknownRouteError
 from router.service.cursor import decode, encode
-from router.service.diagnosis import (
-    Problem,
-    broken,
-    diagnose,
-    reasons_not_ready,
-    stalls,
-    still_ready,
-)
+from router.service.diagnosis.deliveries import stalls
+from router.service.diagnosis.problem import Problem
+from router.service.diagnosis.readiness import reasons_not_ready, still_ready
+from router.service.diagnosis.rules import broken, diagnose
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport, RouterControl, RouterSnapshot, SilentError
 from router.service.metrics import CONTENT_TYPE, render

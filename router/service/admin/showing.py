@@ -21,7 +21,7 @@ from router.service.admin.views import (
     WorkerView,
 )
 from router.service.control import ConnectionEntry
-from router.service.diagnosis import is_rejecting
+from router.service.diagnosis.deliveries import is_rejecting
 from router.service.fleet import Page, RouterSnapshot
 from router.service.stores import StoredSummary
 

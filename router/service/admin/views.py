@@ -18,7 +18,7 @@ from router.service.control import (
     MeshSiteRecord,
     MeshWayRecord,
 )
-from router.service.diagnosis import Problem
+from router.service.diagnosis.problem import Problem
 from router.service.difference import Change
 from router.service.fleet import ListenerRecord
 from router.service.lease import LeaseRecord
