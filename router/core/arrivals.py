@@ -122,6 +122,12 @@ class Arrivals:
                 self._archive.miss(len(pairings))
             return
         ledger = self._ledgers.incoming_ledger(incoming)
+        if pairings:
+            self._record(feed, ledger, pairings)
+        self._repeats.entered(incoming, ledger)
+
+    def _record(self, feed: Feed, ledger: IncomingLedger, pairings: Sequence[Pairing]) -> None:
+        incoming, node = feed.incoming, feed.node
         entries, numbered, source, waits = (
             ledger.entries,
             ledger.numbered,
@@ -142,7 +148,6 @@ class Arrivals:
         if self._archive.is_on and is_archived(feed):
             self._archive.received(node, source, pairings)
         ledger.count += len(pairings)
-        self._repeats.entered(incoming, ledger)
 
     def _enter(self, feed: Feed, ledger: IncomingLedger, pairings: Sequence[Pairing]) -> None:
         """Enters deliveries into the ledger of their link, and into the journal."""

@@ -95,10 +95,10 @@ class Forwarder:
         if is_journaled:
             deliveries = self._ledger.screen(feed, deliveries)
         pairings = self.pair(feed, deliveries)
-        if not pairings:
-            return
         if is_journaled:
             self._ledger.received(feed, pairings)
+        if not pairings:
+            return
         if feed.incoming.is_rewinding:
             self._send_back(feed, pairings)
             return

@@ -28,7 +28,7 @@ from router.links.link import IncomingLink
 from router.links.pairing import Pairing, octets_of
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
-from router.model.outcome import Modified, Released
+from router.model.outcome import RELEASED, Modified, Released
 
 UNREAD_SECONDS: Final = 600.0
 """A peer whose connection was lost in silence notices it sooner: by its heartbeats in three minutes
@@ -78,17 +78,21 @@ class Repeats:
             if delivery.key in in_run:
                 self._twins.setdefault(delivery.key, []).append(delivery.number)
                 continue
-            in_run.add(delivery.key)
             entry = ledger.entries.get(delivery.key)
             if entry is None or not self._repeat(incoming, ledger, entry, delivery):
+                in_run.add(delivery.key)
                 fresh.append(delivery)
         return fresh, unnamed
 
     def entered(self, incoming: IncomingLink, ledger: IncomingLedger) -> None:
-        """Records that what ``screen`` let pass has its entries."""
-        for key, numbers in self._twins.items():  # repeats that came in the same breath
-            ledger.entries[key].followers = numbers
-        self._twins.clear()
+        """Records that what ``screen`` let pass has its entries, unless it was given back."""
+        twins, self._twins = self._twins, {}
+        for key, numbers in twins.items():  # repeats that came in the same breath
+            entry = ledger.entries.get(key)
+            if entry is None:
+                self._turn.update(incoming, numbers, RELEASED, True)
+            else:
+                entry.followers = numbers
         if ledger.answered or ledger.unread:
             self._forget_answered(incoming, ledger)
 
@@ -116,6 +120,7 @@ class Repeats:
             entry.followers.append(number)
         else:
             ledger.numbered[number] = entry
+            entry.followers = None  # their numbers are others' on this attachment
             self._take_over(incoming, pairing, delivery)
         incoming.tally.deliveries += 1
         return True

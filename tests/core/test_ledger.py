@@ -683,6 +683,79 @@ def test_a_repeat_on_the_same_attachment_gets_the_same_answer() -> None:
     assert sending.outcome(first) == sending.outcome(second) == (ACCEPTED, True)
 
 
+def test_repeats_of_one_breath_get_the_answer_that_is_known_each() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    repeats = sending.send("id=1 one", "id=1 one", "id=1 one")
+    play.flush()
+    assert [sending.outcome(number) for number in repeats] == [(ACCEPTED, True)] * 3
+    assert receiving.payloads == [b"id=1 one"]
+
+
+def test_repeats_of_one_breath_and_of_the_one_before_get_the_same_answer() -> None:
+    play, sending, receiving = redelivering()
+    numbers = [*sending.send("id=1 one"), *sending.send("id=1 one", "id=1 one", "id=2 two")]
+    play.flush()
+    receiving.accept()
+    play.flush()
+    assert receiving.payloads == [b"id=1 one", b"id=2 two"]
+    assert [sending.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 4
+
+
+def test_repeats_of_one_breath_leave_nothing_that_another_sender_stumbles_on() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    sending.send("id=1 one", "id=1 one")
+    other = play.connect("other").attach_sender(name="other")
+    (number,) = other.send("id=2 two")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    assert other.outcome(number) == (ACCEPTED, True)
+
+
+def test_repeats_of_one_breath_that_come_back_all_get_the_answer() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    sending.peer.lose()
+    again = play.connect("broker").attach_sender(name="queue")
+    repeats = again.send("id=1 one", "id=1 one")
+    play.flush()
+    assert receiving.payloads == [b"id=1 one"]
+    receiving.accept()
+    play.flush()
+    assert [again.outcome(number) for number in repeats] == [(ACCEPTED, True)] * 2
+
+
+def test_a_repeat_of_a_lost_attachment_is_not_answered_on_the_next() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one", "id=1 one", "id=1 one")
+    play.flush()
+    sending.peer.lose()
+    again = play.connect("broker").attach_sender(name="queue")
+    one, two, three = again.send("id=1 one", "id=2 two", "id=3 three")
+    play.flush()
+    receiving.accept(receiving.received[0].number)
+    play.flush()
+    assert again.outcome(one) == (ACCEPTED, True)
+    assert (again.outcome(two), again.outcome(three)) == (None, None)
+
+
+def test_repeats_of_one_breath_that_have_been_here_before_are_given_back_too() -> None:
+    play, sending, receiving = redelivering()
+    numbers = sending.send("id=1 one", "id=1 one", hops=("dc2", "dc1"))
+    play.flush()
+    assert [sending.outcome(number) for number in numbers] == [(RELEASED, True)] * 2
+    assert not receiving.received
+
+
 def test_what_nobody_has_acted_upon_may_come_again() -> None:
     play, sending, receiving = redelivering()
     (number,) = sending.send("id=1 one")
