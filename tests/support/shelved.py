@@ -28,6 +28,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ReceiverSettleMode, Role, Source, Target
 from router.net.store.engine import StoreEngine
+from router.net.store.unfinished import NOTHING
 from tests.support.journal import DIRECTORY, RESERVE_OCTETS, START_NS, FakeDisk
 
 ROUTE = "telemetry.#"
@@ -92,7 +93,7 @@ class Shelved:
             clock_ns=lambda: self.now_ns,
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
-            going=() if before is None else before.engine.going,
+            unfinished=NOTHING if before is None else before.engine.unfinished,
         )
         key = route_key(route)
         kept = {key: bounds or Bounds()} if is_stored else {}

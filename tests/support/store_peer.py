@@ -1,7 +1,6 @@
 """A connection of the core to the message store: its engine, and the store's process behind it."""
 
 import random
-from collections.abc import Collection
 
 import attrs
 
@@ -12,13 +11,14 @@ from router.journal.protocol import REPLY, is_hello
 from router.journal.store.client import StoreClient
 from router.journal.store.desk import Desk
 from router.journal.store.log import StoreLog
-from router.journal.store.queues import UNBOUNDED, Bounds, Claim, route_key
+from router.journal.store.queues import UNBOUNDED, Bounds, route_key
 from router.journal.store.references import RunReader
 from router.journal.store.store import STORE_SEGMENT_OCTETS
 from router.model.commands import Command
 from router.model.events import ConnectionClosed, Event
 from router.model.identity import ConnectionId
 from router.net.store.engine import StoreEngine
+from router.net.store.unfinished import NOTHING, Unfinished
 from router.routes.route import Guarantee, Route
 from tests.support.journal import DIRECTORY, RESERVE_OCTETS, START_NS, FakeDisk
 from tests.support.play import Play
@@ -97,7 +97,7 @@ class StorePeer:
         host: StoreHost,
         life: int,
         route: Route,
-        going: Collection[tuple[Claim, int]] = (),
+        unfinished: Unfinished = NOTHING,
         *,
         bounds: Bounds = UNBOUNDED,
     ) -> "StorePeer":
@@ -109,7 +109,7 @@ class StorePeer:
             clock_ns=lambda: START_NS + int(play.now * 1e9),
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
-            going=going,
+            unfinished=unfinished,
             reader=RunReader(host.disk, DIRECTORY) if reads_files else None,
         )
         peer = cls(play, ConnectionId(1000 + life - START_NS), engine, host, Origin(1, life))

@@ -16,7 +16,7 @@ from router.core.stored import STORE, STORED
 from router.journal.block import Origin, open_block
 from router.journal.record import NO_TTL
 from router.journal.store.client import StoreClient
-from router.journal.store.queues import Bounds, Claim, route_key
+from router.journal.store.queues import Bounds, route_key
 from router.journal.store.records import StoreWriter
 from router.journal.store.references import RunReader, RunReference
 from router.journal.store.runs import MessagesRead
@@ -26,6 +26,7 @@ from router.model.identity import ConnectionId, DeliveryKey, DeliveryNumber, Lin
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import Role, Target
 from router.net.store.engine import StoreEngine
+from router.net.store.unfinished import NOTHING
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
 from router.wire.engine import EngineSettings
@@ -154,7 +155,7 @@ class StoredLane:
         self.is_committing = True
         self.lives = itertools.count(START_NS + 1)
         self.host = StoreHost.begun(disk or FakeDisk(), next(self.lives), self.now_ns)
-        self.going: list[tuple[Claim, int]] = []
+        self.unfinished = NOTHING
         self.store: StoreEngine | None = None
         self.ours: Engine10 | None = None
         self.cloud = Cloud(map(LinkId, itertools.count(1)), self.window)
@@ -218,7 +219,7 @@ class StoredLane:
             clock_ns=lambda: self.now_ns,
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
-            going=self.going,
+            unfinished=self.unfinished,
             express=self.express,
             reader=_Reader(self) if self.reads_files else None,
         )
@@ -230,7 +231,7 @@ class StoredLane:
         assert self.store is not None
         self._brought = self.brought
         lost, self.store = self.store, None
-        self.going = lost.going
+        self.unfinished = lost.unfinished
         self._carry_out(self.core.connection_lost(self._store_id, self.now))
         self.host = StoreHost.begun(crashed(self.host, seed), next(self.lives), self.now_ns)
 

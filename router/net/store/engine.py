@@ -37,7 +37,7 @@ from router.journal.store.asks import (
 )
 from router.journal.store.client import StoreClient
 from router.journal.store.looking import Sentence
-from router.journal.store.queues import UNBOUNDED, Bounds, Claim, RouteKey
+from router.journal.store.queues import UNBOUNDED, Bounds, RouteKey
 from router.journal.store.references import RunReader, RunReference
 from router.journal.store.runs import MessagesRead
 from router.model.capabilities import Capabilities, Protocol
@@ -61,6 +61,7 @@ from router.net.store.lane import LaneSession
 from router.net.store.pace import Paces
 from router.net.store.patience import Patience
 from router.net.store.shelves import Shelves
+from router.net.store.unfinished import NOTHING, Unfinished
 from router.wire.carrier import Carried
 from router.wire.v1_0.express import Express
 
@@ -104,7 +105,7 @@ class StoreEngine:
         clock_ns: Callable[[], int],
         stored_property: str,
         dead_property: str,
-        going: Collection[tuple[Claim, int]] = (),
+        unfinished: Unfinished = NOTHING,
         express: Express | None = None,
         reader: RunReader | None = None,
         deaths: Deaths | None = None,
@@ -117,7 +118,7 @@ class StoreEngine:
             clock_ns: nanoseconds since 1970.
             stored_property: property of the core's attaches, the name of a route.
             dead_property: property of an attach that brings dead letters.
-            going: what an earlier connection has forwarded, and not heard to be durable.
+            unfinished: what an earlier connection has left open.
             express: the worker's express lane; None: it has none.
             reader: reads runs out of the files of the log; None: they come over the socket.
             deaths: what earlier connections have counted; None: nothing.
@@ -151,14 +152,15 @@ class StoreEngine:
         )
         self.shelves = Shelves(client, self._events.append, clock_ns, self.inlets)
         client.connection_made()
-        for claim, outcome in going:
+        self._unmet = unfinished.unmet
+        for claim, outcome in unfinished.going:
             self.inlets.leaving.forward((claim,), outcome, None)
 
     @property
-    def going(self) -> list[tuple[Claim, int]]:
-        """What was forwarded, and is not known to be durable, with its outcomes."""
+    def unfinished(self) -> Unfinished:
+        """What is open, for a connection that follows this one."""
         self._flush_lane()
-        return self.inlets.leaving.going
+        return Unfinished(self.inlets.leaving.going, {*self._unmet, *self.inlets.links.open()})
 
     @property
     def trouble(self) -> str | None:
@@ -379,6 +381,8 @@ class StoreEngine:
             self._client.ask(Reads())
         self._say_bounds(self._bounds)
         self._client.ask(Survey())
+        self.inlets.links.meet(self._unmet)
+        self._unmet = ()
 
     def _say_bounds(self, bounds: Mapping[RouteKey, Bounds]) -> None:
         for route, each in bounds.items():

@@ -17,7 +17,7 @@ from router.core.dead_letters import DEAD_LETTERS
 from router.core.stored import STORE, STORED
 from router.journal.store.asks import RouteNews
 from router.journal.store.client import StoreClient
-from router.journal.store.queues import Bounds, Claim, Full, RouteKey, route_key
+from router.journal.store.queues import Bounds, Full, RouteKey, route_key
 from router.journal.store.references import RunReader
 from router.model.identity import LinkId
 from router.net.connection import Connection
@@ -27,6 +27,7 @@ from router.net.store.burials import Cause, Deaths
 from router.net.store.engine import StoreEngine
 from router.net.store.inlet import NO_DELAYS, Delays
 from router.net.store.pace import Paces
+from router.net.store.unfinished import NOTHING, Unfinished
 from router.routes.route import Guarantee, Storing, WhenFull
 from router.routes.table import RoutingTable
 from router.wire.v1_0.express import Express
@@ -98,7 +99,7 @@ class StoreKeeper:
     _passing: set[RouteKey] = attrs.field(factory=set, init=False)
     _exact: set[RouteKey] = attrs.field(factory=set, init=False)
     _table: RoutingTable | None = attrs.field(default=None, init=False)
-    _going: list[tuple[Claim, int]] = attrs.field(factory=list, init=False)
+    _unfinished: Unfinished = attrs.field(default=NOTHING, init=False)
     _deaths: Deaths = attrs.field(factory=dict, init=False)
     _incarnation: int = attrs.field(default=0, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -216,7 +217,7 @@ class StoreKeeper:
             clock_ns=self.clock_ns,
             stored_property=STORED,
             dead_property=DEAD_LETTERS,
-            going=self._going,
+            unfinished=self._unfinished,
             express=self.express,
             reader=self.reader,
             deaths=self._deaths,
@@ -230,7 +231,7 @@ class StoreKeeper:
 
     def _end(self, connection: Connection) -> None:
         assert self._engine is not None
-        self._going = self._engine.going
+        self._unfinished = self._engine.unfinished
         self._incarnation = max(self._incarnation, self._engine.incarnation)
         self._engine = self._connection = None
         if not self._is_stopped:

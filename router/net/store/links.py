@@ -12,7 +12,7 @@ before those of the route that has the address now.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from router.journal.store.queues import RouteKey
@@ -109,9 +109,7 @@ class InletLinks:
         inlet = self._roll.by_name.get(name)
         if inlet is None:
             inlet = self._roll.by_name[name] = Inlet(name, next(self._link_ids))
-            inlet.is_exact = name.route in self._exact or (
-                not self.knows(name.route) and self._is_exact_at(name.address.decode())
-            )
+            inlet.is_exact = self._is_exact(name)
             self._older[name.address] += self._is_older(inlet)
             if name in self._quiet:
                 inlet.announced, inlet.depth = self._quiet.pop(name)
@@ -120,6 +118,21 @@ class InletLinks:
             if inlet.is_exact and name.twin not in self._resuming.met:
                 self.of(name.twin)
         return inlet
+
+    def open(self) -> Iterator[Name]:
+        """Yields the names of inlets that are attached again by a connection that follows."""
+        return (inlet.name for inlet in self._roll.by_name.values() if inlet.is_exact)
+
+    def meet(self, names: Iterable[Name]) -> None:
+        """Begins inlets of exactly-once routes of which the core may have something."""
+        for name in names:
+            if self._is_exact(name):
+                self.of(name)
+
+    def _is_exact(self, name: Name) -> bool:
+        if self.knows(name.route):
+            return name.route in self._exact
+        return self._is_exact_at(name.address.decode())
 
     def attach(self, inlet: Inlet) -> None:
         """Attaches an inlet; on exactly-once routes the core may have anything of it."""

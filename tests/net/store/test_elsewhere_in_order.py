@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from router.core.stored import STORE
+from router.net.store.unfinished import NOTHING
 from router.routes.route import Storing
 from tests.net.store.test_exactly_once import LIMITS, ROUTE, Target
 from tests.net.store.test_returned_in_order import SILENT_SECONDS, Returning
@@ -79,7 +80,7 @@ class Elsewhere(Returning):
     def kill_worker(self, lost: int) -> None:
         """The senders' connections are at the other worker, and live on."""
         self.never_reads()
-        self.store, self.going = None, []
+        self.store, self.unfinished = None, NOTHING
         self.play.hand_in()
         last = self.play.writer.next_sequence - 1
         following = self.play.crash(keeps=max(self.play.durable, last - lost))
@@ -140,3 +141,20 @@ TestElsewhere = Elsewhere.TestCase
 TestElsewhere.settings = _SETTINGS
 TestLateElsewhere = LateElsewhere.TestCase
 TestLateElsewhere.settings = _SETTINGS
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_target_hears_of_a_settlement_that_the_store_had_when_its_connection_was_lost(
+    arrives: bool,
+) -> None:
+    """The store has nothing left then that would have a link for it begin again."""
+    state = LateElsewhere()
+    state.begin()
+    for _ in range(3):
+        state.everybody_works()
+    state.machine_stops(lost=0, seed=0)
+    for _ in range(8):
+        state.everybody_works()
+    assert any(each.unsettled for each in state.target.links.values())
+    state.store_is_cut_off(arrives=arrives)
+    state.teardown()

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from router.core.settings import CoreSettings
-from router.journal.store.queues import UNBOUNDED, Claim
+from router.journal.store.queues import UNBOUNDED
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, Rejected
+from router.net.store.unfinished import NOTHING
 from router.routes.route import Endpoint, Guarantee, Route, Storing
 from tests.core.test_exactly_once import FOREVER, Receiver, Sender
 from tests.support.journal import START_NS, FakeDisk
@@ -101,7 +102,7 @@ class Stored(RuleBasedStateMachine):
         self.messages = itertools.count(1)
         self.host: StoreHost | None = None
         self.store: StorePeer | None = None
-        self.going: list[tuple[Claim, int]] = []
+        self.unfinished = NOTHING
         self.target = Target(self.play)
         self.senders = [self.make_sender(self.play, name, False) for name in ("a", "b")]
         for sender in self.senders:
@@ -173,7 +174,7 @@ class Stored(RuleBasedStateMachine):
         if self.host is None:
             self.host = StoreHost.begun(self.disk, life, self.now_ns(), 2000)
         self.store = StorePeer.connected(
-            self.play, self.host, life, self.route, self.going, bounds=self.bounds
+            self.play, self.host, life, self.route, self.unfinished, bounds=self.bounds
         )
 
     @rule()
@@ -217,7 +218,7 @@ class Stored(RuleBasedStateMachine):
         if self.store is None:
             return
         store, self.store = self.store, None
-        self.going = store.engine.going
+        self.unfinished = store.engine.unfinished
         if arrives:
             store.hand_in()
         store.leave()
@@ -229,7 +230,7 @@ class Stored(RuleBasedStateMachine):
         self.kill_store(seed)
         if self.store is not None:
             store, self.store = self.store, None
-            self.going = store.engine.going
+            self.unfinished = store.engine.unfinished
             store.lose()
 
     @rule(arrives=st.booleans(), lost=st.integers(0, 20))
@@ -250,7 +251,7 @@ class Stored(RuleBasedStateMachine):
             self.disk, self.host = crashed(self.host, seed), None
 
     def kill_worker(self, lost: int) -> None:
-        self.store, self.going = None, []
+        self.store, self.unfinished = None, NOTHING
         self.play.hand_in()
         last = self.play.writer.next_sequence - 1
         self.play = self.play.crash(keeps=max(self.play.durable, last - lost))

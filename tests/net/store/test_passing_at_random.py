@@ -18,9 +18,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.journal.store.queues import Claim
 from router.model.identity import DeliveryNumber
 from router.model.outcome import MODIFIED_FAILED, RELEASED
+from router.net.store.unfinished import NOTHING
 from router.routes.route import Endpoint, Route, Storing
 from router.routes.table import RoutingTable
 from tests.support.journal import START_NS, FakeDisk
@@ -49,7 +49,7 @@ class Passing(RuleBasedStateMachine):
         self.disk = FakeDisk()
         self.lives = itertools.count(1)
         self.store: StorePeer | None = None
-        self.going: list[tuple[Claim, int]] = []
+        self.unfinished = NOTHING
         self.cloud: Peer | None = None
         self.client = self.play.connect("client")
         self.senders = {
@@ -157,14 +157,14 @@ class Passing(RuleBasedStateMachine):
         life = START_NS + next(self.lives)
         now_ns = START_NS + int(self.play.now * 1e9)
         host = StoreHost.begun(self.disk, life, now_ns)
-        self.store = StorePeer.connected(self.play, host, life, self.route, self.going)
+        self.store = StorePeer.connected(self.play, host, life, self.route, self.unfinished)
 
     @precondition(lambda self: self.loses_store)
     @rule()
     def store_goes(self) -> None:
         if self.store is None:
             return
-        self.going = list(self.store.engine.going)
+        self.unfinished = self.store.engine.unfinished
         store, self.store = self.store, None
         self.store_losses += 1
         self.disk = crashed(store.host, self.store_losses)
