@@ -49,6 +49,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, Source, Target
 from router.net.around import EngineAround
+from router.regular import read_regular
 from router.wire.v1_0.sections import (
     AnnotatedMessage,
     Properties,
@@ -103,7 +104,7 @@ def sas_token(audience: str, name: str, key: str, ends_at: int) -> str:
 
 def token_from_file(path: Path) -> Callable[[float], str]:
     """Reads the token from its file each time, so that it can be renewed by writing the file."""
-    return lambda now: path.read_text().strip()
+    return lambda now: read_regular(path).decode().strip()
 
 
 class Stage(enum.Enum):

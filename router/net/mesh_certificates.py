@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from router.errors import RouterError
+from router.regular import read_regular
 from router.routes.mesh.messages import SIGNATURE_OCTETS_MOST
 from router.routes.mesh.nouns import RouterId
 
@@ -176,7 +177,7 @@ def read_keys(
         MeshKeyError: a file is unusable, or other routers would not believe the certificate.
     """
     try:
-        private = load_pem_private_key(key.read_bytes(), None)
+        private = load_pem_private_key(read_regular(key), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise MeshKeyError("key", f"cannot be read: {error}") from None
     if not isinstance(private, Ed25519PrivateKey):
@@ -195,6 +196,6 @@ def read_keys(
 
 def _read_certificates(option: str, path: Path) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
+        return x509.load_pem_x509_certificates(read_regular(path))
     except (OSError, ValueError) as error:
         raise MeshKeyError(option, f"cannot be read: {error}") from None

@@ -26,6 +26,7 @@ import trio
 from router.net.tls import TlsError, describe_error
 from router.net.tls_stream import make_ready, share_tickets
 from router.net.validity import Validity, read_authorities, read_chain, why_refused
+from router.regular import read_regular
 
 LOOK_SECONDS: Final = 1.0
 """The files are looked at no more often than this."""
@@ -84,7 +85,7 @@ class TlsFiles:
         """
         digest = hmac.new(self.tickets, digestmod="sha512")
         for path in (self.certificate, self.key, self.authorities):
-            octets = b"" if path is None else path.read_bytes()
+            octets = b"" if path is None else read_regular(path)
             digest.update(b"%d:" % len(octets) + octets)
         digest.update(f"{self.verify}:{self.minimum_version}".encode())
         return digest.digest()
@@ -143,7 +144,7 @@ class TlsFiles:
 
 def _read(option: str, path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise TlsError(f"{option}: {path}: {error.strerror}", option) from None
 

@@ -13,6 +13,8 @@ from typing import Final
 import attrs
 from asn1crypto import pem, x509
 
+from router.regular import read_regular
+
 DUE_SECONDS: Final = 14 * 86400.0
 """A certificate that expires sooner should have been renewed."""
 
@@ -141,7 +143,7 @@ def read_authorities(option: str, path: Path) -> Validity | None:
 def _read(path: Path) -> Sequence[tuple[float, float]]:
     """Returns from when to when each certificate of a PEM file is valid."""
     try:
-        return tuple(_spans(path.read_bytes()))
+        return tuple(_spans(read_regular(path)))
     except (OSError, ValueError, OverflowError):  # OpenSSL says why, or accepts it all the same
         return ()
 

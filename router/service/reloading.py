@@ -2,14 +2,20 @@
 
 Workers, listeners and the journal's processes go on; what only a restart can change is reported as
 deferred. Reloads and rehearsals take turns.
+
+Files may be on a disk that does not answer. They are read in threads, so that signals are handled
+meanwhile. A drain leaves such a thread to itself, and so does a reload that has read for
+``READ_MOST_SECONDS``. What is being applied is finished before a drain.
 """
 
+import gc
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import structlog
@@ -37,6 +43,16 @@ STILL_SECONDS: Final = 0.25
 
 STILL_MOST_SECONDS: Final = 5.0
 """How long a reload waits for a file that is being written."""
+
+READ_MOST_SECONDS: Final = 300.0
+"""How long the reading of all files may take: a hundred thousand routes take some 20 s."""
+
+READERS_MOST: Final = 4
+"""Threads that may read at a time, among them those that were left."""
+
+DRAINING: Final = "the router is draining"
+
+Result = TypeVar("Result")
 
 Load = Callable[[], RouterConfig]
 """Loads the configuration; raises ``ConfigError`` if the file is invalid."""
@@ -69,6 +85,13 @@ class Life(Protocol):
         """Returns whether the journal's process runs."""
 
 
+class LeftError(RouterError):
+    """Files are not read any more: the router drains."""
+
+    def __str__(self) -> str:
+        return DRAINING
+
+
 @attrs.define(eq=False)
 class Reloader:
     """Reloads one life of the router."""
@@ -78,6 +101,8 @@ class Reloader:
     listeners: Listeners
     notifier: Notifier
     _turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _reading: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _is_over: bool = attrs.field(default=False, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
@@ -87,13 +112,15 @@ class Reloader:
             find: finds records of the routes in force.
             list_links: lists the links of one of these.
         """
-        if (refusal := self.life.why_no_reload()) is not None:
-            return ReloadReport(refusal=refusal)
         async with self._turns:
+            if (refusal := self.life.why_no_reload()) is not None:
+                return ReloadReport(refusal=refusal)
             self.notifier.reloading()
             try:
-                with garbage.exchange(octets_of(self.life.config.file)):
+                with garbage.exchange(await self._octets()):
                     return await self._reload(find, list_links)
+            except LeftError as error:
+                return ReloadReport(refusal=str(error))
             except ConfigError as error:
                 return self._refuse([str(problem) for problem in error.problems])
             except (RouterError, OSError) as error:
@@ -103,28 +130,65 @@ class Reloader:
 
     async def rehearse(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reads the file and reports what a reload would change; changes nothing."""
-        if (refusal := self.life.why_no_reload()) is not None:
-            return ReloadReport(refusal=refusal)
         async with self._turns:
+            if (refusal := self.life.why_no_reload()) is not None:
+                return ReloadReport(refusal=refusal)
             try:
-                with garbage.exchange(octets_of(self.life.config.file)):
+                with garbage.exchange(await self._octets()):
                     config = await self._read()
                     await try_listeners(self.listeners, config)
                     return ReloadReport(differences=await self._compare(config, find, list_links))
+            except LeftError as error:
+                return ReloadReport(refusal=str(error))
             except ConfigError as error:
                 return ReloadReport(problems=tuple(map(str, error.problems)))
             except (RouterError, OSError) as error:
                 return ReloadReport(problems=(reason_of(error),))
+
+    async def end(self) -> None:
+        """Leaves files that are being read, and returns when what was read before is applied."""
+        self._is_over = True
+        if self._reading is not None:
+            self._reading.cancel()
+        async with self._turns:
+            pass
+
+    async def _octets(self) -> int:
+        """Returns how long the file is.
+
+        Raises:
+            LeftError: the router drains.
+        """
+        return await self._leaving(partial(in_thread, octets_of, self.life.config.file))
+
+    async def _leaving(self, read: Callable[[], Awaitable[Result]]) -> Result:
+        """Reads files, until ``end`` is called.
+
+        Raises:
+            LeftError: it was.
+        """
+        try:
+            with trio.CancelScope() as self._reading:
+                if not self._is_over:
+                    return await read()
+        finally:
+            self._reading = None
+        raise LeftError
 
     async def _read(self) -> RouterConfig:
         """Reads the file, and checks that the workers that run can take it over.
 
         Raises:
             ConfigError: it is invalid, or they cannot.
+            LeftError: the router drains.
         """
+        return await self._leaving(self._read_file)
+
+    async def _read_file(self) -> RouterConfig:
+        """Does what ``_read`` says, and waits for the files."""
         file = await read_still(self.life.config.file, self.load)
         config, now = self.life.config, time.time()
-        invalid = await trio.to_thread.run_sync(lambda: [*invalid_anew(config, file, now)])
+        invalid = await in_thread(lambda: [*invalid_anew(config, file, now)])
         if problems := [*refusals(config, file), *invalid]:
             raise ConfigError(problems)
         return file
@@ -227,30 +291,52 @@ async def read_still(path: str, load: Load) -> RouterConfig:
 
     Raises:
         ConfigError: it is invalid, or is written again and again for ``STILL_MOST_SECONDS``; or it
-            is a pipe or device, which a reload, and all signals after it, might wait for.
+            is a pipe or device, which a reload might wait for; or the file, or one that it names,
+            has not been read within ``READ_MOST_SECONDS``.
     """
-    if _is_endless(path):
+    with trio.move_on_after(READ_MOST_SECONDS):
+        return await _read_still(path, load)
+    problem = f"it, or a file that it names, has not been read within {READ_MOST_SECONDS:g} s"
+    raise ConfigError([Problem(Position(path, 1, 1), problem)])
+
+
+async def _read_still(path: str, load: Load) -> RouterConfig:
+    if await in_thread(_is_endless, path):
         raise ConfigError([Problem(Position(path, 1, 1), "cannot read again: it is not a file")])
     ends_at = trio.current_time() + STILL_MOST_SECONDS
     while trio.current_time() < ends_at:
-        before = _stamp(path)
+        before = await in_thread(_stamp, path)
         if before is not None and abs(time.time_ns() - before[0]) < STILL_SECONDS * 1e9:
             await trio.sleep(STILL_SECONDS)
-            if _stamp(path) != before:
+            if await in_thread(_stamp, path) != before:
                 continue
         try:
-            config = await trio.to_thread.run_sync(load)
+            config = await in_thread(load)
         except ConfigError:
-            if _stamp(path) == before:
+            if await in_thread(_stamp, path) == before:
                 raise
         else:
-            if _stamp(path) == before:
+            if await in_thread(_stamp, path) == before:
                 return config
     problem = (
         f"the file has been written again and again for {STILL_MOST_SECONDS:g} s: reload when it is"
         " whole"
     )
     raise ConfigError([Problem(Position(path, 1, 1), problem)])
+
+
+async def in_thread(read: Callable[..., Result], *arguments: object) -> Result:
+    """Reads in a thread, which is left to itself if this is cancelled: it may wait for ever."""
+    try:
+        return await trio.to_thread.run_sync(
+            partial(read, *arguments), abandon_on_cancel=True, limiter=_readers
+        )
+    except trio.Cancelled:
+        gc.enable()  # the thread may have disabled it (``at_rest``)
+        raise
+
+
+_readers: Final = trio.CapacityLimiter(READERS_MOST)
 
 
 def _is_endless(path: str) -> bool:

@@ -5,7 +5,9 @@ own, which this one supervises. This module treats both alike (``crew``).
 
 SIGTERM and SIGINT begin the drain; a second one ends everything at once, and the first one does
 while the file is read and nothing runs yet. SIGHUP reloads the file: an invalid file changes
-nothing and its problems are logged; a valid one is applied and every difference is logged.
+nothing and its problems are logged; a valid one is applied and every difference is logged. Signals
+are handled while the file is read: a drain leaves it, and a reload that is asked for meanwhile
+follows.
 The admin endpoint offers drain and reload as well; it is up before the listeners are, so that
 probes are answered from the first moment. The exit code is 0 after a drain,
 1 if the router failed or was ended at once, 2 if the file was invalid at the start.
@@ -75,7 +77,7 @@ from router.service.log import FloodGate, configure_logging, report_floods, set_
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
 from router.service.rehearsal import FindRecord, ListLinks
-from router.service.reloading import Load, Reloader, binds, try_listeners
+from router.service.reloading import DRAINING, Load, Reloader, binds, try_listeners
 from router.service.setup import prepare_process
 from router.service.signals import HANDLED, Kept
 from router.service.standby import Patience, addresses, standby_of, turn_peers_away
@@ -239,6 +241,8 @@ class _Steering:
     _yields: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
+    _is_reload_due: bool = attrs.field(default=False, init=False)
+    _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _kept: _Kept | None = attrs.field(default=None, init=False)
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _ledger: LedgerHealth = attrs.field(factory=LedgerHealth, init=False)
@@ -325,13 +329,25 @@ class _Steering:
         if number == signal.SIGHUP:
             self.is_stale = not self._is_serving or self._yields
             if not self.is_stale:
-                await self._control.reload()
+                self._ask_reload()
         elif self._is_ending:
             self._log.warning("router.ended", reason="second signal to end")
             self._kept = None
             self._nursery.cancel_scope.cancel()
         else:
             self.drain()
+
+    def _ask_reload(self) -> None:
+        """Has the file reloaded, once more if that is under way: it may have been read before."""
+        is_asked, self._is_reload_due = self._is_reload_due, True
+        if not is_asked:
+            self._nursery.start_soon(self._reload_due)
+
+    async def _reload_due(self) -> None:
+        async with self._reloads:
+            self._is_reload_due = False
+            report = await self._control.reload()
+            self.is_stale = report.refusal is not None  # another life may follow
 
     async def _begin(self, control: RouterControl) -> None:
         """Begins to serve; ends the router on failure."""
@@ -350,7 +366,7 @@ class _Steering:
             self._drain_once()
         elif self.is_stale:
             self.is_stale = False
-            await control.reload()
+            self._ask_reload()
 
     async def _start(self, config: RouterConfig) -> None:
         """Starts to serve, replacing the process that runs on the state directory, if any.
@@ -753,6 +769,8 @@ class _Steering:
 
     async def _drain(self, everything: trio.CancelScope) -> None:
         self._log.info("router.draining", connections=self.crew.connection_count)
+        with trio.move_on_after(self.config.router.drain_seconds):
+            await self._reloader.end()
         if not self._is_leaving and not self._yields:  # otherwise the service goes on
             self.notifier.stopping()
         if self._yields:
@@ -799,7 +817,7 @@ class _Steering:
     def why_no_reload(self) -> str | None:
         """Returns why the file cannot be reloaded now; None: it can."""
         if self.is_draining or self._is_leaving:
-            return "the router is draining"
+            return DRAINING
         if self._is_standby:
             return STANDBY_KEEPS
         return None if self._is_serving else "the router has not begun to serve"

@@ -26,6 +26,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from router.errors import RouterError
+from router.regular import read_regular
 from router.service.config import Secret
 from router.service.login_key import LoginKey, random_key
 from router.wire.sasl import ScramSecret
@@ -84,8 +85,7 @@ def read_users(path: Path) -> dict[str, dict[str, ScramSecret]]:
         UserFileError: it cannot be read, or a line is malformed.
     """
     try:
-        with path.open("rb") as opened:
-            octets = opened.read(LARGEST_FILE_OCTETS + 1)
+        octets = read_regular(path, LARGEST_FILE_OCTETS + 1)
         text = octets.decode()
     except OSError as error:
         raise UserFileError(path, error.strerror or str(error)) from None

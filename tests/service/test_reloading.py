@@ -1,13 +1,16 @@
 """A file is read when it is whole, as far as that can be seen."""
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from router.service import reloading
 from router.service.config import ConfigError, RouterConfig, load
 from router.service.reloading import STILL_MOST_SECONDS, read_still
 
@@ -24,6 +27,17 @@ def path(tmp_path: Path) -> Path:
     found = tmp_path / "router.yaml"
     found.write_text(CUT)
     return found
+
+
+@pytest.fixture
+def autojump_clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """The clock does not wait for threads, so there are none."""
+
+    async def at_once(read: Callable[..., object], *arguments: object) -> object:
+        return read(*arguments)
+
+    monkeypatch.setattr(reloading, "in_thread", at_once)
+    return autojump_clock
 
 
 def make_old(path: Path) -> None:
@@ -101,3 +115,40 @@ async def test_a_pipe_is_not_waited_for(path: Path) -> None:
 
     with pytest.raises(ConfigError, match="cannot read again: it is not a file"):
         await read_still(str(path), loading)
+
+
+async def test_a_read_that_takes_too_long_is_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "READ_MOST_SECONDS", 0.1)
+    make_old(path)
+    goes_on = threading.Event()
+
+    def hang() -> RouterConfig:
+        goes_on.wait()
+        return load(path)
+
+    try:
+        with pytest.raises(ConfigError, match=r"has not been read within 0\.1 s"):
+            await read_still(str(path), hang)
+    finally:
+        goes_on.set()
+
+
+async def test_a_read_is_left_when_nobody_wants_it_any_more(path: Path) -> None:
+    make_old(path)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def hang() -> RouterConfig:
+        begun.set()
+        goes_on.wait()
+        return load(path)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_still, str(path), hang)
+            while not begun.is_set():
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    finally:
+        goes_on.set()

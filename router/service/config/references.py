@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from router.model.text import is_text
+from router.regular import read_regular
 from router.service.config.problems import UnfitError
 
 LARGEST_FILE_OCTETS: Final = 1 << 20
@@ -111,8 +112,7 @@ class Sources:
 
     def _read(self, path: str) -> str:
         try:
-            with (self.directory / path).open("rb") as file:
-                octets = file.read(LARGEST_FILE_OCTETS + 1)
+            octets = read_regular(self.directory / path, LARGEST_FILE_OCTETS + 1)
             if len(octets) > LARGEST_FILE_OCTETS:
                 raise UnfitError(f"needs the file {path}, which exceeds 1 MiB")
             return re.sub(r"\r?\n\Z", "", octets.decode())

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import attrs
 
+from router.regular import check_regular
 from router.service.config.document import Node, Scalar
 from router.service.config.hints import unknown_word
 from router.service.config.kinds import REFERENCE_SCHEMA, Reading, ScalarKind, Schema, shortened
@@ -281,7 +282,7 @@ class FilePath(ScalarKind[Path]):
         path = reading.sources.directory / super().read(node, at, reading)
         if self.must_exist:
             try:
-                path.open("rb").close()
+                check_regular(path)
             except OSError as error:
                 raise UnfitError(_unreadable(node, path, error)) from None
             except ValueError:

@@ -1,0 +1,204 @@
+"""Files that the configuration names, and that do not answer: pipes, and disks that hang."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from click.testing import CliRunner
+
+from router.cli.main import main
+from router.net.cbs import token_from_file
+from router.net.tls_files import TlsContext, TlsFiles
+from router.net.validity import read_authorities, read_chain
+from router.regular import read_regular
+from router.service.config import ConfigError
+from router.service.credentials import load_usable
+from router.service.users import UserFile, UserFileError, read_users
+from tests.support.planes import papers
+from tests.support.running import RunningRouter, running_router
+
+RULE = "it is no regular file: a pipe, socket or device is not read"
+
+HEAD = 'router: {admin: off}\nroutes: [{address: "#"}]\n'
+OPTIONS = {
+    "a reference": "containers: {a: {url: amqp://a, sasl: {user: u, password: '${file:pipe}'}}}\n",
+    "a certificate": "listeners: [{bind: 127.0.0.1:1, tls: {cert: pipe, key: server.pem}}]\n",
+    "a key": "listeners: [{bind: 127.0.0.1:1, tls: {cert: server.pem, key: pipe}}]\n",
+    "authorities": "containers: {a: {url: amqps://a, tls: {ca: pipe}}}\n",
+    "users": "listeners: [{bind: 127.0.0.1:1, sasl: {users: pipe}}]\n",
+    "a token": "containers: {a: {url: amqps://a, cbs: {audience: a, token_file: pipe}}}\n",
+    "the key of a mesh": "mesh: {listen: 127.0.0.1:1, tls: {cert: server.pem, key: pipe,"
+    " ca: server.pem}}\n",
+}
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    papers(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_pipe_is_refused_at_its_place_by_whoever_reads_the_file(pipe: Path, option: str) -> None:
+    file = pipe.parent / "router.yaml"
+    file.write_text(HEAD + OPTIONS[option])
+    with pytest.raises(ConfigError) as caught:
+        load_usable(file)
+    (problem,) = caught.value.problems
+    assert problem.problem.endswith(RULE)
+    assert problem.position.line == 3
+    result = CliRunner().invoke(main, ["check", str(file)])
+    assert result.exit_code == 2
+    assert RULE in result.output
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "any file": read_regular,
+    "users": read_users,
+    "a token": lambda path: token_from_file(path)(0.0),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_that_has_taken_a_files_place_is_not_waited_for(pipe: Path, reader: str) -> None:
+    with pytest.raises((OSError, UserFileError), match=RULE):
+        READERS[reader](pipe)
+
+
+def test_a_pipe_has_no_certificates(pipe: Path) -> None:
+    assert read_chain("a", pipe) is None
+    assert read_authorities("a", pipe) is None
+
+
+def test_the_null_device_and_a_link_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "link") == b"abc"
+    assert read_regular(tmp_path / "link", 2) == b"ab"
+    assert read_regular(Path(os.devnull)) == b""
+    with pytest.raises(IsADirectoryError):
+        read_regular(tmp_path)
+    with pytest.raises(OSError, match=RULE):
+        read_regular(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("which", ["certificate", "authorities"])
+async def test_a_certificate_that_becomes_a_pipe_stays_in_use(pipe: Path, which: str) -> None:
+    now = 0.0
+    folder = pipe.parent
+    signed = TlsFiles(
+        option="a", certificate=folder / "server.pem", authorities=folder / "authorities.pem"
+    )
+    context = TlsContext(signed, TlsFiles.server_context, clock=lambda: now)
+    before = context.current()
+    pipe.rename(getattr(signed, which))
+    now = 10.0
+    assert context.current() is before
+    assert context.trouble is not None
+    assert context.trouble.endswith(RULE)
+
+
+def test_users_that_become_a_pipe_stay_known(pipe: Path) -> None:
+    file = pipe.parent / "users"
+    file.write_text("")
+    users = UserFile(file)
+    pipe.rename(file)
+    assert not users.verify_plain("a", "b")
+
+
+HANGING = """
+import os, time
+
+really_open = os.open
+
+def open_late(path, *more, **named):
+    if str(path).endswith("secret") and os.path.exists({hangs!r}):
+        really_open({reached!r}, os.O_CREAT | os.O_WRONLY)
+        while os.path.exists({hangs!r}):
+            time.sleep(0.01)
+    return really_open(path, *more, **named)
+
+os.open = open_late
+"""
+"""A ``sitecustomize`` with which a file is on a disk that hangs."""
+
+
+@attrs.frozen
+class HungDisk:
+    """The disk with the file ``secret``; it hangs while the file ``hangs`` is there."""
+
+    folder: Path
+
+    def __attrs_post_init__(self) -> None:
+        (self.folder / "secret").write_text("s")
+        text = HANGING.format(hangs=str(self.hangs), reached=str(self.reached))
+        (self.folder / "sitecustomize.py").write_text(text)
+
+    @property
+    def hangs(self) -> Path:
+        return self.folder / "hangs"
+
+    @property
+    def reached(self) -> Path:
+        return self.folder / "reached"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(self.folder)}
+
+    def reload(self, router: RunningRouter) -> None:
+        """Returns when a reload hangs."""
+        self.hangs.touch()
+        router.process.send_signal(signal.SIGHUP)
+        while not self.reached.exists():
+            assert router.process.poll() is None
+            os.sched_yield()
+
+
+SECRET = """\
+router: {{admin: off, workers: {workers}, id: r}}
+listeners: [{{bind: 127.0.0.1:0}}]
+containers: {{a: {{url: "amqp://127.0.0.1:9", sasl: {{user: u, password: "${{file:secret}}"}}}}}}
+routes: [{{address: "#"}}]
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_router_whose_reload_hangs_drains_in_order(tmp_path: Path, workers: int) -> None:
+    disk = HungDisk(tmp_path)
+    text = SECRET.format(workers=workers)
+    with running_router(text, tmp_path, disk.environment) as router:
+        disk.reload(router)
+        assert router.stop() == 0
+        assert '"unfinished": false' in router.wait_for("router.drained")
+        assert not any("Traceback" in line or "config.refused" in line for line in router.log)
+
+
+@pytest.mark.processes
+def test_a_signal_to_reload_that_comes_while_files_are_read_is_obeyed_after_that(
+    tmp_path: Path,
+) -> None:
+    disk = HungDisk(tmp_path)
+    with running_router(SECRET.format(workers=1), tmp_path, disk.environment) as router:
+        disk.reload(router)
+        router.process.send_signal(signal.SIGHUP)
+        disk.hangs.unlink()
+        first = router.log.index(router.wait_for("config.reloaded"))
+        router.wait_for("config.reloaded", since=first + 1)
+        assert router.stop() == 0
+    assert not any("config.refused" in line for line in router.log)
+
+
+@pytest.mark.processes
+def test_a_second_signal_to_end_ends_a_router_whose_reload_hangs_at_once(tmp_path: Path) -> None:
+    disk = HungDisk(tmp_path)
+    with running_router(SECRET.format(workers=1), tmp_path, disk.environment) as router:
+        disk.reload(router)
+        router.process.send_signal(signal.SIGTERM)
+        router.process.send_signal(signal.SIGTERM)
+        assert router.process.wait(60) in (0, 1)
