@@ -23,7 +23,7 @@ from router.core.dial_in import DialIns
 from router.core.filtering import Filtering
 from router.core.forward import Forwarder
 from router.core.govern import Governor
-from router.core.guests import UNSENT, Guests
+from router.core.guests import Guests
 from router.core.lanes import Lanes
 from router.core.memories import Memories
 from router.core.mesh.control import Control
@@ -40,6 +40,7 @@ from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
+from router.core.surplus import Surplus, is_between_routers
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.core.ways import WayFinder
@@ -56,6 +57,7 @@ from router.model.events import (
     CreditGranted,
     CreditReturned,
     DeliveriesAdopted,
+    DeliveriesRecalled,
     DeliveriesReceived,
     DeliveriesUpdated,
     DeliveryAborted,
@@ -71,9 +73,11 @@ from router.model.events import (
     RecordAwaited,
     SessionEnded,
     SubscriptionEnded,
+    WaitingReported,
     WaysAdvertised,
 )
 from router.model.identity import ConnectionId, DeliveryNumber
+from router.model.outcome import UNSENT
 
 OVERRUN: Final = 2
 """How many times the budget of octets may be used by what publishers leave behind as they go."""
@@ -114,6 +118,7 @@ class Events:
     _resumer: Resumer
     _settler: Settler
     _streams: Streams
+    _surplus: Surplus
     _uplinks: Uplinks
     _watchers: Watchers
     _ways: WayFinder
@@ -135,6 +140,8 @@ class Events:
             CreditReturned: self._credit_returned,
             RecordAwaited: self._record_awaited,
             WaysAdvertised: self._ways.advertised,
+            WaitingReported: self._surplus.reported,
+            DeliveriesRecalled: self._surplus.recalled,
             LinkAttached: self._attached,
             AttachConfirmed: self._attach_confirmed,
             LinkDetached: self._detached,
@@ -319,6 +326,7 @@ class Events:
             if event.is_answer:
                 self._state.ledger.attached(link)
             self._lanes.attached(link)
+            self._surplus.attached(link)
 
     def _attach_confirmed(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, AttachConfirmed)
@@ -452,8 +460,12 @@ class Events:
 
     def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
         is_guest = link.connection is not None and link.connection.guest
-        if (event.state == UNSENT and is_guest) or (event.is_unsent and self._is_alone(link)):
+        is_unsent = event.state == UNSENT
+        if (is_unsent and is_guest) or (event.is_unsent and self._is_alone(link)):
             self._settler.was_not_sent(link, event.numbers)
+            return
+        if is_unsent and is_between_routers(link):
+            self._surplus.returned(link, event)
             return
         for each in self._refusals.read(link, event):
             self._state.ledger.receiver_updated(link, each)

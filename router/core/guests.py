@@ -17,18 +17,10 @@ from router.core.state import State
 from router.links.link import Connection, Octets
 from router.model.events import Event, LinkAttached
 from router.model.identity import ContainerId, LinkId, LinkName
-from router.model.outcome import Modified
 from router.model.ways import Chain
 
 GUEST: Final = "router:guest"
 """Property of the attach of a far link: whose link it is, see ``Introduction``."""
-
-
-UNSENT: Final = Modified(message_annotations={"router:unsent": True})
-"""What a home is told of a delivery that the guest's worker has not sent, and cannot send any more.
-
-It is queued again, and no attempt is counted.
-"""
 
 
 @attrs.frozen

@@ -398,6 +398,25 @@ class Lanes:
             return count + self._promoted[_node_of(link)].lane.statistics(link.link).unsettled
         return max(0, count - link.queued) if isinstance(link, IncomingLink) else count
 
+    def waiting(self, link: IncomingLink) -> int:
+        """Returns how many deliveries of a link wait at its node."""
+        count = len(feed_of_link(link).waiting)
+        if link.is_express:
+            assert link.link is not None
+            count += self._promoted[_node_of(link)].lane.queued(link.link)
+        return count
+
+    def sent(self, node: Node) -> int:
+        """Returns how many deliveries the receivers of a node have been sent."""
+        promoted = self._promoted.get(node)
+        count = sum(link.tally.deliveries for link in node.outgoing)
+        if promoted is not None:
+            for link in filter(promoted.links.__contains__, node.outgoing):
+                assert link.link is not None
+                now = promoted.lane.statistics(link.link)
+                count += now.deliveries - promoted.links[link].deliveries
+        return count
+
     def leave(self, link: Link) -> None:
         """Removes a link from the lane that is being, or is, detached."""
         if not link.is_express:

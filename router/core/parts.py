@@ -52,6 +52,7 @@ from router.core.settle import Settler
 from router.core.state import State
 from router.core.storing import Storer
 from router.core.stream import Streams
+from router.core.surplus import Surplus
 from router.core.survey import Surveyor
 from router.core.suspend import Suspender
 from router.core.turning import Turner
@@ -339,6 +340,11 @@ class Parts:
         return Loads(self.state, self.network, self.lanes)
 
     @cached_property
+    def surplus(self) -> Surplus:
+        """Has what waits here go where receivers have credit."""
+        return Surplus(self.state, self.settler, self.granter, self.lanes)
+
+    @cached_property
     def ways(self) -> WayFinder:
         """Reports ways to receivers to other routers."""
         return WayFinder(self.state, self.granter, self.lanes)
@@ -492,6 +498,7 @@ class Parts:
             resumer=self.resumer,
             settler=self.settler,
             streams=self.streams,
+            surplus=self.surplus,
             uplinks=self.uplinks,
             watchers=self.watchers,
             ways=self.ways,

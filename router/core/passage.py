@@ -59,7 +59,6 @@ import attrs
 
 from router.core.attach import Attacher, Place
 from router.core.branches import Branched, Branches
-from router.core.guests import UNSENT
 from router.core.homes import FIRST, Homes, is_exact
 from router.core.mesh.names import address_of, is_site
 from router.core.mesh.sites import Sites
@@ -100,7 +99,7 @@ from router.model.events import (
     SessionEnded,
 )
 from router.model.identity import ConnectionId, LinkId, LinkName
-from router.model.outcome import RELEASED
+from router.model.outcome import RELEASED, UNSENT
 from router.model.terminus import (
     ExpiryPolicy,
     Role,

@@ -37,8 +37,10 @@ from router.model.commands import (
     Command,
     ContinueDelivery,
     GrantCredit,
+    RecallDeliveries,
     ReportAttachConfirmed,
     ReportRecorded,
+    ReportWaiting,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -48,6 +50,7 @@ from router.model.events import (
     AttachConfirmed,
     CreditGranted,
     CreditReturned,
+    DeliveriesRecalled,
     DeliveriesReceived,
     DeliveriesRecorded,
     DeliveriesUpdated,
@@ -56,6 +59,7 @@ from router.model.events import (
     Event,
     LinkAttached,
     RecordAwaited,
+    WaitingReported,
     WaysAdvertised,
 )
 from router.model.identity import LinkId, LinkName
@@ -360,6 +364,10 @@ def translate(event: Event, link: LinkId) -> Command | None:
             return ReportAttachConfirmed(link)
         case WaysAdvertised():
             return AdvertiseWays(link, event.ways, event.is_traced)
+        case WaitingReported():
+            return ReportWaiting(link, event.count)
+        case DeliveriesRecalled():
+            return RecallDeliveries(link, event.count)
         case RecordAwaited():
             return AwaitRecord(link)
         case DeliveriesRecorded():

@@ -42,6 +42,7 @@ from router.model.outcome import (
     MODIFIED_FAILED,
     MODIFIED_UNDELIVERABLE,
     RELEASED,
+    UNSENT,
     Accepted,
     DeliveryState,
     Modified,
@@ -217,6 +218,7 @@ class Settler:
         self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState | None
     ) -> None:
         """Handles the outcome of a delivery that its receiver has settled and forgotten."""
+        outcome = RELEASED if outcome == UNSENT else outcome
         count(link.tally, outcome, 1)
         self._rejections.by_peer(link, outcome)
         if pairing.fan is not None or may_go_on(outcome):
@@ -265,6 +267,11 @@ class Settler:
             else:
                 life.forget(link, pairing)
                 self.send_again(pairing, link, has_failed=False)
+
+    def take_back_unsent(self, link: OutgoingLink, pairing: Pairing, settled: bool) -> None:
+        """Ends a delivery at another worker or router, which has sent it to nobody."""
+        count(link.tally, UNSENT, 1)
+        self._leave(link, pairing, UNSENT, settled)
 
     def _leave(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
@@ -818,7 +825,9 @@ def count(tally: Tally, outcome: DeliveryState | None, deliveries: int) -> None:
             tally.rejected += deliveries
         case Released():
             tally.released += deliveries
-        case Modified():
+        case Modified() if outcome != UNSENT:
             tally.modified += deliveries
+        case Modified():
+            tally.released += deliveries
         case _:
             pass

@@ -143,6 +143,32 @@ class AdvertiseWays:
 
 
 @attrs.frozen
+class ReportWaiting:
+    """Tell a sending peer, a router, that deliveries of a link wait here for receivers' credit.
+
+    It may recall them (``DeliveriesRecalled``).
+
+    Attributes:
+        count: how many.
+    """
+
+    link: LinkId
+    count: int
+
+
+@attrs.frozen
+class RecallDeliveries:
+    """Ask a receiving peer, a router, to return what waits there; it does so as ``UNSENT``.
+
+    Attributes:
+        count: how many at most, the last ones first.
+    """
+
+    link: LinkId
+    count: int
+
+
+@attrs.frozen
 class ReturnCredit:
     """Answer a drain: nothing is left to send, the remaining credit is void (§2.6.7)."""
 
@@ -250,6 +276,8 @@ Command = (
     | DetachLink
     | GrantCredit
     | AdvertiseWays
+    | ReportWaiting
+    | RecallDeliveries
     | ReturnCredit
     | HoldWindow
     | SendDeliveries

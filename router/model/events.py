@@ -196,6 +196,30 @@ class WaysAdvertised:
 
 
 @attrs.frozen
+class WaitingReported:
+    """A receiving peer, a router, has deliveries of a link for which its receivers lack credit.
+
+    Attributes:
+        count: how many.
+    """
+
+    link: LinkId
+    count: int
+
+
+@attrs.frozen
+class DeliveriesRecalled:
+    """A sending peer, a router, has others that can take what waits here (``ReportWaiting``).
+
+    Attributes:
+        count: how many it asks for at most, the last ones first.
+    """
+
+    link: LinkId
+    count: int
+
+
+@attrs.frozen
 class CreditReturned:
     """A sending peer has returned credit, in answer to a drain (§2.6.7).
 
@@ -380,6 +404,8 @@ Event = (
     | SubscriptionEnded
     | CreditGranted
     | WaysAdvertised
+    | WaitingReported
+    | DeliveriesRecalled
     | CreditReturned
     | DeliveriesReceived
     | DeliveryContinued

@@ -91,6 +91,10 @@ REJECTED: Final = Rejected()
 MODIFIED_FAILED: Final = Modified(delivery_failed=True)
 MODIFIED_UNDELIVERABLE: Final = Modified(undeliverable_here=True)
 
+UNSENT: Final = Modified(message_annotations={"router:unsent": True})
+"""Between workers and routers: a delivery was sent to no receiver; it is queued again, and no
+attempt is counted."""
+
 
 def may_go_on(state: DeliveryState | None) -> bool:
     """Returns whether a delivery with this outcome may be sent to another receiver (§3.4.4-5).

@@ -23,9 +23,11 @@ from router.model.commands import (
     GrantCredit,
     HoldWindow,
     MemoryFound,
+    RecallDeliveries,
     RefuseLink,
     ReportAttachConfirmed,
     ReportRecorded,
+    ReportWaiting,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -129,6 +131,8 @@ class DialingMachine(ConnectionMachine):
                 | MemoryFound()
                 | ReportAttachConfirmed()
                 | AdvertiseWays()
+                | ReportWaiting()
+                | RecallDeliveries()
                 | AwaitRecord()
                 | ReportRecorded()
             ):

@@ -33,9 +33,11 @@ from router.model.commands import (
     GrantCredit,
     HoldWindow,
     MemoryFound,
+    RecallDeliveries,
     RefuseLink,
     ReportAttachConfirmed,
     ReportRecorded,
+    ReportWaiting,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
@@ -64,6 +66,8 @@ _Other: TypeAlias = (
     | AbortDelivery
     | ReportAttachConfirmed
     | AdvertiseWays
+    | ReportWaiting
+    | RecallDeliveries
     | AwaitRecord
 )
 
@@ -231,7 +235,13 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 self.found(command)
             case ContinueDelivery() | AbortDelivery():
                 self.stream(command)
-            case ReportAttachConfirmed() | AdvertiseWays() | AwaitRecord():
+            case (
+                ReportAttachConfirmed()
+                | AdvertiseWays()
+                | ReportWaiting()
+                | RecallDeliveries()
+                | AwaitRecord()
+            ):
                 pass  # siblings speak AMQP 1.0
             case _:
                 assert_never(command)

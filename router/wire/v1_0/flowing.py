@@ -18,7 +18,7 @@ the attach is confirmed a count that cannot be ours is ignored.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import attrs
 
@@ -28,15 +28,19 @@ from router.model.commands import (
     AwaitRecord,
     GrantCredit,
     HoldWindow,
+    RecallDeliveries,
     ReportAttachConfirmed,
     ReportRecorded,
+    ReportWaiting,
     ReturnCredit,
 )
 from router.model.events import (
     AttachConfirmed,
     CreditReturned,
+    DeliveriesRecalled,
     DeliveriesRecorded,
     RecordAwaited,
+    WaitingReported,
     WaysAdvertised,
 )
 from router.model.ways import (
@@ -88,6 +92,14 @@ OUTCOMES_RECORDED: Final = Symbol("router:outcomes-recorded")
 """The same of outcomes: the receiver asks, behind its dispositions, and the sender says so."""
 
 
+WAITING: Final = Symbol("router:waiting")
+"""Property of a flow between routers: so many deliveries of the link wait at the receiver, whose
+own receivers have no credit for them."""
+
+RECALLED: Final = Symbol("router:recalled")
+"""The sender's answer: others can take them, so up to so many are to come back (``UNSENT``)."""
+
+
 class Flowing:
     """Manages windows and credit of one connection.
 
@@ -137,12 +149,17 @@ class Flowing:
                 if name in flow.properties:
                     told = DeliveriesRecorded if is_answered else RecordAwaited
                     self._endpoints.runs.add(told(link.link))
+        news = flow.properties if self.reads_ways and isinstance(flow.properties, dict) else {}
         if isinstance(link, OutgoingLink):
-            if self.reads_ways and isinstance(flow.properties, dict):
-                self._take_ways(link, flow.properties)
+            if news:
+                self._take_ways(link, news)
             self._take_credit(link, flow)
+            if _is_number(waiting := news.get(WAITING)):
+                self._endpoints.runs.add(WaitingReported(link.link, waiting))
         elif isinstance(link, IncomingLink):
             self._take_count(link, flow)
+            if _is_number(recalled := news.get(RECALLED)):
+                self._endpoints.runs.add(DeliveriesRecalled(link.link, recalled))
         if flow.echo:
             self._owe_link(link)
 
@@ -325,6 +342,18 @@ class Flowing:
         if link is not None:
             _send_property(link, ATTACH_CONFIRMED)
 
+    def report_waiting(self, command: ReportWaiting) -> None:
+        """Reports to a router how many deliveries of a link wait here."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, IncomingLink):
+            _send_property(link, WAITING, Uint(command.count))
+
+    def recall(self, command: RecallDeliveries) -> None:
+        """Asks a router to return deliveries that wait there."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, OutgoingLink):
+            _send_property(link, RECALLED, Uint(command.count))
+
     def await_record(self, command: AwaitRecord) -> None:
         """Asks a sibling to report when what was sent is durable; behind what still waits here.
 
@@ -343,7 +372,7 @@ class Flowing:
             _send_property(link, RECORDED if isinstance(link, IncomingLink) else OUTCOMES_RECORDED)
 
 
-def _send_property(link: Link, name: object) -> None:
+def _send_property(link: Link, name: object, value: object = True) -> None:
     """Sends a flow of a link for the sake of a property."""
     if link.phase is not LinkPhase.ATTACHED:
         return
@@ -358,7 +387,7 @@ def _send_property(link: Link, name: object) -> None:
         delivery_count=state.delivery_count,
         link_credit=state.credit,
         drain=link.drain if isinstance(link, OutgoingLink) else False,
-        properties={name: True, **_ahead_properties(link)},
+        properties={name: value, **_ahead_properties(link)},
     )
     link.session.send(encode(flow))
 
@@ -381,10 +410,10 @@ def _granted(told: Any, count: int) -> list[int | None]:
     """Reads the credit of a peer's ways; what is malformed counts as not told."""
     if type(told) is not list or len(told) != count:
         return [None] * count
-    return [int(each) if _is_credit(each) else None for each in told]
+    return [int(each) if _is_number(each) else None for each in told]
 
 
-def _is_credit(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and type(value) is not bool and 0 <= value <= CREDIT_MOST
 
 

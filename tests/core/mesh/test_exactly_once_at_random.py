@@ -218,9 +218,29 @@ class PathsOfHomes(Paths):
     workers = 2
 
 
+class PathsWithSurplus(Paths):
+    """Both senders have used all that both receivers have granted each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for sender in self.senders:
+            for _ in range(8):
+                sender.send(next(self.messages))
+        self.sites.settle()
+
+    @rule(which=st.integers(0, 1))
+    def one_receiver_works_for_a_while(self, which: int) -> None:
+        for _ in range(12):
+            self.receiver_works(which, 4)
+            self.sender_works(0)
+            self.sender_works(1)
+            self.sites.run(0.3)
+
+
 TestPaths = Paths.TestCase
 TestPathsOfHomes = PathsOfHomes.TestCase
-TestPaths.settings = TestPathsOfHomes.settings = settings(
+TestPathsWithSurplus = PathsWithSurplus.TestCase
+TestPaths.settings = TestPathsOfHomes.settings = TestPathsWithSurplus.settings = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,
