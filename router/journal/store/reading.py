@@ -36,6 +36,7 @@ _ROOM_OCTETS: Final = 2 << 20
 _BLOCKS_KEPT: Final = 64  # that were read by themselves
 _OCTETS_KEPT: Final = 16 << 20  # of these; the one that is read is kept, however long
 _SALTS_KEPT: Final = 64
+_PATHS_KEPT: Final = 64
 MISSING: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """What a disk says if there is no such file; any other error may end by itself."""
 
@@ -100,7 +101,7 @@ class SegmentReader:
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._octets = 0
         self._salts: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self._latest: tuple[int, Path] = -1, directory  # to make a path takes as long as a block
+        self._paths: dict[int, Path] = {}  # to make a path takes as long as a block
 
     def message(self, entry: Entry, queue: StoredQueue) -> StoredMessage:
         """Reads a message.
@@ -245,9 +246,12 @@ class SegmentReader:
         return _opened(octets, 0, self._salts_of(segment, path))
 
     def _path(self, segment: int) -> Path:
-        if self._latest[0] != segment:
-            self._latest = segment, self._directory / segment_name(segment)
-        return self._latest[1]
+        known = self._paths.get(segment)
+        if known is None:
+            if len(self._paths) == _PATHS_KEPT:
+                self._paths.clear()
+            known = self._paths[segment] = self._directory / segment_name(segment)
+        return known
 
     def _salts_of(self, segment: int, path: Path) -> tuple[int, int]:
         """Reads both copies of the salt, one of which may be damaged."""

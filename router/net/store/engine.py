@@ -282,9 +282,12 @@ class StoreEngine:
 
     def data_to_send(self) -> memoryview:
         """Returns octets to send, perhaps not all; empty if there are none."""
-        if self._must_follow() and self.inlets.outcomes.follow_lane(self._now):
+        held = self._held
+        if self._must_follow(held):
+            self.inlets.outcomes.follow_lane(self._now)
             self.inlets.review(self._now)
-        return memoryview(b"") if self._holds() else self._client.data_to_send()
+            held = self._held
+        return memoryview(b"") if self._holds(held) else self._client.data_to_send()
 
     def bytes_sent(self, count: int) -> None:
         """Removes the first ``count`` octets returned by ``data_to_send``."""
@@ -307,11 +310,11 @@ class StoreEngine:
 
     # Inside
 
-    def _must_follow(self) -> bool:
+    def _must_follow(self, held: int) -> bool:
         """Returns whether what the lane has for the inlets does not wait for more of its kind."""
         if self.lane is None:
             return False
-        return self.lane.has_notes or (self.lane.unnoted > 0 and not self._held)
+        return self.lane.has_notes or (not held and self.lane.unnoted > 0)
 
     @property
     def _held(self) -> int:
@@ -326,9 +329,9 @@ class StoreEngine:
         unnoted = 0 if self.lane is None else self.lane.unnoted
         return 0 if self._patience.is_over else leaving.unhurried_messages + unnoted
 
-    def _holds(self) -> bool:
+    def _holds(self, held: int) -> bool:
         """Returns whether there is nothing to send but what may wait for more of its kind."""
-        if self._patience.holds(self._held):
+        if self._patience.holds(held):
             return True
         self.inlets.leaving.hurry()
         self._sent_sequence = self._client.appended_sequence

@@ -66,6 +66,8 @@ class LaneSession:
         self._session.notes = []
         self._session.unnoted_limit = HOLD_MESSAGES
         self._runs: list[SentRun] = []
+        self._origin = 0  # the first number of a run ...
+        self._starts: list[int] = []  # ... and how far behind it those of all runs begin
         self._done = 0
         self._kept_away: list[Any] = []
         self._inlets: dict[int, Inlet] = {}
@@ -107,7 +109,10 @@ class LaneSession:
         self.brought += count
         if count:
             sent = SentRun(inlet, run, first, count)
+            if not self._runs:
+                self._origin = first
             self._runs.append(sent)
+            self._starts.append((first - self._origin) & MASK)
             inlet.runs.append(sent)
         return count
 
@@ -192,9 +197,7 @@ class LaneSession:
     def _find(self, number: int) -> tuple[SentRun | None, int]:
         if not self._runs:
             return None, 0
-        base = self._runs[0].first
-        offset = (number - base) & MASK
-        at = bisect_right(self._runs, offset, key=lambda each: (each.first - base) & MASK)
+        at = bisect_right(self._starts, (number - self._origin) & MASK)
         run = self._runs[at - 1]
         position = run.position(number)
         return (None, 0) if position is None or not run.left else (run, position)
@@ -228,6 +231,9 @@ class LaneSession:
         self._done += 1
         if self._done * 2 > len(self._runs):
             self._runs = [each for each in self._runs if each.left]
+            if self._runs:
+                self._origin = self._runs[0].first
+            self._starts = [(each.first - self._origin) & MASK for each in self._runs]
             self._done = 0
 
     # What the lane gives up

@@ -28,17 +28,14 @@ class Going(NamedTuple):
         outcome: of all of them.
         route: whose messages they are; None: an earlier connection has said that they are gone.
         names: of the messages.
+        messages: how many they are.
     """
 
     sequence: int
     outcome: int
     route: RouteKey | None
     names: Sequence[Claim] | GoneColumns
-
-    @property
-    def messages(self) -> int:
-        """How many they are."""
-        return self.names.messages if isinstance(self.names, GoneColumns) else len(self.names)
+    messages: int
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -76,14 +73,14 @@ class Leaving:
     def forward(self, claims: Sequence[Claim], outcome: int, route: RouteKey | None) -> int:
         """Has the store forget messages; returns the number of the last record."""
         last = self._client.records.forwarded(self._clock_ns(), claims, outcome)
-        self._going.append(Going(last, outcome, route, claims))
+        self._going.append(Going(last, outcome, route, claims, len(claims)))
         return last
 
     def forward_run(self, run: MessagesRead, begin: int, end: int, outcome: int) -> None:
         """Has the store forget some messages of a run."""
         gone = run.gone(begin, end)  # the run's own memory is free as soon as it is settled
         last = self._client.records.forwarded_run(self._clock_ns(), gone, outcome)
-        self._going.append(Going(last, outcome, run.route, gone))
+        self._going.append(Going(last, outcome, run.route, gone, end - begin))
         self.unhurried += 1
         self.unhurried_messages += end - begin
 

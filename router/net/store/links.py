@@ -172,6 +172,8 @@ class InletLinks:
 
     def close_idle(self, inlet: Inlet) -> None:
         """Ends an inlet if it has, and expects, nothing, or is quiet."""
+        if inlet.runs or inlet.waiting or inlet.sent:
+            return  # it is neither
         is_quiet = self._is_quiet(inlet)
         if (inlet.is_idle or is_quiet) and self._roll.by_name.get(inlet.name) is inlet:
             self.forget(inlet)

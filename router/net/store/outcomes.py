@@ -112,18 +112,30 @@ class Outcomes:
             return found if message is None else message
         return message
 
-    def follow_lane(self, now: float) -> bool:
-        """Handles what the express lane has noted; returns whether there was anything."""
-        notes = [] if self._lane is None else self._lane.take_notes()
-        for link, first, last in notes:
+    def follow_lane(self, now: float) -> None:
+        """Handles what the express lane has noted."""
+        if self._lane is None:
+            return
+        by_link, accepted = self._roll.by_link, dict[Inlet, int]()
+        for link, first, last in self._lane.take_notes():
             if link is None:
-                self._accepted(first, last, now)
-            elif link in self._roll.by_link:
-                self._roll.stir(self._roll.by_link[link])
-        return bool(notes)
+                self._accepted(first, last, now, accepted)
+            elif link in by_link:
+                self._roll.stir(by_link[link])
+        for inlet, count in accepted.items():
+            inlet.pauses, inlet.accepted_at = 0, now
+            self._links.uncount(inlet.name, count)
+            self._links.close_idle(inlet)
 
-    def _accepted(self, first: int, last: int, now: float) -> None:
-        """Handles that deliveries with numbers from ``first`` to ``last`` were accepted."""
+    def _accepted(self, first: int, last: int, now: float, accepted: dict[Inlet, int]) -> None:
+        """Handles that deliveries with numbers from ``first`` to ``last`` were accepted.
+
+        Args:
+            first: of the deliveries.
+            last: of the deliveries.
+            now: the time.
+            accepted: counts those of runs.
+        """
         assert self._lane is not None
         for found in self._lane.sent_between(first, last):
             if len(found) == 2:  # they came to the lane by the core
@@ -135,14 +147,12 @@ class Outcomes:
             for one, other in run.end(begin, end):
                 self._leaving.forward_run(run.read, one, other, OutcomeCode.ACCEPTED)
                 count += other - one
-            inlet.pauses, inlet.accepted_at = 0, now
-            self._links.uncount(inlet.name, count)
+            accepted[inlet] = accepted.get(inlet, 0) + count
+            self._roll.stir(inlet)
             if self._burials.has_swept:
                 for claim in run.read.claims(begin, end):
                     self._burials.was_swept(claim.place, inlet.name.route)
             self._lane.ended(run)
-            self._roll.stir(inlet)
-            self._links.close_idle(inlet)
 
     def _all_accepted(self, inlet: Inlet, messages: list[StoredMessage], now: float) -> None:
         """Handles messages that were accepted; as ``_judge`` does, for a run of them."""

@@ -67,13 +67,15 @@ class InletSending:
 
     def send_all(self, inlet: Inlet) -> None:
         """Sends what waits and what is lent, in their order, as far as there is credit."""
-        self._send(inlet)
-        while inlet.credit > 0:
-            reference = self._fetching.lending.take(inlet, inlet.credit)
+        if inlet.waiting:
+            self._send(inlet)
+        lending = self._fetching.lending
+        while (credit := inlet.credit) > 0:
+            reference = lending.take(inlet, credit)
             run = None if reference is None else self._fetching.read(inlet, reference)
             if run is None:
                 return
-            self._fetching.lending.was_read(inlet, len(run), len(run.heap))
+            lending.was_read(inlet, len(run), len(run.heap))
             self.handle_run(inlet, run)
             if inlet.waiting:
                 self._dropping.bury_late(inlet)
