@@ -124,10 +124,10 @@ class Departures:
 
         The id is the delivery's key, so it is the same whenever the delivery is sent again.
         """
-        dedup, key = feed_of(pairing).node.route.dedup, pairing.delivery.key
-        if dedup is None or key is None or not outgoing.payload:
+        name, key = feed_of(pairing).node.route.target_id, pairing.delivery.key
+        if name is None or key is None or not outgoing.payload:
             return
-        changed = self._ledgers.give_id(outgoing.protocol, outgoing.payload, dedup.property, key)
+        changed = self._ledgers.give_id(outgoing.protocol, outgoing.payload, name, key)
         if changed is not None:
             outgoing.protocol, outgoing.payload = changed
 

@@ -13,7 +13,7 @@ from typing import Final
 from router.core.credit import Granter
 from router.core.lanes import Lanes
 from router.core.lifetime import LOOK_SECONDS, Lifetime, has_links, has_messages
-from router.core.node import Feed, Node, feed_of, feed_of_link
+from router.core.node import Feed, Node, feed_of_link
 from router.core.postponing import Postponer
 from router.core.reach import Reach, is_sibling
 from router.core.settle import Settler
@@ -186,7 +186,7 @@ class Detacher:
             life.forget(link, pairing)
             self._settler.release_branch(pairing)
         sent = (*link.unsettled.values(), *link.adrift.values())
-        if isinstance(link, OutgoingLink) and any(map(_is_held, sent)):
+        if isinstance(link, OutgoingLink) and any(must_hold(each, link) for each in sent):
             self._ledger.suspended(link)
             self._suspender.suspend(link, NEVER_EXPIRES, end, self.expire)
             self.expire(link)
@@ -199,8 +199,7 @@ class Detacher:
         """Ends a suspended link that its peer has not resumed in time."""
         self._suspender.part(link)
         if isinstance(link, OutgoingLink):
-            held = [pairing for pairing in link.adrift.values() if _is_held(pairing)]
-            if held:
+            if any(must_hold(pairing, link) for pairing in link.adrift.values()):
                 self._hold(link)
                 return
         self._suspender.release(link)
@@ -209,7 +208,7 @@ class Detacher:
     def _hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link for its deliveries in doubt alone."""
         for pairing in list(link.adrift.values()):
-            if not _is_held(pairing):
+            if not must_hold(pairing, link):
                 self._lose(link, pairing)
         node = self._registry.node_of(link)
         if node is not None:
@@ -385,9 +384,3 @@ class Detacher:
             if isinstance(queue, Feed) and queue.node is node:
                 del link.queues[address]
         self._registry.starve(node, link)
-
-
-def _is_held(pairing: Pairing) -> bool:
-    """Returns whether a sent delivery whose receiver is gone waits for an operator's decision."""
-    route = feed_of(pairing).node.route
-    return must_hold(pairing, route.guarantee, route.in_doubt)

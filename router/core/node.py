@@ -288,7 +288,7 @@ class Node:
             or link.is_traced
             or (link.is_router and (self.is_recorded or self.key.chain is not None))
             or route.ttl_seconds is not None
-            or (link.carries_tags and route.dedup is not None)
+            or (link.carries_tags and route.target_id is not None)
         )
 
     def remove_outgoing(self, link: OutgoingLink) -> None:

@@ -31,7 +31,7 @@ from collections import deque
 
 from router.core.credit import Granter
 from router.core.forms import Forms
-from router.core.node import Node, feed_of, is_free
+from router.core.node import Node, is_free
 from router.core.reducing import Reducer
 from router.core.settle import Settler
 from router.core.state import State
@@ -264,8 +264,7 @@ class Resumer:
             if pairing.fan is None and not is_whole(pairing):
                 return False
             is_sure = link.unconfirmed.has_map and link.settles_second
-            route = feed_of(pairing).node.route
-            if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
+            if not is_sure and must_hold(pairing, link):
                 return False
             if not is_sure and not self._settler.count_failure(pairing):
                 return False
@@ -314,8 +313,7 @@ class Resumer:
             pairing: the delivery.
             is_sure: the receiver never had it; otherwise it may have settled and forgotten it.
         """
-        route = feed_of(pairing).node.route
-        if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
+        if not is_sure and must_hold(pairing, link):
             return
         if pairing.fan is not None:
             link.postpone(pairing, SendAnew())  # of a multicast, others have theirs

@@ -22,7 +22,7 @@ When the terminus expires, its deliveries are treated as if the link had been lo
 those received run to their outcome without a sender, those sent go to the next receiver or have
 failed. The exception are routes with exactly-once and without ``in_doubt: resend``: there a
 delivery that may have arrived is *held*, listed as in doubt for an operator's decision, and the
-link is kept for it without a time limit.
+link is kept for it without a time limit, unless it leads to a target that drops repeats by id.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.credit import Granter
-from router.core.node import Node
+from router.core.node import Node, feed_of
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
@@ -284,10 +284,16 @@ def agreed(link: Link) -> Keeping:
     return Keeping(terminus.expiry_policy, terminus.expiry_seconds)
 
 
-def must_hold(pairing: Pairing, guarantee: Guarantee, in_doubt: InDoubt | None) -> bool:
-    """Returns whether a delivery that may have arrived must not be sent again automatically."""
-    return (
-        pairing.outcome is None
-        and guarantee is Guarantee.EXACTLY_ONCE
-        and in_doubt is not InDoubt.RESEND
-    )
+def must_hold(pairing: Pairing, link: OutgoingLink) -> bool:
+    """Returns whether a delivery that may have arrived must not be sent again automatically.
+
+    Args:
+        pairing: the delivery.
+        link: it was sent on this. A target that drops repeats by id may be sent it again.
+    """
+    route = feed_of(pairing).node.route
+    if pairing.outcome is not None or route.guarantee is not Guarantee.EXACTLY_ONCE:
+        return False
+    if route.in_doubt is not None or route.target_id is None:
+        return route.in_doubt is not InDoubt.RESEND
+    return not (link.is_ours and route.leads_to(link.key.name))

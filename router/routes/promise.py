@@ -137,6 +137,7 @@ def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
         route: the route.
         peers: by name, every container that the route names in ``from_`` and ``to``.
     """
+    route = with_ids(route, peers)
     targets = [(endpoint, _towards(route, peers[endpoint.container])) for endpoint in route.to]
     if route.store is not None:
         targets = [(e, attrs.evolve(end, aside=_STORED)) for e, end in targets]
@@ -188,6 +189,12 @@ def _id_property(route: Route, peer: Peer) -> str | None:
     return route.dedup.property if route.dedup is not None else peer.deduplicates
 
 
+def with_ids(route: Route, peers: Mapping[str, Peer]) -> Route:
+    """Returns a route that knows by which property all its targets drop repeats, if they do."""
+    names = {peers[endpoint.container].deduplicates for endpoint in route.to}
+    return attrs.evolve(route, deduplicates=names.pop() if len(names) == 1 else None)
+
+
 def _towards(route: Route, peer: Peer) -> End:
     """Judges a container as the target of a route."""
     answer = _ANSWERS[peer.protocol]
@@ -201,7 +208,7 @@ def _towards(route: Route, peer: Peer) -> End:
 
 
 def _exactly_once(route: Route, peer: Peer) -> str:
-    by_id = _id_property(route, peer)
+    by_id = route.target_id
     if peer.is_router or peer.resumes:
         who = "it runs this router" if peer.is_router else "it resumes links"
         return f"{who}: after a lost connection both unsettled maps are compared"

@@ -205,6 +205,7 @@ class Route:
         in_doubt: None: not given; at-least-once sends again, exactly-once holds.
         declare: how brokers create a missing queue or exchange; None: they are not asked to.
         dedup: set if the targets detect duplicates by an id.
+        deduplicates: the property by which all targets drop repeats, as their containers say.
         is_recorded: its deliveries are in the ledger whatever its guarantee; those of exactly-once
             routes always are.
         archive: payloads are kept in the journal for the pipeline to read.
@@ -229,6 +230,7 @@ class Route:
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     in_doubt: InDoubt | None = None
     dedup: Deduplication | None = None
+    deduplicates: str | None = None
     declare: Declaration | None = None
     is_recorded: bool = False
     archive: bool = False
@@ -274,6 +276,18 @@ class Route:
     def answers_vacant(self) -> bool:
         """Whether no delivery waits while nobody receives: each gets an outcome at once."""
         return self.vacant not in (Unroutable.RELEASE, Unroutable.HOLD)
+
+    @property
+    def target_id(self) -> str | None:
+        """The property by which the targets drop repeats of a message; None: they do not."""
+        return self.deduplicates if self.dedup is None else self.dedup.property
+
+    def leads_to(self, link_name: str) -> bool:
+        """Returns whether a link of ours by this name leads to a target."""
+        return any(
+            link_name == endpoint.terms.link_name or f">{endpoint.container}/" in link_name
+            for endpoint in self.to
+        )
 
     @property
     def passes_through(self) -> bool:

@@ -280,6 +280,51 @@ def test_a_target_hears_its_own_outcome_again_when_that_is_durable() -> None:
     ]
 
 
+DEDUPLICATED = [
+    attrs.evolve(TARGET, dedup=Deduplication("message-id")),
+    attrs.evolve(TARGET, deduplicates="message-id"),  # as its container says
+]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["lost", "killed"])
+@pytest.mark.parametrize("route", DEDUPLICATED, ids=["dedup", "deduplicates"])
+def test_a_target_that_drops_repeats_is_sent_again_what_is_in_doubt(
+    route: Route, is_killed: bool
+) -> None:
+    play = Journaled(route)
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one", "id=7 two")
+    play.flush()
+    target.peer.lose()
+    if is_killed:
+        play = play.crash()
+    again = play.dial("target").answer_receiver("orders", credit=5)
+    play.flush()
+    assert again.payloads == target.payloads
+    assert again.payloads[0].startswith(b"id=")  # by the key of the delivery, having none
+    again.accept()
+    play.flush()
+    assert not [each for each in play.remembered().values() if each.is_in_doubt]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["lost", "killed"])
+def test_a_target_that_drops_repeats_is_sent_nothing_again_where_a_person_decides(
+    is_killed: bool,
+) -> None:
+    play = Journaled(attrs.evolve(DEDUPLICATED[0], in_doubt=InDoubt.HOLD))
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("id=7 two")
+    play.flush()
+    target.peer.lose()
+    if is_killed:
+        play = play.crash()
+    again = play.dial("target").answer_receiver("orders", credit=5)
+    play.flush()
+    assert not again.payloads
+
+
 def test_what_a_sender_settles_early_is_settled_with_its_receiver_when_that_is_durable() -> None:
     """The state that the sender names is no outcome of the receiver, which is on no record."""
     play, sending, receiving = journaled()

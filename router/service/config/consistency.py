@@ -18,7 +18,7 @@ from router.routes.match import (
     has_wildcards,
     parse_pattern,
 )
-from router.routes.promise import Promise, promise
+from router.routes.promise import Promise, promise, with_ids
 from router.routes.rewrite import check_rename
 from router.routes.route import Endpoint, Guarantee, Position, Route, Unroutable
 from router.routes.table import RoutingTable
@@ -114,8 +114,10 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
             sound.append(entry)
     tracing = file.router.tracing
     sample = Sample.NEVER if tracing is None else tracing.sample
-    table = RoutingTable(entry.as_route(file.router.ledger, sample) for entry in sound)
     peers = {name: each.as_peer(name) for name, each in file.containers.items()}
+    table = RoutingTable(
+        with_ids(entry.as_route(file.router.ledger, sample), peers) for entry in sound
+    )
     promises = tuple(promise(route, peers) for route in table.routes)
     for entry, promised in zip(sound, promises, strict=True):
         for refusal in promised.refusals:
