@@ -300,6 +300,24 @@ def test_credit_is_asked_back_when_the_last_receiver_stops() -> None:
 
 
 @needs_kernel
+@pytest.mark.parametrize("drain", [False, True])
+def test_credit_that_comes_in_one_breath_with_the_end_of_the_last_is_not_lost(
+    *, drain: bool
+) -> None:
+    """The lane must not read the new credit before the core has heard that there was none."""
+    meeting = Meeting("cython")
+    meeting.promote()
+    meeting.receiver.grant(0, drain)
+    meeting.exchange.write(meeting.receiver.client)
+    meeting.receiver.grant(10)
+    meeting.exchange.settle_down()
+    assert meeting.sender.credit > 0
+    meeting.send(10)
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+
+
+@needs_kernel
 def test_a_receiver_that_drains_gets_its_answer() -> None:
     meeting = Meeting("cython")
     meeting.promote()

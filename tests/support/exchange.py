@@ -287,6 +287,11 @@ class Exchange:
         for event in client.engine.receive_data(octets, self.now) if octets else ():
             self._tell(client, event)
 
+    @staticmethod
+    def write(client: Client) -> None:
+        """Has a client write what it has to say; what it says later does not change that."""
+        _collect(client.engine, client.outbox)
+
     def settle_down(self) -> None:
         """Moves everything until nothing moves any more."""
         while True:

@@ -43,6 +43,8 @@ class Endpoints:
         due: sessions with dispositions or flows to send.
         credit_changes: sending links whose credit a command has changed.
         waiting_octets: payload in the links' queues.
+        awaits_core: the core has not been told yet of a flow for a link on the lane. The lane reads
+            nothing until then: a later flow that it took would be older to the core.
     """
 
     settings: EngineSettings
@@ -59,6 +61,7 @@ class Endpoints:
     due: dict[Session, None] = attrs.field(init=False, factory=dict)
     credit_changes: dict[OutgoingLink, None] = attrs.field(init=False, factory=dict)
     waiting_octets: int = attrs.field(init=False, default=0)
+    awaits_core: bool = attrs.field(init=False, default=False)
 
     def free_channel(self) -> int | None:
         """Returns the lowest unused channel that the peer allows; None: no channel is free."""

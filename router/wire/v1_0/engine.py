@@ -282,10 +282,10 @@ class Engine10:
     def _read_frames(self, octets: bytes, at: int, end: int) -> tuple[int, int]:
         """Reads complete frames in order; common frames take the shortcuts."""
         state = self._state
-        receiving = self._receiving
+        receiving, endpoints = self._receiving, self._endpoints
         while not self._is_over:
             if state.is_open:
-                if self._express is not None and state.lanes:
+                if self._express is not None and state.lanes and not endpoints.awaits_core:
                     at = self._express.feed(state, octets, at, end)
                 if octets[at + 10 : at + 11] == _TRANSFER:
                     at = receiving.take_run(state, octets, at, end)
@@ -578,6 +578,7 @@ class Engine10:
     def _take_events(self) -> list[Event]:
         if self._endpoints.credit_changes:
             self._endpoints.report_credit()
+        self._endpoints.awaits_core = False
         return self._runs.take()
 
     _handlers: ClassVar[Mapping[type, Callable[["Engine10", int, Session, Any, bytes], None]]] = {

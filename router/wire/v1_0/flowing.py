@@ -194,6 +194,7 @@ class Flowing:
             link.return_due = False
         if has_changed or flow.drain:
             self._endpoints.runs.add(link.granted())
+            self._endpoints.awaits_core |= state.lane is not None
 
     def _settled_only_from(self, link: OutgoingLink, flow: Flow) -> int | None:
         """Reads how much of the credit a sibling grants for settled deliveries alone."""
