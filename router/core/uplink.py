@@ -179,6 +179,12 @@ class Uplink:
         """Whether it leads to another place than its container's."""
         return self.connection != self.container
 
+    @property
+    def is_open(self) -> bool:
+        """Whether something is unsettled on its link, or on those that it has to resume."""
+        links = (self.link, self.kept, *self.restored)
+        return any(link is not None and bool(link.unsettled or link.adrift) for link in links)
+
     def is_news(self, reason: str) -> bool:
         """Returns whether a failure is to be logged, and records that it is.
 

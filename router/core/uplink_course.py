@@ -194,7 +194,7 @@ class Courses:
             unsubscribes: the container unbinds the queue that feeds it, too.
         """
         uplink.is_wanted = uplink.is_to_meet = False
-        self._expect_no_more(uplink)
+        self.expect_no_more(uplink)
         self._alarms.cancel(uplink.retry)
         link, attachment = uplink.link or uplink.kept, uplink.id
         self._forget_id(uplink)
@@ -234,7 +234,7 @@ class Courses:
         subscribes = connection.capabilities.subscribes
         uplink.is_subscribed = uplink.subscription is not None and subscribes
         uplink.node.pending.discard(uplink)
-        self._expect_no_more(uplink)
+        self.expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
         self._turn.touch(uplink.node)
         self._notices.add(
@@ -430,6 +430,8 @@ class Courses:
         node = uplink.node
         if uplink.role is Role.RECEIVER or not uplink.is_wanted or uplink.failover is not None:
             return
+        if uplink.is_finishing:
+            return  # it is sent nothing more
         is_lent = is_sibling_name(uplink.container) and uplink.terms.chain is None
         if is_lent and uplink.step is not Step.IDLE:
             return  # a sibling that ends a link or goes away has no receivers any more
@@ -440,7 +442,8 @@ class Courses:
         at = self._turn.now + seconds
         uplink.failover = self._alarms.set(at, partial(self._give_up, uplink))
 
-    def _expect_no_more(self, uplink: Uplink) -> None:
+    def expect_no_more(self, uplink: Uplink) -> None:
+        """Ends the wait for a container."""
         self._alarms.cancel(uplink.failover)
         uplink.failover = None
         uplink.node.returning.discard(uplink)

@@ -9,6 +9,7 @@ from router.core.reach import Reach, enters_here, is_sibling, is_sibling_name, r
 from router.core.state import State
 from router.core.stored import STORE, targets_of
 from router.core.uplink import Uplink
+from router.links.link import Connection, OutgoingLink
 from router.model.identity import LinkName
 from router.model.terminus import Role
 from router.model.ways import Chain
@@ -61,6 +62,27 @@ class Needs:
         if is_spread(node, endpoint, role) and not is_to_sibling:
             uplink.names = TargetNames(node.route, endpoint)
         return uplink
+
+    def make_for(self, node: Node, link: OutgoingLink, connection: Connection) -> Uplink | None:
+        """Returns an uplink for a link that a node had to a container; None: to another one.
+
+        The container is the one that it was then, and the name says by which address.
+        """
+        name = connection.configured
+        if connection.container != link.key.container or name is None or is_sibling_name(name):
+            return None
+        end = Endpoint(name)
+        begin = self._name(node, end, Role.SENDER, "")
+        if not link.key.name.startswith(begin):
+            return None
+        return Uplink(
+            node=node,
+            container=end.container,
+            address=link.key.name.removeprefix(begin),
+            role=Role.SENDER,
+            name=link.key.name,
+            is_eager=False,
+        )
 
     def _name(self, node: Node, endpoint: Endpoint, role: Role, address: str) -> LinkName:
         is_to_sibling = is_sibling_name(endpoint.container) and endpoint.terms.chain is None

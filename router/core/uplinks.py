@@ -64,6 +64,7 @@ class Uplinks:
         self._reach = reach
         self._of_node: dict[Node, list[Uplink]] = {}
         self._containers: dict[str, Connection] = {}
+        self._unclaimed: list[tuple[Node, OutgoingLink]] = []
         self._needs = Needs(state, reach)
         self._courses = Courses(
             state,
@@ -160,6 +161,8 @@ class Uplinks:
             self.unused(uplink.node)
         if uplink.role is Role.RECEIVER:
             self.used(uplink.node)  # receivers on other workers get its deliveries, too
+        if uplink.is_finishing:
+            self.refit(uplink.node)
 
     def detached(self, event: LinkDetached) -> bool:
         """Records that the peer has ended, or refused, a link of ours; False: it is not ours."""
@@ -275,6 +278,8 @@ class Uplinks:
         counts no longer.
         """
         link = uplink.link
+        if link is None:
+            return self._is_awaited(uplink)
         finishes = isinstance(link, OutgoingLink) and (
             uplink.is_fallback
             or link.keeps
@@ -283,7 +288,7 @@ class Uplinks:
             or uplink.node.taker is not None
             or uplink.node.is_exact
         )
-        if link is None or not (finishes or is_sibling(link.connection)):
+        if not (finishes or is_sibling(link.connection)):
             return False
         if isinstance(link, OutgoingLink) and finishes:
             uplink.node.remove_outgoing(link)
@@ -292,9 +297,21 @@ class Uplinks:
         if link.is_express:
             self._lanes.refresh((uplink.node,))
         is_first, uplink.is_finishing = not uplink.is_finishing, True
-        if not link.unsettled and not (link.is_express and (is_first or link.lane_unsettled)):
+        is_busy_on_lane = link.is_express and (is_first or link.lane_unsettled)
+        if not (link.unsettled or link.adrift or is_busy_on_lane):
             return False
         self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self.refit, uplink.node))
+        return True
+
+    def _is_awaited(self, uplink: Uplink) -> bool:
+        """Returns whether an absent container may have what is promised exactly once.
+
+        It is asked when it is back, though the route leads elsewhere by now.
+        """
+        if not (uplink.node.is_exact and uplink.role is Role.SENDER and uplink.is_open):
+            return False
+        uplink.is_finishing = True
+        self._courses.expect_no_more(uplink)
         return True
 
     def remove(self, node: Node) -> None:
@@ -380,13 +397,36 @@ class Uplinks:
         role, link.is_ours = link.key.role, True
         if isinstance(link, OutgoingLink) and link.chain is not None:
             self.refit(node)  # it is what binds the node to that site
+        is_claimed = False
         for uplink in self._uplinks_of(node):
             if uplink.name == link.key.name and uplink.role is role:
+                is_claimed = True
                 if uplink.kept is None:
                     uplink.kept = link
                 else:
                     uplink.restored.append(link)
                 self._courses.want(uplink)
+        if not is_claimed and node.is_exact and isinstance(link, OutgoingLink):
+            self._unclaimed.append((node, link))
+
+    def _claim(self, connection: Connection) -> None:
+        """Makes the uplinks by which a container is asked for what routes sent it in earlier lives.
+
+        They lead elsewhere now, so nothing else is sent on these.
+        """
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for node, link in unclaimed:
+            uplinks = self._uplinks_of(node)
+            is_suspended = self._registry.suspended.get(link.key) is link
+            if not is_suspended or any(each.name == link.key.name for each in uplinks):
+                continue  # a person has decided, or a route leads there again
+            uplink = self._needs.make_for(node, link, connection)
+            if uplink is None:
+                self._unclaimed.append((node, link))
+                continue
+            uplink.kept, uplink.is_finishing = link, True
+            uplinks.append(uplink)
+            node.has_uplinks = uplink.is_wanted = True
 
     def meet(self, node: Node, key: LinkKey) -> None:
         """Has a link of an earlier life attached once more, to say that nothing is unsettled."""
@@ -418,9 +458,7 @@ class Uplinks:
         """Ends a lazy uplink, unless it is needed again or has unfinished deliveries."""
         if not uplink.is_wanted or self._needs.is_needed(uplink) or uplink.is_to_meet:
             return
-        link = uplink.link
-        is_open = link is not None and bool(link.unsettled or link.adrift)
-        if is_open or self._needs.is_bound(uplink):
+        if uplink.is_open:
             if uplink.node.key.reader is None:
                 self.unused(uplink.node)  # checked again later
             else:
@@ -442,6 +480,7 @@ class Uplinks:
         if older is not None:  # its loss has not been noticed yet
             self.part(older)
         self._containers[name] = connection
+        self._claim(connection)
         for uplink in self._all(name):
             self._courses.came(uplink)
 

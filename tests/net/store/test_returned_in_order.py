@@ -591,3 +591,24 @@ def test_a_target_hears_after_a_restart_that_all_is_settled_though_nothing_is_se
     state.everybody_works()
     state.worker_is_killed(arrives=False, lost=0)
     state.teardown()
+
+
+@pytest.mark.parametrize("was_always", [False, True])
+@pytest.mark.parametrize("is_always", [False, True])
+def test_what_a_restored_target_returns_after_a_reload_goes_before_what_is_stored(
+    was_always: bool, is_always: bool
+) -> None:
+    """The route may lead past the target's link before the restart, after it, or both."""
+    state = ReturningAndReloaded()
+    state.begin()
+    state.everybody_works()
+    state.target_decides(says=MODIFIED_FAILED)
+    state.everybody_works()
+    state.reload(storing=Storing(always=was_always))
+    state.worker_is_killed(arrives=True, lost=10)
+    state.reload(storing=Storing(always=is_always))
+    state.everybody_works()
+    state.store_is_cut_off(arrives=True)
+    for _ in range(2):
+        state.everybody_works()
+    state.teardown()
