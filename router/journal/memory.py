@@ -157,6 +157,8 @@ class Memory:
             _resume(before, delivery)
             if before.is_forgotten:
                 del self._made[place]
+            elif before.is_decided:
+                before.drop_payload()
         else:
             self._made[place] = delivery
 
@@ -189,6 +191,8 @@ class Memory:
             raise RecordError("a record about a receiver names no outgoing link")
         if delivery.is_forgotten:
             del self._made[place]
+        elif delivery.parts is not None and delivery.is_decided:
+            delivery.drop_payload()
 
     def _add_part(self, delivery: Unsettled, row: Row, heap: memoryview) -> None:
         """Adds a part, unless what stands before it is missing.
@@ -264,6 +268,7 @@ def _move_sending(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memory
     if kind == RecordKind.SENT:
         sending.tag, sending.address, _ = heap_strings(row, heap)
         sending.sent_ns, sending.delivery_count = row[6], row[12]
+        sending.is_fanned = bool(row[4] & RecordFlag.FANNED)
         sending.outcome, sending.outcome_flags, sending.state = 0, 0, b""
         delivery.is_waiting = False
     elif kind == RecordKind.OUTCOME:

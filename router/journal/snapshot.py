@@ -53,6 +53,7 @@ def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
             delivery.incoming,
             sending.outgoing,
             sending.tag,
+            flags=RecordFlag.FANNED if sending.is_fanned else 0,
             address=sending.address,
             delivery_count=sending.delivery_count,
         )

@@ -27,6 +27,9 @@ After a crash a sending in SENT is as much in doubt as one in IN_DOUBT: the reco
 the transfer, which may or may not have gone out. A delivery belongs to the worker that wrote about
 it last; a successor of that worker takes it over.
 
+A delivery that is decided (``is_decided``) is kept for its outcome alone: nobody is sent it again,
+so its payload is let go. Senders that redeliver leave hundreds of these on each link.
+
 If records are missing, the deliveries that they may have concerned are ``clouded``: the known state
 is a lower bound, and only their peers or a person know the rest.
 """
@@ -38,7 +41,7 @@ from typing import Final
 import attrs
 
 from router.journal.keys import LinkKey
-from router.journal.record import GuaranteeCode, LinkDescription, RecordKind
+from router.journal.record import GuaranteeCode, LinkDescription, OutcomeCode, RecordKind
 from router.model.identity import DeliveryKey, DeliveryTag
 
 KEPT_GUARANTEES: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
@@ -65,6 +68,7 @@ class Sending:
         sent_ns: when it was sent last, since 1970.
         address: that it was sent to, where it is not the link's.
         delivery_count: of its last attempt.
+        is_fanned: the link is one of several that each get the message.
         outcome: an ``OutcomeCode``, 0 until there is one.
         outcome_flags: DELIVERY_FAILED, UNDELIVERABLE_HERE, BY_PERSON.
         state: the state that the outcome came with, in AMQP 1.0's encoding.
@@ -76,6 +80,7 @@ class Sending:
     sent_ns: int = 0
     address: str = ""
     delivery_count: int = 0
+    is_fanned: bool = False
     outcome: int = 0
     outcome_flags: int = 0
     state: bytes = b""
@@ -99,7 +104,7 @@ class Unsettled:
         message_format: §2.8.11.
         delivery_count: as it was received.
         ttl_milliseconds: as it was received, None if absent.
-        parts: of the payload, None if the journal does not hold it.
+        parts: of the payload, None if the journal does not hold it, or nobody needs it any more.
         held_octets: of ``parts``.
         is_whole: the last part of the payload is there.
         is_torn: parts that do not say where they belong may stand behind a hole.
@@ -173,6 +178,21 @@ class Unsettled:
         return any(sending.stage <= SendingStage.IN_DOUBT for sending in self.sendings.values())
 
     @property
+    def is_decided(self) -> bool:
+        """Whether its sender gets an outcome, whatever follows, and nobody else the message.
+
+        That is what the router decided, or a receiver's acceptance if all others are answered too.
+        One of several receivers that each get the message decides nothing: others may follow. So
+        may one be of which SENT is missing.
+        """
+        if self.outcome:
+            return True
+        return not (self.is_waiting or self.is_in_doubt) and any(
+            sending.outcome == OutcomeCode.ACCEPTED and sending.sent_ns and not sending.is_fanned
+            for sending in self.sendings.values()
+        )
+
+    @property
     def is_only_here(self) -> bool:
         """Whether it is to be sent again, and its sender has forgotten it."""
         return self.is_waiting and self.payload is not None and self.source_settled
@@ -181,6 +201,10 @@ class Unsettled:
     def is_open(self) -> bool:
         """Whether somebody may still ask for it, or it is for this router to see to."""
         return self.is_in_doubt or not self.source_settled or self.is_only_here
+
+    def drop_payload(self) -> None:
+        """Lets go of the payload, and of what says how it is to leave."""
+        self.parts, self.held_octets, self.is_spliced = None, 0, False
 
     @property
     def is_forgotten(self) -> bool:

@@ -14,7 +14,7 @@ from router.journal.files import FileStorage
 from router.journal.log import Log
 from router.journal.reclaim import is_worthwhile, reclaim
 from router.journal.reclaimer import RETRY_SECONDS, Reclaimer
-from router.journal.record import LinkDescription
+from router.journal.record import LinkDescription, OutcomeCode, RecordFlag
 from router.journal.replay import Replayed, replay
 from router.journal.segment import NEWEST_NAME, numbered, segment_name, snapshot_name
 from router.journal.writer import PART_OCTETS
@@ -281,6 +281,29 @@ def test_a_directory_that_cannot_be_read_does_not_end_the_log(tmp_path: Path) ->
     reclaimer.step(7)
     assert not reclaimer.is_running
     assert reclaimer.wait_seconds
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_full_disk_has_room_for_a_snapshot_of_what_was_answered(is_settled: bool) -> None:
+    """What is only kept to recognize repeats takes no room for its payload, time and again."""
+    disk, writer = FakeDisk(), new_writer()
+    log = new_log(disk, reserve_octets=1024)
+    log.open(START_NS)
+    flags = RecordFlag.SETTLED if is_settled else RecordFlag(0)
+    for turn in range(3):
+        for number in range(turn * 100, turn * 100 + 100):
+            place = START_NS, key(number), SOURCE
+            writer.received(*place, b"t", payload=bytes(20_000), message_octets=20_000)
+            writer.sent(*place, TARGET, b"o")
+            writer.outcome(*place, TARGET, OutcomeCode.ACCEPTED, flags=flags)
+            append(log, writer)
+            assert log.commit(START_NS)
+        used = sum(len(disk.content(DIRECTORY / name)) for name in disk.names(DIRECTORY))
+        disk.capacity_octets = used + (128 << 10)
+        done = reclaim(DIRECTORY, log.number - 1, now_ns=START_NS, disk=disk)
+        assert done.deliveries > 90 * turn
+        disk.capacity_octets = None
+    assert len(replay(DIRECTORY, disk=disk).memory.deliveries) == 300
 
 
 @pytest.mark.parametrize("operation", ["write", "flush", "rename", "sync_directory", "create"])

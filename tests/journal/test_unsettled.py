@@ -259,6 +259,110 @@ def test_a_payload_is_there_only_when_its_last_part_is() -> None:
     assert only(memory).payload == b"abc"
 
 
+ANSWERS: dict[str, tuple[bool, list[Callable[[RecordWriter], int]]]] = {
+    "nothing": (True, []),
+    "sent": (True, [INPUTS["sent"]]),
+    "in doubt": (True, [INPUTS["sent"], INPUTS["in doubt"]]),
+    "released": (
+        True,
+        [
+            INPUTS["sent"],
+            lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.RELEASED),
+        ],
+    ),
+    "accepted by one of many": (
+        True,
+        [
+            lambda w: w.sent(START_NS, K, SOURCE, TARGET, b"o", flags=RecordFlag.FANNED),
+            lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED),
+        ],
+    ),
+    "accepted, its SENT is missing": (
+        True,
+        [lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED)],
+    ),
+    "accepted, in doubt elsewhere": (
+        True,
+        [
+            lambda w: w.sent(START_NS, K, SOURCE, OTHER, b"e"),
+            INPUTS["sent"],
+            lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED),
+        ],
+    ),
+    "accepted": (
+        False,
+        [
+            INPUTS["sent"],
+            lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED),
+        ],
+    ),
+    "accepted by a person": (False, [INPUTS["sent"], INPUTS["in doubt"], INPUTS["resolved"]]),
+    "accepted, settled": (
+        False,
+        [
+            INPUTS["sent"],
+            lambda w: w.outcome(
+                START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED, flags=RecordFlag.SETTLED
+            ),
+        ],
+    ),
+    "accepted after a release elsewhere": (
+        False,
+        [
+            lambda w: w.sent(START_NS, K, SOURCE, OTHER, b"e"),
+            lambda w: w.outcome(START_NS, K, SOURCE, OTHER, OutcomeCode.RELEASED),
+            INPUTS["sent"],
+            lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED),
+        ],
+    ),
+    "decided here": (
+        False,
+        [lambda w: w.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.REJECTED)],
+    ),
+    "decided here, then resumed": (
+        False,
+        [
+            lambda w: w.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.REJECTED),
+            lambda w: w.received(
+                START_NS,
+                K,
+                SOURCE,
+                b"t",
+                payload=b"payload",
+                flags=RecordFlag.RESUMED,
+                message_octets=7,
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_payload_is_kept_as_long_as_somebody_may_be_sent_it(name: str, copies: bool) -> None:
+    is_kept, answers = ANSWERS[name]
+    writer = new_writer()
+    writer.received(
+        START_NS, K, SOURCE, b"t", payload=b"payload", flags=RecordFlag.SPLICED, message_octets=7
+    )
+    for answer in answers:
+        answer(writer)
+    memory = remember(writer)
+    if copies:
+        copy = new_writer(incarnation=2)
+        write_memory(memory, lambda _: copy)
+        memory, before = remember(copy), memory
+        assert memory.deliveries == before.deliveries
+    delivery = only(memory)
+    assert delivery.payload == (b"payload" if is_kept else None)
+    assert (delivery.is_spliced, delivery.message_octets) == (is_kept, 7)
+    if name == "accepted by one of many":
+        writer.sent(START_NS, K, SOURCE, OTHER, b"e", flags=RecordFlag.FANNED)
+        for sealed in writer.take_blocks():
+            memory.apply(open_block(memoryview(sealed.octets)))
+        assert only(memory).payload == b"payload"
+
+
 def test_a_delivery_belongs_to_the_worker_that_wrote_about_it_last() -> None:
     first, second = received(), new_writer(worker=2)
     second.sent(START_NS, K, SOURCE, TARGET, b"o")
