@@ -80,7 +80,8 @@ class CoreSettings:
         linger_seconds: how long a link to a container that nobody uses stays attached.
         failover_seconds: how long deliveries wait for a container that is away. This and the
             retries are for containers without ``ContainerTerms``.
-        attempts: how often a delivery is sent on before the sender hears that it failed.
+        attempts: how often a delivery is sent on before the sender hears that it failed; with
+            exactly-once, an attempt in doubt does not count.
     """
 
     router_id: str

@@ -356,7 +356,7 @@ class Settler:
         feeds: dict[Feed, list[Pairing]] = {}
         for pairing in returned:
             has_end = not in_custody(pairing) or _has_dead_letters(pairing)
-            if has_end and pairing.attempts >= self._settings.attempts:
+            if has_end and _failures(pairing) >= self._settings.attempts:
                 self.give_up(pairing)
             else:
                 feeds.setdefault(feed_of(pairing), []).append(pairing)
@@ -389,10 +389,11 @@ class Settler:
         self._returned[pairing] = None
 
     def count_failure(self, pairing: Pairing) -> bool:
-        """Counts a failed attempt; False, without counting: it was the last permitted one."""
-        if pairing.attempts + 1 >= self._settings.attempts:
+        """Counts an attempt in doubt; False, without counting: it was the last permitted one."""
+        is_exact = feed_of(pairing).node.is_exact
+        if not is_exact and pairing.attempts + 1 >= self._settings.attempts:
             return False
-        life.fail(pairing, MODIFIED_FAILED)
+        life.fail_in_doubt(pairing)
         return True
 
     # Deliveries that are put off
@@ -749,6 +750,16 @@ def _rank(pairing: Pairing, link: OutgoingLink, elder: Elder) -> None:
     """Lets what comes back from a target of a stored route go before what is stored since."""
     if not link.keeps and feed_of(pairing).node.taker is not None:
         life.set_elder(pairing, elder)
+
+
+def _failures(pairing: Pairing) -> int:
+    """Returns how many attempts count against the limit.
+
+    With exactly-once an attempt in doubt does not: its sender would hear that a message has failed
+    that its target may have. With at-least-once it does: a message may be what ends its receivers.
+    """
+    is_exact = feed_of(pairing).node.is_exact
+    return pairing.attempts - pairing.doubts if is_exact else pairing.attempts
 
 
 def _settles_second(pairing: Pairing) -> bool:

@@ -31,7 +31,14 @@ from router.links.pairing import UNNUMBERED, Pairing
 from router.links.recovery import SendAnew
 from router.model.delivery import Elder
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState, Modified, Outcome, Rejected, Released
+from router.model.outcome import (
+    MODIFIED_FAILED,
+    DeliveryState,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+)
 
 REFUSED: Final = Released()
 """Value of ``Pairing.failure``: a target has refused the delivery (``core.refusals``). It is this
@@ -427,6 +434,7 @@ def set_elder(pairing: Pairing, elder: Elder) -> None:
 def end_doubt(pairing: Pairing) -> None:
     """It was in doubt, and is sent again as soon as somebody receives."""
     pairing.was_in_doubt = True
+    pairing.doubts += 1
 
 
 def count_failure(pairing: Pairing, outcome: DeliveryState | None) -> None:
@@ -439,6 +447,12 @@ def fail(pairing: Pairing, outcome: Modified) -> None:
     """Counts an attempt that has failed, and keeps what its sender hears of that."""
     pairing.failure = worse(pairing.failure, outcome)
     count_failure(pairing, outcome)
+
+
+def fail_in_doubt(pairing: Pairing) -> None:
+    """Counts an attempt at a receiver that seems not to have it, and may have had it."""
+    fail(pairing, MODIFIED_FAILED)
+    pairing.doubts += 1
 
 
 def set_failure(pairing: Pairing, outcome: Outcome) -> None:

@@ -72,7 +72,8 @@ class Pairing:
             has settled, or is away.
         outcome: the receiver's outcome, if the sender is yet to settle or to return.
         reported: the state last sent to the sender, unsettled.
-        attempts: how many earlier attempts have failed.
+        attempts: how many earlier attempts have failed, or were in doubt.
+        doubts: how many of them were in doubt, and so may have been no failure of the receiver.
         tried: links that returned it, as they were then (``Trial``).
         barred: those of them that must not be sent it again.
         failure: the outcome for the sender if no other receiver takes it; None: released.
@@ -99,6 +100,7 @@ class Pairing:
     outcome: DeliveryState | None = attrs.field(default=None, init=False)
     reported: DeliveryState | None = attrs.field(default=None, init=False)
     attempts: int = attrs.field(default=0, init=False)
+    doubts: int = attrs.field(default=0, init=False)
     tried: set[Trial] | None = attrs.field(default=None, init=False)
     barred: set[Trial] | None = attrs.field(default=None, init=False)
     failure: Outcome | None = attrs.field(default=None, init=False)

@@ -6,6 +6,7 @@ import pytest
 from router.core.listing import Filter
 from router.core.repeats import UNREAD_SECONDS
 from router.core.resolve import Decision
+from router.core.settings import CoreSettings
 from router.journal.block import open_block
 from router.journal.keys import NO_LINK, LinkKey
 from router.journal.record import RecordFlag, RecordKind
@@ -13,7 +14,7 @@ from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.events import LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import ACCEPTED, RELEASED, Outcome, Rejected
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome, Rejected
 from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import (
     Deduplication,
@@ -306,6 +307,27 @@ def test_a_target_that_drops_repeats_is_sent_again_what_is_in_doubt(
     again.accept()
     play.flush()
     assert not [each for each in play.remembered().values() if each.is_in_doubt]
+
+
+@pytest.mark.parametrize("route", DEDUPLICATED, ids=["dedup", "deduplicates"])
+@pytest.mark.parametrize("state", [ACCEPTED, MODIFIED_FAILED], ids=repr)
+def test_what_was_in_doubt_is_no_failed_attempt_of_its_target(route: Route, state: Outcome) -> None:
+    """The target may have it: told that it has failed, its sender would send it as a new one."""
+    play = Journaled(route, settings=CoreSettings(router_id="dc1", attempts=3))
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("id=7 two")
+    play.flush()
+    for _ in range(5):
+        target.peer.lose()
+        target = play.dial("target").answer_receiver("orders", credit=5)
+        play.flush()
+        assert target.payloads == [b"id=7 two"]
+        assert not sending.told
+    assert target.last.delivery_count == 5  # it may be told that it is a repeat
+    target.update(*target.unsettled, state=state)
+    play.flush()
+    assert [each[0][0] for each in sending.told.values()] == [state]
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["lost", "killed"])

@@ -18,7 +18,7 @@ CHANGING = frozenset({
 
 LIFE = {
     "unsettled", "adrift", "outgoing_number", "outgoing_tag", "is_settled", "is_unusual",
-    "outcome", "tried", "barred", "attempts", "failure", "was_in_doubt",
+    "outcome", "tried", "barred", "attempts", "doubts", "failure", "was_in_doubt",
 }  # fmt: skip
 """Fields of links and pairings that ``links/life.py`` writes."""
 OF_PAIRINGS = {"incoming", "outgoing", "number", "reported"}

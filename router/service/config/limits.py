@@ -122,7 +122,7 @@ class Limits(Placed):
         default=10,
         unit="attempts",
         help="attempts to forward one delivery before its sender gets the outcome"
-        " modified, delivery-failed",
+        " modified, delivery-failed; with exactly-once, what was in doubt is none",
     )
     hop_limit: int = option(
         Whole(1, 255), default=16, unit="routers", help="routers that a delivery may pass"
