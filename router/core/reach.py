@@ -307,14 +307,10 @@ def _credited_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     circle, after the receivers' own has gone. Whether a way is open is told along the way itself,
     which is no circle.
     """
-    receivers, sender = receivers_for(node, incoming), sender_stop(incoming)
+    receivers = receivers_for(node, incoming)
     if node.is_multicast and not comes_far(incoming):
         return receivers
-    return [link for link in receivers if _is_open(node, link, sender)]
-
-
-def _is_open(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
-    return is_end(link) or any(_open_ways(node, link, sender))
+    return [link for link in receivers if is_end(link) or any(_open_ways(node, link, incoming))]
 
 
 def open_links(
@@ -332,24 +328,35 @@ def open_links(
     """
     if not node.has_ways:
         return links
-    sender = sender_stop(incoming)
     return [
         link
         for link in links
         if is_end(link)
         or any(
-            not any(stop in hops for stop in way.stops) for way in _open_ways(node, link, sender)
+            not any(stop in hops for stop in way.stops) for way in _open_ways(node, link, incoming)
         )
     ]
 
 
-def _open_ways(node: Node, link: OutgoingLink, sender: Stop | None) -> Iterator[Way]:
-    """Yields the open ways by a link that lead back neither to a sender's node nor to this one."""
+def _open_ways(node: Node, link: OutgoingLink, incoming: IncomingLink) -> Iterator[Way]:
+    """Yields the open ways by a link for a sender that lead back neither to it nor to this node.
+
+    What a sender here sends does not turn at another worker (``turning``), and would be released.
+    """
     is_same_stop = is_sibling(link.connection) and link.chain is None
+    sender, turns_there = sender_stop(incoming), comes_far(incoming)
     for way in reported_ways(node, link):
         if way.is_open and sender not in way.stops:
-            if is_same_stop or node.stop not in way.stops:
+            if is_same_stop:
+                if turns_there or not _has_turned(way):
+                    yield way
+            elif node.stop not in way.stops:
                 yield way
+
+
+def _has_turned(way: Way) -> bool:
+    """Returns whether a way, as another worker reports it, begins with both nodes of its route."""
+    return len(way.stops) > 1 and router_of(way.stops[0]) == router_of(way.stops[1])
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
@@ -369,13 +376,13 @@ def _width_by_end(node: Node, incoming: IncomingLink) -> dict[Stop, int]:
     Of two ways to one node, one counts: routers that name each other would else add what each has
     of the others' credit to its own, round by round. A link counts no more than was granted on it.
     """
-    sender, by_end = sender_stop(incoming), {node.stop: 0}
+    by_end = {node.stop: 0}
     for link in _credited_for(node, incoming):
         if is_end(link):
             by_end[node.stop] += link.width
             continue
         left = link.width
-        for way in _open_ways(node, link, sender):
+        for way in _open_ways(node, link, incoming):
             end, granted = way.stops[-1], left if way.credit is None else min(way.credit, left)
             left -= granted
             if end == node.stop:  # other receivers than those of any other worker

@@ -35,6 +35,45 @@ def test_senders_everywhere_have_credit_of_the_one_worker_whose_receiver_grants_
         town.send(sender)
 
 
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("accepts", [0, 1])
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("early", ["dc1", "dc2", "both"])
+def test_a_sender_has_no_credit_of_receivers_that_it_is_not_led_to_yet(
+    early: str, place: int, shift: int, accepts: int, late: int
+) -> None:
+    """What a router pulls through a worker of ours is for what turns there; the sender's does not.
+
+    The news of a receiver come on two connections. Those on the one by which the messages go may
+    come later.
+    """
+    mesh = Mesh(FORMS["each names the other"], workers=2, shift=shift, accepts=accepts)
+    for name in ("dc1", "dc2") if early == "both" else (early,):
+        before = mesh.receiver(name, "dc2.x")
+        first = mesh.sender("dc1", "dc2.x", place)
+        first.send(b"\x00Su\xa0\x01x")
+        mesh.settle()
+        before.accept()
+        mesh.settle()
+        for end in (first, before):
+            end.peer.close()
+            mesh.settle()
+    sender = mesh.sender("dc1", "dc2.x", place)
+    assert sender.credit == 0
+    receiver = mesh["dc2"][1].connect("receiver").attach_receiver("dc2.x", credit=10)
+    mesh.settle_but_one(late)
+    sender.send(*[b"\x00Su\xa0\x01x"] * sender.credit)
+    mesh.settle_but_one(late)
+    assert not sender.told
+    mesh.settle()
+    sender.send(*[b"\x00Su\xa0\x01x"] * sender.credit)
+    mesh.settle()
+    receiver.accept()
+    mesh.settle()
+    assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * 10
+
+
 def ring(size: int, *, is_pulled: bool) -> Routes:
     names = [f"dc{number}" for number in range(1, size + 1)]
     after = dict(zip(names, [*names[1:], names[0]], strict=True))

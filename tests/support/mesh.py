@@ -34,6 +34,7 @@ class Mesh:
         workers: int = 1,
         is_trusted: bool = True,
         shift: int = 0,
+        accepts: int | None = None,
         dials: bool = True,
         express: str = "off",
     ) -> None:
@@ -44,12 +45,13 @@ class Mesh:
             workers: how many each has.
             is_trusted: who dials in is believed to be a router of ours, as by a rule of the policy.
             shift: chooses which workers dial, and which ones accept.
+            accepts: the same for those that accept alone.
             dials: all of them at once; else ``dial`` does, one by one.
             express: ``cython`` or ``off``.
         """
         self._workers = workers
         self._is_trusted = is_trusted
-        self._accepting = itertools.count(shift)
+        self._accepting = itertools.count(shift if accepts is None else accepts)
         self._joints: list[tuple[Joint, Joint]] = []
         self.routers: dict[str, Fleet] = {}
         self.to_dial: list[tuple[str, int, str]] = []
@@ -99,6 +101,11 @@ class Mesh:
         settle(self._pairs())
         while self._end_turns():
             settle(self._pairs())
+
+    def settle_but_one(self, dialed: int) -> None:
+        """Does the same while nothing gets through on one connection, by its place in order."""
+        held = self._joints[dialed]
+        settle([pair for pair in self._pairs() if pair is not held])
 
     def _end_turns(self) -> bool:
         """Ends the turns of all lanes; returns whether an engine has output from that."""
