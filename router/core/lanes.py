@@ -32,6 +32,7 @@ from router.core.reach import (
     can_lead_on,
     enters_here,
     is_sibling,
+    leads_by_turning_alone,
     leads_straight,
     sender_stop,
 )
@@ -659,6 +660,8 @@ def _fits_ways(node: Node) -> bool:
         return False
     if node.is_peopled and any(link.ways == () for link in node.outgoing):
         return False
+    if any(leads_by_turning_alone(link) for link in node.outgoing):
+        return False  # its credit is not for senders here
     if all(sender_stop(incoming) is None for incoming in node.feeds):
         return True
     return leads_straight(node) and _leads_straight_on(node)

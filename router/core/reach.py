@@ -354,6 +354,13 @@ def _open_ways(node: Node, link: OutgoingLink, incoming: IncomingLink) -> Iterat
                 yield way
 
 
+def leads_by_turning_alone(link: OutgoingLink) -> bool:
+    """Returns whether another worker leads nowhere but to what turns there (``turning``)."""
+    return (
+        is_sibling(link.connection) and bool(link.ways) and all(map(_has_turned, link.ways or ()))
+    )
+
+
 def _has_turned(way: Way) -> bool:
     """Returns whether a way, as another worker reports it, begins with both nodes of its route."""
     return len(way.stops) > 1 and router_of(way.stops[0]) == router_of(way.stops[1])

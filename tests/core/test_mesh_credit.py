@@ -9,6 +9,7 @@ import pytest
 from router.model.outcome import ACCEPTED
 from router.routes.route import Distribution, Guarantee, Route
 from tests.core.test_mesh import FORMS, pull, sent, to
+from tests.support.kernel import needs_kernel
 from tests.support.mesh import Mesh
 from tests.support.play import ReceiverEnd, SenderEnd
 
@@ -72,6 +73,35 @@ def test_a_sender_has_no_credit_of_receivers_that_it_is_not_led_to_yet(
     receiver.accept()
     mesh.settle()
     assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * 10
+
+
+@needs_kernel
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_nor_has_one_on_the_express_lane(shift: int, place: int) -> None:
+    mesh = Mesh(FORMS["each names the other"], workers=2, shift=shift, accepts=0, express="cython")
+    client = mesh.client("dc1", place)
+    before = mesh.receiver("dc2", "dc2.x")
+    sender = client.connect("sender").attach_sender("dc2.x")
+    mesh.settle()
+    sender.send(b"\x00Su\xa0\x01x")
+    mesh.settle()
+    before.accept()
+    mesh.settle()
+    before.peer.close()
+    mesh.settle()
+    mesh.wait(2.0)
+    assert sender.credit == 0
+    receiver = mesh["dc2"][1].connect("receiver").attach_receiver("dc2.x", credit=10)
+    mesh.settle_but_one(0)
+    assert sender.credit == 0
+    mesh.settle()
+    assert sender.credit == 10
+    sender.send(*[b"\x00Su\xa0\x01x"] * 10)
+    mesh.settle()
+    receiver.accept()
+    mesh.settle()
+    assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * 11
 
 
 def ring(size: int, *, is_pulled: bool) -> Routes:

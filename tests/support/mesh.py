@@ -11,11 +11,11 @@ from typing import cast
 
 from router.model.commands import SendDeliveries
 from router.model.identity import ConnectionId
-from router.routes.route import Route
+from router.routes.route import Endpoint, Route
 from router.wire.engine import EngineSettings, PeerTerms
 from router.wire.v1_0.engine import Engine10
 from tests.support.fleet import Fleet, Joint, carry, settle, wake
-from tests.support.play import Peer, ReceiverEnd, SenderEnd
+from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
 
 
 class Mesh:
@@ -96,6 +96,30 @@ class Mesh:
             play.core.dialed(joint.id, dialed)
         return joint
 
+    def client(self, router: str, worker: int) -> Play:
+        """Joins somebody by engines, who has routes to it: his links can be on the express lane."""
+        own = Fleet(1, Route(address="#", to=(Endpoint(router),)), owned=[[router]], router_id="me")
+        ends: list[Joint] = []
+        for play, other, lane in (
+            (own[1], router, None),
+            (self[router][worker], None, self[router].express[worker]),
+        ):
+            settings = EngineSettings(
+                is_server=other is None,
+                container=router if other is None else "me",
+                link_ids=play.link_ids,
+                idle_seconds=0,
+                is_router=other is None,
+            )
+            joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings, lane))
+            play.peers[joint.id] = cast("Peer", joint)
+            if other is not None:
+                play.core.dialed(joint.id, other)
+            ends.append(joint)
+        self._joints.append((ends[0], ends[1]))
+        self.settle()
+        return own[1]
+
     def settle(self) -> None:
         """Carries octets until nobody has anything more to say, on the express lane, too."""
         settle(self._pairs())
@@ -105,7 +129,9 @@ class Mesh:
     def settle_but_one(self, dialed: int) -> None:
         """Does the same while nothing gets through on one connection, by its place in order."""
         held = self._joints[dialed]
-        settle([pair for pair in self._pairs() if pair is not held])
+        for _ in range(20):
+            settle([pair for pair in self._pairs() if pair is not held])
+            self._end_turns()
 
     def _end_turns(self) -> bool:
         """Ends the turns of all lanes; returns whether an engine has output from that."""
