@@ -91,6 +91,9 @@ class Transport:
 
 MakeEngine = Callable[[Protocol, Transport], Engine]
 
+STAYING: Final = frozenset({Protocol.AMQP_0_10, Protocol.AMQP_FAST})
+"""Protocols whose engines keep a state that clients come back to: it would be left behind."""
+
 
 @attrs.frozen(kw_only=True)
 class ListenerSettings:
@@ -289,7 +292,8 @@ class Reception:
         identity = None if session is None else session.identity(settings.identity_field)
         transcript = None
         transport = Transport(session is not None, identity)
-        if self.hands_on and session is None and first.frames is None:
+        may_move = protocol not in STAYING and session is None and first.frames is None
+        if self.hands_on and may_move:
             transcript = Transcript(settings.listener, protocol)
             noting = partial(NotingServer, verdicts=transcript.verdicts)
             transport = attrs.evolve(transport, login=noting)

@@ -1,6 +1,7 @@
 """Connections are handed to the home of their first link, whatever they speak."""
 
 import socket
+from functools import partial
 
 import attrs
 import pytest
@@ -24,7 +25,9 @@ from router.service.config import Secret
 from router.service.users import WrittenUsers
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.sasl import SaslClient, SaslServer
+from router.wire.v0_10 import records as r
 from tests.support.handed import Node, Talker, attach, hear, home_of, quiet, talker, two_workers
+from tests.support.peer_0_10 import Line
 
 HANDED = (Protocol.AMQP_1_0, Protocol.AMQP_0_9_1, Protocol.AMQP_0_9R1)
 ROLES = (Role.SENDER, Role.RECEIVER)
@@ -54,6 +57,50 @@ async def test_a_client_is_handed_to_the_home_of_its_first_link(
         client.sock.close()
         await quiet()
         assert (home.clients, home.reception.admitted_count) == (0, 0)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("protocol", [Protocol.AMQP_0_10, Protocol.AMQP_FAST])
+async def test_a_client_that_comes_back_to_what_its_worker_keeps_stays_there(
+    protocol: Protocol, role: Role
+) -> None:
+    memory: dict[str, object] = {}
+    async with two_workers() as (near, home):
+        for _ in range(3):
+            client = talker(near, protocol, f"client-{role.name}", memory=memory)
+            await client.converse()
+            await client.order(*attach(home_of(2), role))
+            assert client.told(LinkAttached)
+            assert (near.clients, home.clients) == (1, 0)
+            client.sock.close()
+            client.engine.receive_eof(trio.current_time())
+            await quiet()
+
+
+async def test_a_session_of_0_10_that_comes_back_to_its_worker_is_not_left_busy_there() -> None:
+    def come(sock: socket.socket, *, is_new: bool) -> None:
+        sock.settimeout(20)
+        line = Line(sock)
+        line.open()
+        line.control(r.SessionAttach(b"s"))
+        line.await_(r.SessionAttached)
+        line.control(r.SessionRequestTimeout(60))
+        line.await_(r.SessionTimeout)
+        if is_new:
+            line.control(r.SessionCommandPoint(0, 0))
+            asked = r.MessageSubscribe(
+                queue=home_of(2), destination="d", accept_mode=0, acquire_mode=0
+            )
+            line.command(asked, sync=True)
+            line.await_(r.SessionCompleted)
+
+    async with two_workers() as (near, home):
+        for is_new in (True, False, False):
+            sock = near.connect()
+            await trio.to_thread.run_sync(partial(come, sock, is_new=is_new))
+            assert (near.clients, home.clients) == (1, 0)
+            sock.close()
+            await quiet()
 
 
 @pytest.mark.parametrize("protocol", [*HANDED, Protocol.AMQP_0_10, Protocol.AMQP_FAST])

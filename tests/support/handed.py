@@ -286,6 +286,7 @@ def talker(
     *,
     seconds: float = 0.0,
     login: Callable[[], SaslClient] | None = None,
+    memory: dict[str, object] | None = None,
 ) -> Talker:
     """Connects a client.
 
@@ -295,6 +296,7 @@ def talker(
         container: its container-id.
         seconds: of silence after which it gives the router up; 0: never.
         login: how it logs in; None: it does not.
+        memory: what it keeps from one connection to the next; None: nothing.
     """
     settings = EngineSettings(
         is_server=False,
@@ -303,6 +305,7 @@ def talker(
         link_ids=map(LinkId, itertools.count(1)),
         idle_seconds=seconds,
         sasl_client=login,
+        memory={} if memory is None else memory,
     )
     return Talker(node.connect(), PROTOCOLS[protocol].make(settings, None))
 
