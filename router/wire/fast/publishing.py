@@ -30,6 +30,7 @@ from functools import partial
 
 import attrs
 
+from router.model import condition as conditions
 from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
 from router.model.condition import Condition
@@ -154,10 +155,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.runs.receive_all(inlet.link, deliveries)
 
     def _check_size(self, post: Post) -> None:
-        most = post.inlet.max_message_octets
-        if 0 < most < len(post.content):
-            text = f"{len(post.content)} octets, {post.inlet.address!r} accepts {most}"
-            raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
+        refusal = _size_refusal(post)
+        if refusal is not None:
+            raise PeerError(Reply.MESSAGE_TOO_LARGE, refusal.description or "")
 
     def next_number(self) -> int:
         """Returns the number of the next delivery."""
@@ -188,14 +188,15 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         while self.held:
             post, delivery = self.held[0]
             inlet = post.inlet
+            refusal = inlet.refusal or _size_refusal(post)
             may_go = inlet.credit > 0 or self.goes_ahead(inlet, settled=delivery.settled)
-            if inlet.refusal is None and not may_go:
+            if refusal is None and not may_go:
                 return
             self.held.popleft()
             inlet.waiting -= 1
             self._engine.hold_octets(-len(post.content))
-            if inlet.refusal is not None:
-                self._refuse(post, delivery.number, inlet.refusal)
+            if refusal is not None:
+                self._refuse(post, delivery.number, refusal)
             else:
                 self._give(inlet, delivery)
         self.channel.pumped()
@@ -408,7 +409,8 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
             is_meant = handle is None or post.handle is handle
-            if is_meant and delivery.settled and post.inlet.refusal is None:
+            is_fit = post.inlet.refusal is None and _size_refusal(post) is None
+            if is_meant and delivery.settled and is_fit:
                 post.inlet.waiting -= 1
                 self._engine.hold_octets(-len(post.content))
                 self._age(delivery)
@@ -431,3 +433,12 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._ends.clear()
         self.end_transactions()
         self._awaited.clear()
+
+
+def _size_refusal(post: Post) -> Condition | None:
+    """Returns why a message is larger than its link takes; None: it is not, as far as is known."""
+    most = post.inlet.max_message_octets
+    if not 0 < most < len(post.content):
+        return None
+    text = f"{len(post.content)} octets, {post.inlet.address!r} accepts {most}"
+    return Condition(conditions.MESSAGE_SIZE_EXCEEDED, text)

@@ -146,10 +146,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     def _check_size(self, inlet: Inlet, octets: int) -> None:
         if 0 < inlet.max_message_octets < octets:
-            raise PeerError(
-                Reply.CONTENT_TOO_LARGE,
-                f"a body of {octets} octets, {inlet.address!r} accepts {inlet.max_message_octets}",
-            )
+            raise PeerError(Reply.CONTENT_TOO_LARGE, _too_large(inlet, octets))
 
     def submit(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
         """Counts a publish and hands it on, or holds it."""
@@ -227,6 +224,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         held = self.held
         while held:
             inlet, delivery, is_mandatory = held[0]
+            if inlet.refusal is None and self._is_too_large(inlet, delivery):
+                self._drop_first()
+                octets = contents.content_layout(delivery.payload).body_octets
+                raise PeerError(Reply.CONTENT_TOO_LARGE, _too_large(inlet, octets), 60, 40)
             if inlet.refusal is not None:
                 held.popleft()
                 inlet.waiting -= 1
@@ -243,6 +244,21 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             else:
                 break
         self.channel.pumped()
+
+    @staticmethod
+    def _is_too_large(inlet: Inlet, delivery: ReceivedDelivery) -> bool:
+        """Returns whether a held delivery is larger than its link takes, as is known by now."""
+        most = inlet.max_message_octets
+        if not 0 < most < len(delivery.payload):
+            return False
+        return contents.content_layout(delivery.payload).body_octets > most
+
+    def _drop_first(self) -> None:
+        """Removes the first held delivery."""
+        inlet, delivery, _ = self.held.popleft()
+        inlet.waiting -= 1
+        self._ends.pop(delivery.number, None)
+        self._engine.hold_octets(-len(delivery.payload))
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -337,6 +353,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
                 its_inlet is not inlet
                 or its_mandate is not is_mandatory
                 or delivery.settled is not settled
+                or self._is_too_large(inlet, delivery)
             ):
                 break
             held.popleft()
@@ -596,7 +613,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         """
         held, self.held = self.held, deque()
         for inlet, delivery, is_mandatory in held:
-            if inlet.refusal is None and self._is_unasked(inlet, delivery, is_last=is_last):
+            if self._is_too_large(inlet, delivery):
+                self.held.append((inlet, delivery, is_mandatory))
+            elif inlet.refusal is None and self._is_unasked(inlet, delivery, is_last=is_last):
                 delivery.settled = True
                 inlet.waiting -= 1
                 self.given += 1
@@ -667,3 +686,7 @@ def _may_come_again(state: DeliveryState | None) -> bool:
     if isinstance(state, Modified):
         return not state.undeliverable_here
     return not isinstance(state, Rejected)
+
+
+def _too_large(inlet: Inlet, octets: int) -> str:
+    return f"a body of {octets} octets, {inlet.address!r} accepts {inlet.max_message_octets}"

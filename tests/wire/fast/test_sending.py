@@ -346,6 +346,29 @@ def test_a_message_too_large_is_refused_as_soon_as_its_size_is_known() -> None:
     assert client.engine.budget.octets == 0
 
 
+@pytest.mark.parametrize("tag", [0, 7])
+def test_a_message_that_came_before_the_link_was_attached_is_measured_by_what_it_takes(
+    tag: int,
+) -> None:
+    client = opened()
+    client.post(b"x" * 100, tag=tag)
+    (asked,) = [event for event in client.events if isinstance(event, LinkAttached)]
+    client.do(
+        AttachLink(
+            link=asked.link,
+            name=asked.name,
+            role=asked.role,
+            source=asked.source,
+            target=asked.target,
+            max_message_octets=50,
+        ),
+        GrantCredit(asked.link, 10),
+    )
+    closes = [each for each in client.read() if isinstance(each, c.HandleClose)]
+    assert [each.reply_code for each in closes] == [311]
+    assert received(client) == []
+
+
 # --- outcomes -------------------------------------------------------------------------------------
 
 

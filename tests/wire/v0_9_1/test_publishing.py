@@ -501,6 +501,38 @@ def test_a_body_larger_than_the_link_takes_closes_the_channel() -> None:
     assert close.reply_code == Reply.CONTENT_TOO_LARGE
 
 
+@pytest.mark.parametrize("confirms", [False, True])
+def test_a_body_that_came_before_the_link_was_attached_is_measured_by_what_it_takes(
+    confirms: bool,
+) -> None:
+    peer = ClientPeer().open(1)
+    if confirms:
+        peer.send(1, m.ConfirmSelect())
+    for body in (b"x" * 10, b"x" * 11, b"x"):
+        peer.publish(1, body)
+    asked = peer.attached()
+    peer.accept(asked, max_message_octets=10)
+    peer.do(GrantCredit(asked.link, 10))
+    [close] = [each for each in peer.methods() if isinstance(each, m.ChannelClose)]
+    assert (close.reply_code, close.class_id, close.method_id) == (311, 60, 40)
+    assert "a body of 11 octets" in close.reply_text
+    runs = [event for event in peer.take_events() if isinstance(event, DeliveriesReceived)]
+    given = [each.payload[-11:] for run in runs for each in run.deliveries]
+    assert b"x" * 11 not in given
+
+
+def test_a_body_of_a_transaction_is_measured_when_it_is_committed() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.TxSelect())
+    peer.publish(1, b"x" * 11)
+    asked = peer.attached()
+    peer.accept(asked, max_message_octets=10)
+    peer.do(GrantCredit(asked.link, 10))
+    peer.send(1, m.TxCommit())
+    [close] = [each for each in peer.methods() if isinstance(each, m.ChannelClose)]
+    assert close.reply_code == Reply.CONTENT_TOO_LARGE
+
+
 # --- content out of order -------------------------------------------------------------------------
 
 
