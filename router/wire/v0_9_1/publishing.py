@@ -224,19 +224,16 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         held = self.held
         while held:
             inlet, delivery, is_mandatory = held[0]
-            if inlet.refusal is None and self._is_too_large(inlet, delivery):
-                self._drop_first()
+            if inlet.refusal is not None:
+                self._take_first()
+                self._refuse(delivery, is_mandatory, inlet.address, inlet.refusal)
+            elif self._is_too_large(inlet, delivery):
+                self._take_first()
+                self._ends.pop(delivery.number, None)
                 octets = contents.content_layout(delivery.payload).body_octets
                 raise PeerError(Reply.CONTENT_TOO_LARGE, _too_large(inlet, octets), 60, 40)
-            if inlet.refusal is not None:
-                held.popleft()
-                inlet.waiting -= 1
-                self._engine.hold_octets(-len(delivery.payload))
-                self._refuse(delivery, is_mandatory, inlet.address, inlet.refusal)
             elif self._engine.keepers and self._is_kept(inlet):
-                held.popleft()
-                inlet.waiting -= 1
-                self._engine.hold_octets(-len(delivery.payload))
+                self._take_first()
                 self._age(delivery)
                 self._keep(inlet, [delivery])
             elif inlet.credit > 0 or self.goes_ahead(inlet, settled=delivery.settled):
@@ -253,11 +250,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             return False
         return contents.content_layout(delivery.payload).body_octets > most
 
-    def _drop_first(self) -> None:
-        """Removes the first held delivery."""
+    def _take_first(self) -> None:
+        """Takes the first held delivery out of those that wait."""
         inlet, delivery, _ = self.held.popleft()
         inlet.waiting -= 1
-        self._ends.pop(delivery.number, None)
         self._engine.hold_octets(-len(delivery.payload))
 
     # --- time -------------------------------------------------------------------------------------
