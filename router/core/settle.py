@@ -829,16 +829,14 @@ def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliverySt
 
 def count(tally: Tally, outcome: DeliveryState | None, deliveries: int) -> None:
     """Adds outcomes to a link's totals."""
-    match outcome:
+    match RELEASED if outcome == UNSENT else outcome:
         case Accepted():
             tally.accepted += deliveries
         case Rejected():
             tally.rejected += deliveries
         case Released():
             tally.released += deliveries
-        case Modified() if outcome != UNSENT:
-            tally.modified += deliveries
         case Modified():
-            tally.released += deliveries
+            tally.modified += deliveries
         case _:
             pass
