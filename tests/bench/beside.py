@@ -6,7 +6,6 @@ counts is what a turn of the worker leaves to others.
 """
 
 import json
-import os
 import subprocess
 import tempfile
 from functools import partial
@@ -57,7 +56,7 @@ def measure_beside(conditions: Conditions) -> Figures:
         adapt = partial(_storing, far=far)
         core = conditions.subject_core
         with subjects.router(CASE, core, directory / "near", adapt=adapt) as near:
-            _pin_children(near.process, elsewhere)
+            subjects.pin_children(near.process, elsewhere)
             _note(found, "alone", *(_at_once({}, near, each, conditions)[1] for each in _sides()))
             backlog = attrs.evolve(conditions, seconds=_BACKLOG * conditions.seconds)
             filling = {**stored.ADDRESSES, "address": "large.%d", "size": stored.DRAINED_OCTETS}
@@ -121,16 +120,6 @@ def _at_once(
     if draining and not found[0]["messages_per_second"]:
         raise RuntimeError("beside: nothing was left to drain")
     return found[0], found[-1]
-
-
-def _pin_children(process: int, core: int | None) -> None:
-    """Has the store's process on another core than the worker, which is the router's here."""
-    if core is None:
-        return
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            for each in Path(f"/proc/{child}/task").iterdir():
-                os.sched_setaffinity(int(each.name), {core})
 
 
 def _storing(text: str, far: int) -> str:

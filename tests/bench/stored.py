@@ -1,4 +1,9 @@
-"""What storing costs: messages that become durable, and how fast they leave afterwards."""
+"""What storing costs: messages that become durable, and how fast they leave afterwards.
+
+The store's process has a core beside the worker's, as the system would give it one, and shares it
+with the load program. The target shares the worker's, whether messages come out of the store or
+past it.
+"""
 
 import os
 import tempfile
@@ -49,6 +54,7 @@ def measure_stored(conditions: Conditions) -> Figures:
         adapt = partial(storing, far=far)
         longer = attrs.evolve(conditions, seconds=_BACKLOG * conditions.seconds)
         with subjects.router(CASE, core, directory / "near", adapt=adapt) as near:
+            subjects.pin_children(near.process, conditions.load_core)
             near.options.update(receivers=0, **ADDRESSES)
             paced = attrs.evolve(near, options=near.options | {"rate": PACE, "address": "slow.%d"})
             accepted = run_load(paced, conditions, of="settled_per_second")

@@ -200,6 +200,16 @@ def router(
         )
 
 
+def pin_children(process: int, core: int | None) -> None:
+    """Has the processes that a router has started, as its store's, on a core of theirs."""
+    if core is None:
+        return
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            for each in Path(f"/proc/{child}/task").iterdir():
+                os.sched_setaffinity(int(each.name), {core})
+
+
 def another(case: Case, url: str) -> Subject:
     """Somebody else's router, as ``amqp://127.0.0.1:PORT``; one that wants SASL gets ANONYMOUS."""
     parts = urlsplit(url)
