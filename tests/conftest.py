@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--not-again",
         action="store_true",
-        help="leave out the tests of the lower floors that passed in the last whole run",
+        help="leave out the tests of the router's floors that passed in the last whole run",
     )
 
 

@@ -148,11 +148,12 @@ def test_what_failed_is_named_and_is_run_again_alone(suite: Suite, workers: str)
     assert "1 passed" in said
 
 
-def test_what_has_passed_of_the_lower_floors_is_not_run_again(suite: Suite, workers: str) -> None:
+def test_what_has_passed_of_the_floors_is_not_run_again(suite: Suite, workers: str) -> None:
     """Not in a larger run after it, nor what failed and passed when it was run once more."""
-    upper = suite.root / "tests" / "net"
-    upper.mkdir()
-    (upper / "test_upper.py").write_text("def test_passes(): pass\n")
+    for folder in ("service", "interop"):
+        path = suite.root / "tests" / folder
+        path.mkdir()
+        (path / f"test_{folder}.py").write_text("def test_passes(): pass\n")
     (suite.folder / "good").unlink()
     code, said = suite.run(workers, "--tier", "test")
     assert code == 1, said
@@ -160,7 +161,7 @@ def test_what_has_passed_of_the_lower_floors_is_not_run_again(suite: Suite, work
     suite.run("--last-failed", "--last-failed-no-failures", "none")
     code, said = suite.run(workers, "--not-again")
     assert code == 0, said
-    assert "2 passed" in said, "one that takes minutes, and one of another floor"
+    assert "2 passed" in said, "one that takes minutes, and one of no floor"
     assert "1 skipped" in said
 
 

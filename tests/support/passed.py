@@ -1,7 +1,8 @@
 """What has passed before in the same clone, so that a second, larger run can leave it out.
 
-CI runs the suite twice: as a newcomer does, and with extras and peers. The lower floors import
-neither, so what passed of them in the first run would do so in the second.
+CI runs the suite twice: as a newcomer does, and with extras and peers. The router's floors import
+an extra only where a file asks for one, and tests of that are left out of the first run. So what
+passed of them there would do so in the second.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,9 @@ from typing import Final
 import pytest
 
 from tests.support.tiers import QUICK_FOLDERS
+
+ONCE: Final = {*QUICK_FOLDERS, "net", "rules", "service", "cli"}
+"""Folders of ``tests``, one for each floor of the router and one for the rules of all protocols."""
 
 KEPT: Final = "router/passed"
 """Key in pytest's cache of the names of the tests that passed in the last run."""
@@ -38,8 +42,8 @@ class Passed:
 
 
 def not_again(config: pytest.Config, items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Returns tests without those of the lower floors that passed in the last run."""
-    passed = {name for name in _known(config) if name.split("/")[1] in QUICK_FOLDERS}
+    """Returns tests without those of the router's floors that passed in the last run."""
+    passed = {name for name in _known(config) if name.split("/")[1] in ONCE}
     return [item for item in items if item.nodeid not in passed]
 
 
