@@ -248,8 +248,7 @@ class Forwarder:
                 continue
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
-            if not node.is_multicast:
-                able = open_links(node, able, feed.incoming)
+            able = open_links(node, able, feed.incoming)
             if not able or (node.is_multicast and _misses_some(node, feed, receivers, able)):
                 stuck += 1
                 rotation.rotate(-1)

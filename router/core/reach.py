@@ -109,14 +109,16 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     Deliveries from a sibling stay at this worker, unless they have turned.
     Deliveries from a router do not go back to it at the same node, nor to a link whose receivers
     are all behind it. Routers without receivers are left out where some other link has receivers,
-    and by a multicast always.
+    and by a multicast always. A multicast from here passes by what is reached by turning alone; it
+    waits if nothing else is reached (``open_links``).
     """
     links = node.outgoing
     if incoming.takes_back:
         links = [link for link in links if not link.is_fallback]
     if not (is_sibling(incoming.connection) or node.has_ways):
         return links
-    return [link for link in links if can_lead_on(node, link, incoming)]
+    links = [link for link in links if can_lead_on(node, link, incoming)]
+    return (node.is_multicast and _led_to(links, incoming)) or links
 
 
 def can_lead_on(node: Node, link: OutgoingLink, incoming: IncomingLink) -> bool:
@@ -301,7 +303,7 @@ def reported_ways(node: Node, link: OutgoingLink) -> Ways:
 def _credited_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     """Returns those of ``receivers_for`` whose credit counts: those on an open way.
 
-    A multicast from here waits for all.
+    A multicast from here waits for all that it is led to.
 
     Routers of which each has another one's credit would grant it to each other for ever, in a
     circle, after the receivers' own has gone. Whether a way is open is told along the way itself,
@@ -309,7 +311,7 @@ def _credited_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     """
     receivers = receivers_for(node, incoming)
     if node.is_multicast and not comes_far(incoming):
-        return receivers
+        return _led_to(receivers, incoming)
     return [link for link in receivers if is_end(link) or any(_open_ways(node, link, incoming))]
 
 
@@ -319,6 +321,7 @@ def open_links(
     """Returns those of some links on which a delivery gets to receivers that grant credit.
 
     A link whose credit is for others only, as its open ways lead back, would keep it waiting there.
+    A multicast waits for closed ways, but not for those of others.
 
     Args:
         node: where the delivery is.
@@ -328,6 +331,8 @@ def open_links(
     """
     if not node.has_ways:
         return links
+    if node.is_multicast:
+        return _led_to(links, incoming)
     return [
         link
         for link in links
@@ -352,6 +357,13 @@ def _open_ways(node: Node, link: OutgoingLink, incoming: IncomingLink) -> Iterat
                     yield way
             elif node.stop not in way.stops:
                 yield way
+
+
+def _led_to(links: list[OutgoingLink], incoming: IncomingLink) -> list[OutgoingLink]:
+    """Returns those of some links that lead a sender's deliveries to more than a turn elsewhere."""
+    if comes_far(incoming):
+        return links
+    return [link for link in links if not leads_by_turning_alone(link)]
 
 
 def leads_by_turning_alone(link: OutgoingLink) -> bool:

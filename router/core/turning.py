@@ -11,12 +11,12 @@ node that pulls from it::
 
 A delivery turns if the receivers here have credit and the route leads back to the router that it
 came from, or on no open way to receivers past where it has been; and in any case if it has been at
-every stop to which the route leads. Deliveries of
-local senders never turn, so they have no credit for ways on which another worker turns what comes
-from routers (``reach``); nor do any where the route leads to a container that is no router: that is
-their meeting point. A delivery that has turned has passed both nodes, so it turns once. The worker
-that receives it turns it if it has receivers; otherwise the one that dials the other router does,
-from where it may go to receivers at any third worker.
+every stop to which the route leads. Deliveries of local senders never turn, so they have no credit
+for ways on which another worker turns what comes from routers (``reach``), and their multicasts
+pass such ways by; nor do any where the route leads to a container that is no router: that is their
+meeting point. A delivery that has turned has passed both nodes, so it turns once. The worker that
+receives it turns it if it has receivers; otherwise the one that dials the other router does, from
+where it may go to receivers at any third worker.
 A multicast turns only at the worker that dials a container of the route (``reach.turns``); any
 other worker that receives it from a router hands it to that one. Messages pulled there go on to all
 workers with receivers, and so do turned ones, whichever worker received them.

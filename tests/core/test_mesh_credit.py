@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 import pytest
@@ -102,6 +103,56 @@ def test_nor_has_one_on_the_express_lane(shift: int, place: int) -> None:
     receiver.accept()
     mesh.settle()
     assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * 11
+
+
+def multicasts(form: str) -> Routes:
+    return {
+        name: [attrs.evolve(route, distribution=Distribution.MULTICAST) for route in own]
+        for name, own in FORMS[form].items()
+    }
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("side", ["dc1", "dc2"])
+@pytest.mark.parametrize("form", ["each has its own", "each names the other"])
+def test_nor_has_the_sender_of_a_multicast(
+    form: str, side: str, place: int, shift: int, late: int
+) -> None:
+    mesh = Mesh(multicasts(form), workers=2, shift=shift, accepts=0)
+    sender = mesh.sender("dc1", "dc2.x", place)
+    assert sender.credit == 0
+    receiver = mesh[side][1].connect("receiver").attach_receiver("dc2.x", credit=10)
+    for settle in (partial(mesh.settle_but_one, late), mesh.settle):
+        settle()
+        sender.send(*[b"\x00Su\xa0\x01x"] * min(5, sender.credit))
+        settle()
+        if receiver.unsettled:
+            receiver.accept()
+        settle()
+        assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * len(
+            receiver.payloads
+        )
+    assert receiver.payloads
+
+
+@pytest.mark.parametrize("form", ["each has its own", "each names the other"])
+def test_a_multicast_sent_without_credit_waits_while_only_a_turn_elsewhere_leads_to_receivers(
+    form: str,
+) -> None:
+    mesh = Mesh(multicasts(form), workers=2, shift=0, accepts=0)
+    mesh.sender("dc1", "dc2.x", 2)
+    sender = mesh["dc1"][2].connect("other").attach_sender(None)
+    receiver = mesh["dc1"][1].connect("receiver").attach_receiver("dc2.x", credit=10)
+    mesh.settle_but_one(0)
+    sender.send(b"\x00Su\xa0\x01x", address="dc2.x")
+    mesh.settle_but_one(0)
+    assert not sender.told
+    mesh.settle()
+    receiver.accept()
+    mesh.settle()
+    assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)]
 
 
 def ring(size: int, *, is_pulled: bool) -> Routes:
