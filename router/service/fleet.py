@@ -44,6 +44,7 @@ from router.journal.store.queues import RouteKey
 from router.net.store import operating
 from router.routes.match import PatternError
 from router.routes.table import RoutingTable
+from router.service.books import Books
 from router.service.certificates import NO_TLS, TlsRecord, tell_in_use
 from router.service.config.process import LogLevel
 from router.service.control import (
@@ -140,35 +141,8 @@ class Steering(Interface):
         """Names of the containers without which the router is not ready."""
 
     @property
-    def ledger_trouble(self) -> str | None:
-        """Why the ledger is not kept up to date; None: it is, or none is kept."""
-
-    @property
-    def tracing_trouble(self) -> str | None:
-        """Why spans are not exported; None: they are, or none are wanted."""
-
-    @property
-    def tracing_dropped(self) -> int:
-        """Segments that were dropped before their spans were exported."""
-
-    @property
-    def tracing_refused(self) -> int:
-        """Spans that the collector has refused for good."""
-
-    @property
-    def tracing_refusal(self) -> str | None:
-        """Why it has last refused some; None: it has refused none."""
-
-    @property
-    def journal_trouble(self) -> str | None:
-        """Why the journal's process cannot open the journal, or, on PostgreSQL, cannot write.
-
-        None: it can, or there is none.
-        """
-
-    @property
-    def lease(self) -> LeaseRecord | None:
-        """Who leads; None: the journal is in files, or there is none."""
+    def books(self) -> Books:
+        """What is written down beside serving."""
 
     @property
     def tls(self) -> TlsRecord:
@@ -181,10 +155,6 @@ class Steering(Interface):
     @property
     def is_standby(self) -> bool:
         """Whether this router waits until it may lead."""
-
-    @property
-    def message_store(self) -> Path | None:
-        """The socket of the message store's process; None: there is none."""
 
     @property
     def lives(self) -> Sequence[WorkerLives]:
@@ -363,7 +333,7 @@ class RouterControl:
             survey = self._last
             if survey is None or not self._is_fresh(survey):
                 survey = self._last = await self._survey()
-        steering = self.steering
+        steering, books = self.steering, self.steering.books
         answered = {answer.worker for answer in survey.answers}
         return RouterSnapshot(
             id=steering.id,
@@ -378,13 +348,13 @@ class RouterControl:
             core=survey.core,
             routes=RouteList.of(steering.table, survey.core.routes),
             containers=survey.containers,
-            ledger_trouble=steering.ledger_trouble,
-            tracing_trouble=steering.tracing_trouble,
-            tracing_dropped=steering.tracing_dropped,
-            tracing_refused=steering.tracing_refused,
-            tracing_refusal=steering.tracing_refusal,
-            journal_trouble=steering.journal_trouble,
-            lease=steering.lease,
+            ledger_trouble=books.ledger.trouble,
+            tracing_trouble=books.tracing.trouble,
+            tracing_dropped=books.tracing.dropped,
+            tracing_refused=books.tracing.refused,
+            tracing_refusal=books.tracing.refusal,
+            journal_trouble=books.journal_trouble,
+            lease=books.lease,
             is_standby=steering.is_standby,
             tls=TlsRecord.merged((*(each.tls for each in survey.answers), steering.tls)),
             awaits_restart=tuple(steering.awaits_restart),
@@ -578,7 +548,7 @@ class RouterControl:
         Raises:
             StoreAwayError: there is none.
         """
-        path = self.steering.message_store
+        path = self.steering.books.message_store
         if path is None:
             raise operating.StoreAwayError("no route stores messages")
         return path, self.steering.id

@@ -27,6 +27,7 @@ from router.net.listener import ListenError, Listeners
 from router.routes.route import Position
 from router.service import garbage
 from router.service.assembly import named_listeners
+from router.service.books import Books
 from router.service.certificates import invalid_anew
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.crew import Crew
@@ -65,24 +66,23 @@ class Life(Protocol):
         crew: its workers.
         config: the configuration in force.
         awaits_restart: options whose values in the file wait for a restart.
+        books: what is written down beside serving.
     """
 
     crew: Crew
     config: RouterConfig
     awaits_restart: Sequence[str]
+    books: Books
 
     def why_no_reload(self) -> str | None:
         """Returns why the file cannot be reloaded now; None: it can."""
 
-    async def start_journal(self, config: RouterConfig) -> None:
-        """Starts the processes of journal and archive if some route asks for them.
+    async def keep_books(self, config: RouterConfig) -> None:
+        """Starts the processes of journal and message store if some route asks for them.
 
         Raises:
             JournalError: the directory of one of them cannot be used.
         """
-
-    def keeps_journal(self) -> bool:
-        """Returns whether the journal's process runs."""
 
 
 class LeftError(RouterError):
@@ -210,13 +210,13 @@ class Reloader:
         life, listeners = self.life, self.listeners
         file = await self._read()
         config = in_force(life.config, file)
-        if life.keeps_journal():
+        if life.books.keeps_journal:
             config = attrs.evolve(config, keeps_unsettled=True)
         await try_listeners(listeners, config)
         compared = await self._compare(file, find, list_links)
         waiting = awaiting(compared)
         await life.crew.prepare(config)
-        await life.start_journal(config)
+        await life.keep_books(config)
         wanted = binds(config)
         opened = await listeners.open(wanted)
         kept = await life.crew.apply()

@@ -22,14 +22,12 @@ time at which this router has the lease. If another router takes the lease, the 
 and the next one begins as that router's standby.
 """
 
-import errno
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -38,7 +36,6 @@ import trio
 
 from router import __version__
 from router.errors import RouterError, reason_of
-from router.journal.holder import find_holder
 from router.journal.lines import LineWriter, hold_standard_streams
 from router.net.listener import Listeners, Listening
 from router.net.tls_stream import why_slower
@@ -47,8 +44,8 @@ from router.routes.table import RoutingTable
 from router.service import garbage
 from router.service.admin.keeper import AdminKeeper
 from router.service.assembly import assemble, named_listeners, share
+from router.service.books import Books
 from router.service.certificates import TlsRecord
-from router.service.compaction import LEDGER_SECONDS, LedgerHealth, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel
 from router.service.control import Control
@@ -56,33 +53,25 @@ from router.service.credentials import tls_sections
 from router.service.crew import Crew, Soloist
 from router.service.durations import show_seconds
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, SilentError
-from router.service.handover import (
-    ANSWER_SECONDS,
-    Handover,
-    OccupiedError,
-    Takeover,
-    take_over,
-)
+from router.service.handover import Handover, Takeover
 from router.service.journal import (
     JournalKeeper,
-    Store,
     check_format,
     needs_journal,
     remembering,
     waits_for_predecessor,
 )
-from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
+from router.service.predecessor import find_predecessor
 from router.service.rehearsal import FindRecord, ListLinks
-from router.service.reloading import DRAINING, Load, Reloader, binds, try_listeners
+from router.service.reloading import DRAINING, Load, Reloader, binds
 from router.service.setup import prepare_process
 from router.service.signals import HANDLED, Kept
 from router.service.standby import Patience, addresses, standby_of, turn_peers_away
 from router.service.supervisor import Supervisor
-from router.service.tracing import TracingHealth
 from router.service.worker import make_worker
 from router.wire.v1_0 import express
 
@@ -91,9 +80,6 @@ FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 
 _LOOK_SECONDS: Final = 0.05
-
-TURN_SECONDS: Final = 2.0
-"""How long sockets may take to pass from a process to its successor: far more than they do."""
 
 FENCED_EFFECT: Final = "every connection is closed; this router waits as the standby of the other"
 
@@ -211,6 +197,7 @@ class _Steering:
     Attributes:
         is_stale: the file is to be reloaded as soon as the router serves, in the next life if not
             in this one.
+        books: what is written down beside serving.
     """
 
     crew: Crew
@@ -225,6 +212,7 @@ class _Steering:
     awaits_restart: Sequence[str] = attrs.field(default=(), init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
+    books: Books = attrs.field(factory=Books, init=False)
     _level: LogLevel = attrs.field(init=False)
     _listeners: Listeners = attrs.field(init=False)
     _admin: AdminKeeper = attrs.field(init=False)
@@ -237,16 +225,12 @@ class _Steering:
     _is_standby: bool = attrs.field(default=False, init=False)
     _patience: Patience | None = attrs.field(default=None, init=False)
     _is_serving: bool = attrs.field(default=False, init=False)
-    _has_followers: bool = attrs.field(default=False, init=False)
     _yields: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
     _is_reload_due: bool = attrs.field(default=False, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _kept: _Kept | None = attrs.field(default=None, init=False)
-    _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
-    _ledger: LedgerHealth = attrs.field(factory=LedgerHealth, init=False)
-    _tracing: TracingHealth = attrs.field(factory=TracingHealth, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def run(self, early: list[int]) -> int:
@@ -374,9 +358,8 @@ class _Steering:
         Raises:
             OSError, RouterError: a resource is unavailable.
         """
-        takeover = await self._find_predecessor(config)
+        takeover = await find_predecessor(config, self._listeners)
         if takeover is not None:
-            self._check_identity(takeover)
             await self._succeed(takeover, config)
         else:
             self._await_successor()
@@ -388,33 +371,6 @@ class _Steering:
                 await self._start_crew(config)
                 await self._listeners.configure(binds(config))
         self._listeners.drop_inherited()
-
-    async def _find_predecessor(self, config: RouterConfig) -> Takeover | None:
-        """Asks the process that runs on the state directory for its sockets; None: none runs.
-
-        While the sockets pass from one process to its successor, neither answers a third one. So
-        if an address is in use, it asks again, for as long as somebody has locked the directory.
-
-        Raises:
-            ConfigError: an address cannot be had, before any process is started.
-            RouterError: the process does not answer.
-        """
-        began, lock = trio.current_time(), Store.JOURNAL.lock(config)
-        while True:
-            takeover = await take_over(config.router.state, config.router.drain_seconds)
-            if takeover is not None:
-                return takeover
-            try:
-                await try_listeners(self._listeners, config)
-            except ConfigError as error:
-                seconds = TURN_SECONDS
-                if find_holder(lock) is not None:
-                    seconds = config.router.drain_seconds + ANSWER_SECONDS
-                if not _is_in_use(error) or trio.current_time() - began >= seconds:
-                    raise
-            else:
-                return None
-            await trio.sleep(_LOOK_SECONDS)
 
     async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
         """Replaces another process.
@@ -465,8 +421,7 @@ class _Steering:
         self._listeners.serve(binds(config), opened)
         self._listeners.drop_inherited()
         journal.address = addresses(config, self._port_of)
-        await self._nursery.start(journal.run)
-        self._journals[Store.JOURNAL] = journal
+        await self.books.keep_journal(journal, self._nursery)
         self._nursery.start_soon(self._watch_lease, journal)
         self._be_standby()
         await journal.leads.wait()
@@ -532,29 +487,8 @@ class _Steering:
         self._coming = coming = crew or self.crew
         reads = "reads its journal and " if needs_journal(config) else ""
         self._beginning = f"it {reads}starts its workers"
-        await self.start_journal(config)
+        await self.books.begin(config, self._nursery)
         await coming.start(self._nursery)
-
-    def _check_identity(self, takeover: Takeover) -> None:
-        """Checks that the running router has the same container-id as this one.
-
-        The host's name, which is the default, is no proof: then the file has to be the same.
-
-        Raises:
-            OccupiedError: it is another router.
-        """
-        ours = self.config.router
-        if takeover.router in (None, ours.id):
-            file = os.path.abspath(self.config.file)
-            if "id" not in ours.where.keys and takeover.config not in (None, file):
-                takeover.give_back()
-                raise OccupiedError(
-                    str(ours.state), ours.id, takeover.process, config=takeover.config
-                )
-            self._log.info("handover.taken", process=takeover.process, state=str(ours.state))
-            return
-        takeover.give_back()
-        raise OccupiedError(str(ours.state), takeover.router, takeover.process)
 
     def _await_successor(self) -> None:
         """Listens for successors on the state directory; they are answered once this one serves.
@@ -631,51 +565,9 @@ class _Steering:
         return (*self.config.router.wait_for, *self.wait_for)
 
     @property
-    def ledger_trouble(self) -> str | None:
-        """Why the ledger is not kept up to date; None: it is, or none is kept."""
-        return self._ledger.trouble
-
-    @property
-    def tracing_trouble(self) -> str | None:
-        """Why spans are not exported; None: they are, or none are wanted."""
-        return self._tracing.trouble
-
-    @property
-    def tracing_dropped(self) -> int:
-        """Segments that were dropped before their spans were exported."""
-        return self._tracing.dropped
-
-    @property
-    def tracing_refused(self) -> int:
-        """Spans that the collector has refused for good."""
-        return self._tracing.refused
-
-    @property
-    def tracing_refusal(self) -> str | None:
-        """Why it has last refused some; None: it has refused none."""
-        return self._tracing.refusal
-
-    @property
-    def journal_trouble(self) -> str | None:
-        """Why the journal cannot be opened or written; None: it can, or there is none."""
-        keeper = self._journals.get(Store.JOURNAL)
-        return None if keeper is None else keeper.failing or keeper.trouble
-
-    @property
-    def lease(self) -> LeaseRecord | None:
-        """Who leads; None: the journal is in files, or there is none."""
-        keeper = self._journals.get(Store.JOURNAL)
-        return None if keeper is None else keeper.lease
-
-    @property
     def is_standby(self) -> bool:
         """Whether this router waits until it may lead, or has the lease and does not serve yet."""
         return self._is_standby or self._patience is not None
-
-    @property
-    def message_store(self) -> Path | None:
-        """The socket of the message store's process; None: there is none."""
-        return Store.MESSAGES.socket(self.config) if Store.MESSAGES in self._journals else None
 
     @property
     def tls(self) -> TlsRecord:
@@ -777,11 +669,9 @@ class _Steering:
             self._kept = self._dup_sockets(is_standby=True)
         self._listeners.close(is_shared=self._yields)
         is_done = await self.crew.drain()
-        for keeper in self._journals.values():
-            await keeper.end()
-        await self._tracing.end()
+        await self.books.end()
         if not self._handover.is_waited_for:
-            await self._compact()
+            await self.books.compact(self.config)
         self._log.info("router.drained", unfinished=not is_done)
         if self._yields:
             self._admin.leave()
@@ -796,13 +686,6 @@ class _Steering:
         if self._is_ending:
             return False
         return self._handover.is_deserted if self._is_leaving else self._yields
-
-    async def _compact(self) -> None:
-        """Compacts the last segments into the ledger, within a time limit."""
-        options = self.config.router.compaction
-        if options is not None and self.keeps_journal():
-            with trio.move_on_after(LEDGER_SECONDS):
-                await compact(self.config.router.state, options)
 
     async def reload(self, find: FindRecord, list_links: ListLinks) -> ReloadReport:
         """Reloads the file and applies it if it is valid."""
@@ -822,35 +705,13 @@ class _Steering:
             return STANDBY_KEEPS
         return None if self._is_serving else "the router has not begun to serve"
 
-    def keeps_journal(self) -> bool:
-        """Returns whether the journal's process runs."""
-        return Store.JOURNAL in self._journals
-
-    async def start_journal(self, config: RouterConfig) -> None:
-        """Starts the processes of journal and archive if some route asks for them.
+    async def keep_books(self, config: RouterConfig) -> None:
+        """Starts the processes of journal and message store if some route asks for them.
 
         Raises:
             JournalError: the directory of one of them cannot be used.
         """
-        for store in Store:
-            if store not in self._journals and store.is_needed(config):
-                keeper = JournalKeeper(config, store)
-                await self._nursery.start(keeper.run)
-                self._journals[store] = keeper
-        if self.keeps_journal() and not self._has_followers:
-            self._has_followers = True
-            options = config.router
-            state, compaction, tracing = options.state, options.compaction, options.tracing
-            if compaction is not None:
-                self._nursery.start_soon(keep_ledger, state, compaction, self._ledger)
-            if tracing is not None:
-                self._nursery.start_soon(self._tracing.run, state, tracing)
-
-
-def _is_in_use(error: ConfigError) -> bool:
-    """Returns whether a listener's address is another process's."""
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+        await self.books.begin(config, self._nursery)
 
 
 def _has_tls(config: RouterConfig) -> bool:

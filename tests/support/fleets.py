@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +29,7 @@ from router.model.terminus import Role
 from router.routes.table import RoutingTable
 from router.service.admin.app import make_app
 from router.service.admin.history import History, Moment, Rates
+from router.service.books import Books
 from router.service.certificates import NO_TLS, TlsRecord
 from router.service.config.process import LogLevel
 from router.service.control import (
@@ -44,7 +44,6 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
-from router.service.lease import LeaseRecord
 from router.service.lives import WorkerLives
 from router.service.rehearsal import FindRecord, ListLinks
 from router.service.route_list import RouteList
@@ -337,17 +336,10 @@ class FakeSteering:
     started_at: float = 4000.0
     is_draining: bool = False
     required_containers: Sequence[str] = ()
-    ledger_trouble: str | None = None
-    tracing_trouble: str | None = None
-    tracing_dropped: int = 0
-    tracing_refused: int = 0
-    tracing_refusal: str | None = None
-    journal_trouble: str | None = None
-    lease: LeaseRecord | None = None
+    books: Books = attrs.field(factory=Books)
     is_standby: bool = False
     tls: TlsRecord = NO_TLS
     awaits_restart: Sequence[str] = ()
-    message_store: Path | None = None
     lives: Sequence[WorkerLives] = ()
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
