@@ -12,14 +12,15 @@ uses the machine; the rate says what this machine had left.
 
 ``homes`` has exactly-once deliveries of many addresses pass one worker, two and four, with all
 addresses kept by the first worker or each by one of all. Processor time is that of all processes,
-the journal's included, while messages flow: connecting clients is no part of a delivery's cost.
-The greatest part that one worker has of it bounds the rate: a worker has one core. Each client has
-one address and is handed to its home. Clients are four programs, and with several homes all of a
+the journal's included, while messages flow: connecting clients is no part of a delivery's cost. The
+greatest part that one worker has of it bounds the rate: a worker has one core. Each client has one
+address and is handed to its home. Clients are four programs, and with several homes all of a
 program are at one: a program that had clients at each would write to all workers a little at a
-time, and have the system go from one to the next with that. What several homes cost beside one is
-told three times: with the same load altogether, of which each home has a part, in smaller batches;
-with the same load for each home; and beside four routers of one worker and one program each, which
-have nothing in common but the machine.
+time, and have the system go from one to the next with that. What a home among four costs beside the
+only one is told with all programs at that one home. What four homes cost that share the load is
+told three times: beside one with the same load altogether, of which each home has a part, in
+smaller batches; with the same load for each home; and beside four routers of one worker and one
+program each, which have nothing in common but the machine.
 
 ``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
 tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
@@ -191,16 +192,18 @@ class Setting:
         workers: of each router.
         homes: which of them keep addresses.
         programs: of clients.
+        at: the one home of all programs; 0: each is at the next one.
     """
 
     routers: int = 1
     workers: int = 1
     homes: str = "first"
     programs: int = 4
+    at: int = 0
 
     def names(self, number: int) -> str:
         """Returns a pattern of addresses for a program; with several homes all have the same."""
-        home = number % self.workers + 1
+        home = self.at or number % self.workers + 1
         for serial in _serial:
             name = f"q{serial}.%d"
             homes = {rendezvous(name % at, self.workers) for at in range(GROUP)}
@@ -212,6 +215,7 @@ class Setting:
 ALONE = "1 worker"
 LESS = "1 worker, a quarter"
 SPREAD = "4 workers, all"
+TOGETHER = "4 workers, all at one"
 APART = "4 routers"
 
 HOMES = {
@@ -220,6 +224,7 @@ HOMES = {
     "2 workers, all": Setting(workers=2, homes="all"),
     "4 workers, first": Setting(workers=4),
     SPREAD: Setting(workers=4, homes="all"),
+    TOGETHER: Setting(workers=4, homes="all", at=2),
     LESS: Setting(programs=1),
     APART: Setting(routers=4),
 }
@@ -352,7 +357,7 @@ def homes(seconds: float, runs: int) -> None:
         least = min(costs, key=lambda cost: cost.all_us)
         median_us = statistics.median(cost.all_us for cost in costs)
         print(
-            f"{name:20} {max(cost.rate for cost in costs):>10,.0f} /s  processor time for each"
+            f"{name:21} {max(cost.rate for cost in costs):>10,.0f} /s  processor time for each"
             f" delivery {least.all_us:.2f} us, median {median_us:.2f}; of the busiest worker"
             f" {least.busiest_us:.2f}, of the journal {least.journal_us:.2f};"
             f" {least.switches:.0f} deliveries a switch ({least.forced:.0%} of them forced),"
@@ -360,13 +365,16 @@ def homes(seconds: float, runs: int) -> None:
             flush=True,
         )
     least_us = {name: min(cost.all_us for cost in costs) for name, costs in found.items()}
+    part = least_us[TOGETHER] / least_us[ALONE]
+    print(f"4 workers cost {part:.2f} of 1 if all clients are at one home", flush=True)
     readings = {
         "1 with the same load altogether": ALONE,
         "1 with the same load for each home": LESS,
         "4 routers of one worker": APART,
     }
     for reading, other in readings.items():
-        print(f"4 workers cost {least_us[SPREAD] / least_us[other]:.2f} of {reading}", flush=True)
+        part = least_us[SPREAD] / least_us[other]
+        print(f"spread over 4 homes, of {reading}: {part:.2f}", flush=True)
 
 
 def reload(seconds: float, runs: int) -> None:
