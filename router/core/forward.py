@@ -25,7 +25,6 @@ from router.core.copies import assign, with_ends
 from router.core.credit import Granter
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import (
-    Direction,
     Feed,
     Node,
     Taker,
@@ -35,6 +34,7 @@ from router.core.node import (
     has_elders,
     in_custody,
     is_able,
+    is_given_back_whole,
 )
 from router.core.reach import (
     comes_far,
@@ -298,12 +298,12 @@ class Forwarder:
             else:
                 node.hopeful[pairing] = None
         for feed, pairings in hopeless.items():
-            if _is_given_back_whole(node):
+            if is_given_back_whole(node):
                 pairings = [*feed.waiting]  # noqa: PLW2901
             node.withdraw_all(feed, pairings)
             for pairing in sorted(pairings, key=by_sequence):
                 self._give_up(node, pairing)
-            if _is_given_back_whole(node):
+            if is_given_back_whole(node):
                 self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 
@@ -384,7 +384,7 @@ class Forwarder:
             elif self._has_hope(node, pairing):
                 kept.append(pairing)
                 continue
-            elif _is_given_back_whole(node):
+            elif is_given_back_whole(node):
                 self._give_up_all(node, [pairing, *kept, *waiting])
                 waiting.clear()
                 self._granter.rewind(feed.incoming)
@@ -613,14 +613,6 @@ def _misses_some(
 def _stays(pairing: Pairing) -> bool:
     """Returns whether a delivery that every receiver has returned is offered to them again."""
     return in_custody(pairing) and not life.is_refused(pairing)
-
-
-def _is_given_back_whole(node: Node) -> bool:
-    """Returns whether nothing may overtake a delivery that goes back to where it came from.
-
-    So it is with the message store, which sends it again before all that stand behind it.
-    """
-    return node.key.direction is Direction.STORED
 
 
 def _put_older_first(rotation: deque[Feed]) -> None:

@@ -439,6 +439,14 @@ def has_elders(node: Node) -> bool:
     return any(bool(feed.waiting[0].elder) for feed in node.rotation)
 
 
+def is_given_back_whole(node: Node) -> bool:
+    """Returns whether nothing may overtake a delivery that goes back to where it came from.
+
+    So it is with the message store, which sends it again before all that stand behind it.
+    """
+    return node.key.direction is Direction.STORED
+
+
 def in_custody(pairing: Pairing) -> bool:
     """Returns whether the router alone is responsible for a delivery: its sender has settled it.
 

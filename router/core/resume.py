@@ -31,7 +31,7 @@ from collections import deque
 
 from router.core.credit import Granter
 from router.core.forms import Forms
-from router.core.node import Node, is_free
+from router.core.node import Node, feed_of, is_free, is_given_back_whole
 from router.core.reducing import Reducer
 from router.core.settle import Settler
 from router.core.state import State
@@ -66,6 +66,7 @@ from router.model.outcome import (
     DeliveryState,
     Received,
     is_outcome,
+    may_go_on,
 )
 from router.wire.v1_0.head import as_sent
 
@@ -179,7 +180,10 @@ class Resumer:
         else:
             life.renumber(pairing, delivery.number)
             if pairing.outcome is not None:
-                self._settler.send_outcome(pairing, life.recall(pairing))
+                outcome = life.recall(pairing)
+                self._settler.send_outcome(pairing, outcome)
+                if may_go_on(outcome) and is_given_back_whole(feed_of(pairing).node):
+                    self._granter.rewind(incoming)
 
     def _go_on(self, incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
         """Goes on with a delivery that was cut off in the middle."""

@@ -221,6 +221,7 @@ class Storer:
         for incoming in stored.feeds:
             incoming.mark_rewound()
         self._give_back(stored)
+        self._let_others_go_first(stored)
 
     def _give_back(self, node: Node) -> None:
         """Returns to the store what it sent before others went back there, which go first.

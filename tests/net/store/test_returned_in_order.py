@@ -561,6 +561,38 @@ def test_a_stored_message_that_was_returned_goes_before_what_was_under_way_and_n
     assert state.order == sorted(state.order)
 
 
+def test_what_the_store_has_read_is_not_sent_before_what_is_about_to_be_stored() -> None:
+    """The store was asked for more before that was returned, and its answer comes after."""
+    state = ReturningLate()
+    state.begin()
+    state.everybody_works()
+    state.time_passes(6.0)
+    state.everybody_works()
+    state.target_decides(RELEASED)
+    state.everybody_works()
+    state.time_passes(6.0)
+    state.store_is_written()
+    state.store_answers()
+    state.teardown()
+
+
+def test_the_store_sends_nothing_before_it_has_heard_what_goes_back_after_a_restart() -> None:
+    """The outcomes of that are not durable yet as the store is told of all that was under way."""
+    state = ReturningRanked()
+    state.begin()
+    for _ in range(2):
+        state.everybody_works()
+    state.machine_stops(lost=0, seed=0)
+    for _ in range(3):
+        state.everybody_works()
+    state.machine_stops(lost=0, seed=0)
+    state.store_comes()
+    state.target_comes()
+    state.store_works()
+    state.teardown()
+    state.nothing_overtakes()
+
+
 def test_what_was_returned_together_may_be_returned_again_one_by_one() -> None:
     state = passing()
     state.send(which=0, count=3)
