@@ -167,6 +167,11 @@ class Core:
         """Records that we dialed a connection; call before its first event."""
         self._events.dialed[connection] = container_name
 
+    def await_store(self, now: float) -> None:
+        """Records, before anything is restored, that there is a message store to be connected."""
+        self._turn.begin(now)
+        self._storer.await_store()
+
     def expect(self, connection: ConnectionId) -> None:
         """Records, before its first event, that a sibling has admitted a connection."""
         self._governor.expected.add(connection)

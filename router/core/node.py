@@ -41,7 +41,7 @@ class Taker(enum.Enum):
     TARGETS = "targets"
     STORE = "store"
     NOBODY = "nobody"
-    ELDERS = "elders"  # targets, which are sent nothing but what goes before all that is stored
+    ELDERS = "elders"  # the store, which is sent nothing but what goes before all that is stored
 
 
 @attrs.frozen

@@ -254,7 +254,8 @@ class Restorer:
         if link.key.user == MESH_USER:
             link.chain = Chain(self._settings.router_id, link.key.container)
         if terms.node is not None:
-            link.group = self._node(terms.node, terms.dead_letters_of)
+            link.group = node = self._node(terms.node, terms.dead_letters_of)
+            link.keeps = is_named_for_store(link.key.name, node)
         self._links[description.key] = link
         self._ledger.restore_outgoing(link, description.key)
 

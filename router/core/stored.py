@@ -23,7 +23,7 @@ delivery is its key, and the store resumes its links at both ends (``net.store.s
 from typing import Final
 
 from router.core.dead_letters import find_dead_letters
-from router.core.node import Direction, Node, NodeKey
+from router.core.node import Direction, Node, NodeKey, Taker
 from router.links.link import Connection
 from router.model.identity import LinkName
 from router.routes.route import Endpoint, Route
@@ -75,6 +75,8 @@ def targets_of(node: Node, *, has_store: bool) -> tuple[Endpoint, ...]:
             passed through, by that worker.
     """
     route = node.route
+    if node.taker is Taker.ELDERS:
+        return (Endpoint(STORE), *route.to)
     if route.store is None or node.key.direction is Direction.STORED:
         return route.to
     if has_store and route.passes_through:

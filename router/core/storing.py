@@ -14,11 +14,9 @@ them. Both the targets and the store have uplinks at the node of its senders; on
 
 NOBODY is what keeps the order: what a target was sent and returns goes back to its place in the
 queue, before what has come since, so it is also stored before that. A node begins there, until the
-store has said what it holds: it answers an attach only after it has attached a link for each
-address with stored messages (``net.store``), and attaches one before it accepts a message. So the
-store is empty for an address if no delivery to it is unsettled and it has no link at the node
-``STORED``. Near that point it grants no credit for a moment, so that it becomes empty even if
-senders never pause.
+store has said what it holds (``held``): it is empty for an address if it is connected, no delivery
+to it is unsettled and it has no link at the node ``STORED``. Near that point it grants no credit
+for a moment, so that it becomes empty even if senders never pause.
 
 **Nothing overtakes**: TARGETS is never entered while something of the address is stored; STORE is
 not entered while a delivery that a target may return is under way, unless the target answers
@@ -33,9 +31,8 @@ target yet goes back to the store. Elders are stored even if their route is full
 
 A route that stores everything after a reload has no choice left once its targets have answered all
 that they were sent. One that stores no more is passed through, too, once what it stored is gone.
-Until then NOBODY is sent what comes. Elders are not stored there but sent to the targets at once
-(ELDERS), and the stored messages wait for them. A target that returns them is offered them again,
-with pauses.
+Until then NOBODY is sent what comes. Elders alone go to the store (ELDERS), as the store may have
+others that go before them.
 """
 
 from collections.abc import Iterable
@@ -47,6 +44,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.credit import Granter
+from router.core.held import Held, is_waiting
 from router.core.lanes import Lanes
 from router.core.node import (
     Direction,
@@ -62,7 +60,6 @@ from router.core.settle import Settler
 from router.core.state import State
 from router.core.stored import STORE
 from router.core.uplinks import Uplinks
-from router.links import life
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
 from router.model.outcome import RELEASED
@@ -78,10 +75,6 @@ LOOK_SECONDS: Final = 2.5
 """Pause between checks of the targets' credit; without any at two in a row they take nothing."""
 
 
-REST_SECONDS: Final = 1.0
-"""Pause before what a target has returned is offered to it again on a route that stores no more."""
-
-
 @attrs.define(eq=False)
 class _Choice:
     """What decides about a node.
@@ -92,7 +85,6 @@ class _Choice:
         until: NOBODY ends then at the latest.
         look: the alarm for that.
         checks: in a row at which its targets had no credit.
-        rest: elders are not offered again before this alarm.
         may_bring: the store may have been sent elders that it has not accepted.
     """
 
@@ -101,7 +93,6 @@ class _Choice:
     until: float = 0.0
     look: Alarm | None = None
     checks: int = 0
-    rest: Alarm | None = None
     may_bring: bool = True
 
 
@@ -135,24 +126,51 @@ class Storer:
         self._turn = state.turn
         self._alarms = state.alarms
         self._notices = state.notices
+        self._failover_seconds = state.settings.failover_seconds
         self._granter = granter
         self._uplinks = uplinks
         self._settler = settler
         self._lanes = lanes
         self._reach = reach
         self._choices: dict[Node, _Choice] = {}
-        self._held: set[str] = set()
+        self._held = Held(state, uplinks)
         self._waits_at: dict[Node, _Wait] = {}
         self._is_looking = False
 
+    def await_store(self) -> None:
+        """Lets nothing pass by the store, on any route, before it has said what it has.
+
+        Routes that store no more wait for that as for a container that is away. Call it before
+        anything is restored.
+        """
+        self._held.await_store()
+        at = self._turn.now + self._failover_seconds
+        self._alarms.set(at, self._wait_no_more)
+
+    def _wait_no_more(self) -> None:
+        if self._held.is_awaited and self._held.end_wait():
+            self._touch_all()
+
+    def _touch_all(self) -> None:
+        for node in self._choices:
+            self._turn.touch(node)
+
     def look(self) -> None:
         """Has the nodes reviewed whose links have come or gone; called as a turn ends."""
+        if self._held.look():
+            self._touch_all()
         for node in self._registry.moved:
-            if node.taker is not None or _is_stored(node):
+            if node.taker is not None or self._may_be_stored(node):
                 self._turn.touch(node)
         for node in self._registry.fed:
-            if _is_stored(node):
+            if self._may_be_stored(node):
                 self._turn.touch(node)
+
+    def _may_be_stored(self, node: Node) -> bool:
+        """Returns whether a node's messages go to the store, or come from there, or may have."""
+        if node.key.direction is Direction.STORED or node.route.store is not None:
+            return True
+        return self._held.may_have(node.key.address)
 
     def returned(self, node: Node, count: int) -> None:
         """Says that targets have returned messages, behind which others may be by then."""
@@ -169,7 +187,7 @@ class Storer:
             return
         if self._waits_at:
             self._review_wait(node)
-        if node.taker is None and node.route.store is None and not self._has_inlet(node):
+        if node.taker is None and not self._may_be_stored(node):
             return
         if not self._chooses(node):
             if node.taker is not None:
@@ -188,13 +206,12 @@ class Storer:
             if _is_for(link, taker):
                 node.take_up(link)
                 self._granter.receivers_changed(node)
-        if taker is Taker.ELDERS:
-            self._offer_elders(node, choice)
-        elif taker is Taker.STORE and has_elders(node):
+        is_storing = taker in {Taker.STORE, Taker.ELDERS}
+        if is_storing and has_elders(node):
             choice.may_bring = True
             self._recall(node)
             self._lend(node)
-        elif taker is Taker.STORE and choice.may_bring and self._has_elders(node):
+        elif is_storing and choice.may_bring and self._has_elders(node):
             self._lend(node)
 
     def _lend(self, node: Node) -> None:
@@ -241,34 +258,11 @@ class Storer:
             self._granter.rewind(feed.incoming)
             self._turn.review_credit(feed.incoming)
 
-    def _offer_elders(self, node: Node, choice: _Choice) -> None:
-        """Has targets take what they have returned, again and again."""
-        if choice.rest is not None and choice.rest.action is not None:
-            return
-        for pairing in chain.from_iterable(feed.waiting for feed in node.rotation):
-            if pairing.elder and pairing.tried is not None:
-                life.try_again_from_first(pairing)
-        at = self._turn.now + REST_SECONDS
-        choice.rest = self._alarms.set(at, partial(self._turn.touch, node))
-
-    def _stop_stored(self, node: Node) -> None:
-        """Has stored messages wait, perhaps once more, for what goes before them."""
-        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
-        if stored is None:
-            return
-        if (wait := self._waits_at.pop(stored, None)) is not None:
-            self._alarms.cancel(wait.look)
-        self._lanes.demote(stored)
-        self._let_others_go_first(stored)
-
     def _follow(self, node: Node) -> None:
         """Has the nodes reviewed that care whether the store has messages of an address."""
-        address = node.key.address
-        if bool(node.feeds) is (address in self._held):
-            return
-        self._held ^= {address}
-        for other in self._others(node):
-            self._turn.touch(other)
+        if self._held.follow(node):
+            for other in self._others(node):
+                self._turn.touch(other)
 
     def _review_wait(self, node: Node) -> None:
         """Has stored messages go on that waited for what a node has sent before."""
@@ -323,7 +317,7 @@ class Storer:
         """Returns whether targets have not answered what they were sent past the store."""
         if node not in self._choices and has_elders(node):
             return True
-        return any(link.resuming or _is_waiting(link) for link in self._under_way(node))
+        return any(link.resuming or is_waiting(link) for link in self._under_way(node))
 
     def _has_elders(self, node: Node) -> bool:
         """Returns whether a node has elders that the store has not accepted."""
@@ -341,23 +335,11 @@ class Storer:
         if node.key.direction not in {Direction.TOWARDS, Direction.MEETING} or not node.route.to:
             return False
         if node.route.store is None:
-            return self._is_held(node)
+            return self._held.is_held(node)
         if node.route.passes_through:
             return True
-        is_passed = any(map(_is_waiting, self._under_way(node)))  # since before a reload
+        is_passed = any(map(is_waiting, self._under_way(node)))  # since before a reload
         return is_passed or (node in self._choices and self._has_elders(node))
-
-    def _is_held(self, node: Node) -> bool:
-        """Returns whether something of a node's address is stored, or about to be."""
-        if self._has_inlet(node):
-            return True
-        links = (uplink.link for uplink in self._uplinks.of(node))
-        return any(isinstance(x, OutgoingLink) and x.keeps and _is_waiting(x) for x in links)
-
-    def _has_inlet(self, node: Node) -> bool:
-        """Returns whether the store has messages of a node's address, perhaps since this turn."""
-        stored = self._registry.nodes.get(NodeKey(node.key.address, Direction.STORED))
-        return stored is not None and bool(stored.feeds)
 
     # Deciding
 
@@ -365,7 +347,7 @@ class Storer:
         links = (*node.outgoing, *node.aside)
         targets = [link for link in links if not link.keeps]
         is_known = len(targets) < len(links)
-        is_held = self._is_held(node)
+        is_held = self._held.is_held(node)
         is_always = node.route.store is not None and not node.route.passes_through
         may_pass = not is_always and any(
             is_able(link) and not is_sibling(link.connection) for link in targets
@@ -375,7 +357,7 @@ class Storer:
             is_over = is_always or choice.checks > 1 or has_returned or not targets
             return Taker.NOBODY if is_over else Taker.TARGETS
         if node.route.store is None and is_held:
-            return Taker.ELDERS if has_elders(node) else Taker.NOBODY
+            return Taker.ELDERS if self._has_elders(node) else Taker.NOBODY
         if node.route.store is None:
             return Taker.TARGETS
         if node.taker is Taker.STORE:
@@ -395,7 +377,7 @@ class Storer:
         """Returns whether something may still come of a node's targets before others are stored."""
         if choice.is_new:
             return bool(targets) or self._uplinks.is_attaching(node, Role.SENDER)
-        return any(_is_waiting(link) for link in self._under_way(node))
+        return any(is_waiting(link) for link in self._under_way(node))
 
     def _under_way(self, node: Node) -> Iterable[OutgoingLink]:
         """Yields the links to targets, attached or suspended."""
@@ -403,8 +385,7 @@ class Storer:
 
     def _links(self, node: Node, *, keeps: bool) -> Iterable[OutgoingLink]:
         """Yields the links to the store, or to targets, attached or suspended."""
-        for uplink in self._uplinks.of(node):
-            link = uplink.link or uplink.kept
+        for link in self._uplinks.links_of(node):
             if isinstance(link, OutgoingLink) and link.keeps is keeps:
                 yield link
 
@@ -419,6 +400,7 @@ class Storer:
 
     def _change(self, node: Node, choice: _Choice, taker: Taker) -> None:
         self._lanes.demote(node)
+        is_refitted = Taker.ELDERS in {taker, node.taker}
         node.taker = taker
         choice.checks = 0
         self._alarms.cancel(choice.look)
@@ -430,7 +412,6 @@ class Storer:
             choice.look = self._alarms.set(choice.until, partial(self._turn.touch, node))
         elif taker is Taker.ELDERS:
             node.returning.add(self)
-            self._stop_stored(node)
         else:
             node.returning.discard(self)
             choice.is_new = False
@@ -440,6 +421,8 @@ class Storer:
                 route=node.route.name,
                 address=node.key.address,
             )
+        if is_refitted:  # it has the store beside what its route asks for, or not any more
+            self._uplinks.refit(node)
         for link in (*node.outgoing, *node.aside):
             if not _is_for(link, taker):
                 node.put_aside(link)
@@ -456,8 +439,10 @@ class Storer:
         choice = self._choices.pop(node, None)
         if choice is not None:
             self._alarms.cancel(choice.look)
-            self._alarms.cancel(choice.rest)
+        had_store = node.taker is Taker.ELDERS
         node.taker = None
+        if had_store:
+            self._uplinks.refit(node)
         node.returning.discard(self)
         for link in node.aside:
             node.take_up(link)
@@ -488,17 +473,6 @@ class Storer:
             self._alarms.set(self._turn.now + LOOK_SECONDS, self._look_at_credit)
 
 
-def _is_stored(node: Node) -> bool:
-    """Returns whether a node's messages go to the store, or come from there."""
-    return node.key.direction is Direction.STORED or node.route.store is not None
-
-
-def _is_waiting(link: OutgoingLink) -> bool:
-    """Returns whether a link has deliveries whose outcome is not known."""
-    deliveries = chain(link.unsettled.values(), link.adrift.values())
-    return any(pairing.outcome is None for pairing in deliveries)
-
-
 def _brings_elders(link: OutgoingLink) -> bool:
     """Returns whether the store has not accepted all elders that it is sent on a link."""
     deliveries = chain(link.unsettled.values(), link.adrift.values())
@@ -509,7 +483,7 @@ def _is_for(link: OutgoingLink, taker: Taker) -> bool:
     """Returns whether a link is one of the taker's."""
     if taker is Taker.NOBODY:
         return False
-    if taker is Taker.STORE:
+    if taker in {Taker.STORE, Taker.ELDERS}:
         return link.keeps
     return not (link.keeps or is_sibling(link.connection))
 

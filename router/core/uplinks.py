@@ -64,7 +64,7 @@ class Uplinks:
         self._reach = reach
         self._of_node: dict[Node, list[Uplink]] = {}
         self._containers: dict[str, Connection] = {}
-        self._unclaimed: list[tuple[Node, OutgoingLink]] = []
+        self._unclaimed: dict[Node, list[OutgoingLink]] = {}
         self._needs = Needs(state, reach)
         self._courses = Courses(
             state,
@@ -92,6 +92,16 @@ class Uplinks:
     def of(self, node: Node) -> list[Uplink]:
         """Returns the uplinks of a node."""
         return self._of_node.get(node, [])
+
+    def links_of(self, node: Node) -> Iterator[Link]:
+        """Yields a node's links to containers, attached or suspended.
+
+        Also those of earlier lives by which its route leads no more.
+        """
+        for uplink in self.of(node):
+            last = uplink.link or uplink.kept
+            yield from uplink.restored if last is None else (last, *uplink.restored)
+        yield from self._unclaimed.get(node, ())
 
     def is_cut_off(self, node: Node) -> bool:
         """Returns whether a node's messages are for a site of the mesh to which no way leads.
@@ -407,22 +417,22 @@ class Uplinks:
                     uplink.restored.append(link)
                 self._courses.want(uplink)
         if not is_claimed and node.is_exact and isinstance(link, OutgoingLink):
-            self._unclaimed.append((node, link))
+            self._unclaimed.setdefault(node, []).append(link)
 
     def _claim(self, connection: Connection) -> None:
         """Makes the uplinks by which a container is asked for what routes sent it in earlier lives.
 
         They lead elsewhere now, so nothing else is sent on these.
         """
-        unclaimed, self._unclaimed = self._unclaimed, []
-        for node, link in unclaimed:
+        unclaimed, self._unclaimed = self._unclaimed, {}
+        for node, link in ((node, link) for node, links in unclaimed.items() for link in links):
             uplinks = self._uplinks_of(node)
             is_suspended = self._registry.suspended.get(link.key) is link
             if not is_suspended or any(each.name == link.key.name for each in uplinks):
                 continue  # a person has decided, or a route leads there again
             uplink = self._needs.make_for(node, link, connection)
             if uplink is None:
-                self._unclaimed.append((node, link))
+                self._unclaimed.setdefault(node, []).append(link)
                 continue
             uplink.kept, uplink.is_finishing = link, True
             uplinks.append(uplink)

@@ -176,6 +176,8 @@ class Worker:
                 self.core.turn_away(partial(self._turn_away, self.turns_away))
             else:
                 self._configure_mesh(assembly)
+                if self._has_store(assembly.config):
+                    self.core.await_store(trio.current_time())
                 if needs_journal(assembly.config):
                     await self._open_ledger(assembly.config)
                 self._keep_store(assembly.config)
@@ -405,14 +407,16 @@ class Worker:
     ) -> Condition:
         return reason(self.plane.switchboard.connections[connection].listener)
 
-    def _keep_store(self, config: RouterConfig) -> None:
-        """Connects to the message store, if there is one, and has it serve the routes.
+    def _has_store(self, config: RouterConfig) -> bool:
+        """Returns whether this worker has a message store: of several workers the first one does.
 
-        Of several workers the first one does; the others send it what is to be stored.
+        The others send it what is to be stored.
         """
-        if self.number > HOME:
-            return
-        if self.message_store is None and Store.MESSAGES.is_needed(config):
+        return self.number <= HOME and Store.MESSAGES.is_needed(config)
+
+    def _keep_store(self, config: RouterConfig) -> None:
+        """Connects to the message store, if there is one, and has it serve the routes."""
+        if self.message_store is None and self._has_store(config):
             self.message_store = StoreKeeper(
                 router=config.router.id,
                 worker=self.number,

@@ -59,10 +59,12 @@ class Journaled(Play):
         writer: of this life.
         blocks: that all lives have handed in, oldest first.
         is_clouded: a crash finds that records are missing.
+        has_store: there is a message store, and each life waits for what that has.
         settle_all: lets the other workers do what an attach that leads through to them waits for.
     """
 
     is_clouded = False
+    has_store = False
     settle_all: Callable[[], None] | None = None
 
     def __init__(
@@ -99,6 +101,11 @@ class Journaled(Play):
             encode=encode_state,
             join_trace=_join_trace,
         )
+
+    def keep_store(self, now: float) -> None:
+        """Expects a message store, which says what it has when it is connected."""
+        self.has_store = True
+        self.core.await_store(now)
 
     def hand_in(self) -> None:
         """The journal's process has what was written so far."""
@@ -141,6 +148,8 @@ class Journaled(Play):
             homes=self._homes,
         )
         following.frame_octets, following.settle_all = self.frame_octets, self.settle_all
+        if self.has_store:
+            following.keep_store(self.now)
         memory = following.memory()
         if self.is_clouded:
             memory.cloud()

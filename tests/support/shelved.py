@@ -51,6 +51,7 @@ class Shelved:
         engine: under test.
         disk: of the log.
         events: that the core was given.
+        opening: the first of them, which it was given together.
         seconds: the clock of the engine.
         is_committing: the log makes everything durable at once.
         piece_octets: the engine gets answers in pieces of so many octets.
@@ -68,13 +69,20 @@ class Shelved:
         is_stored: bool = True,
         is_exact: bool = False,
         route: str = ROUTE,
+        rounds: int = 1 << 30,
     ) -> None:
+        """Begins, and has both sides say what they have to.
+
+        The log answers as often as ``rounds`` says.
+        """
         self._route = route
         self.disk = disk or FakeDisk()
         self.seconds = 1.0
         self.is_committing = True
         self.piece_octets = 1 << 30
         self.events: list[Event] = []
+        self.opening: list[Event] = []
+        self._rounds = rounds
         self.log = StoreLog(
             directory,
             "dc1",
@@ -180,7 +188,10 @@ class Shelved:
         self._take(self.engine.receive_data(reply, self.seconds))
 
     def _give(self) -> bool:
+        if not self._rounds:
+            return False
         octets = self._desk.output(self._origin, self.now_ns)
+        self._rounds -= bool(octets)
         for at in range(0, len(octets), self.piece_octets):
             piece = octets[at : at + self.piece_octets]
             self._take(self.engine.receive_data(piece, self.seconds))
@@ -188,6 +199,7 @@ class Shelved:
 
     def _take(self, events: list[Event]) -> None:
         self.events += events
+        self.opening = self.opening or events
 
     # The core
 

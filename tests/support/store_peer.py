@@ -124,7 +124,7 @@ class StorePeer:
         exact = (key,) if route.guarantee is Guarantee.EXACTLY_ONCE else ()
         passing = (key,) if route.passes_through else ()
         stored = {} if route.store is None else {key: bounds}
-        self.engine.follow(stored, (key,), passing, exact)
+        self.engine.follow(stored, (key,), passing, exact, is_exact_at=lambda address: bool(exact))
 
     def execute(self, command: Command) -> None:
         """Hands the engine a command of the core."""

@@ -8,8 +8,15 @@ connection, so it is not read again.
 
     state      the client's                        the core sees
     GREETING   has said HELLO                      nothing
-    OPEN       was let in                          an open connection
+    OPEN       was let in                          nothing yet
+               was told of all queues              an open connection
     CLOSED     refused, or ended by either side    the end
+
+The connection opens when the store has told what it has, of all routes, also of those that the file
+has not. With it an inlet is attached for each address, so from then on the core takes silence for
+an answer (``core.held``). Fences say when all has been told: asks that are answered behind all that
+was asked before. The first one follows the survey of the routes, the second one what the engine
+asks because of that.
 
 Events that a command causes are returned by the next call that returns events; ``deadline`` lies in
 the past as long as any is pending.
@@ -21,8 +28,10 @@ from typing import Final
 import attrs
 
 from router.journal.client import ClientState, JournalReplyError
+from router.journal.keys import NO_LINK
 from router.journal.record import RecordError
 from router.journal.store.asks import (
+    AskUnsettled,
     Bound,
     Flow,
     Gone,
@@ -69,6 +78,9 @@ SURVEY_SECONDS: Final = 2.0
 """How old what is known of the routes' depth becomes."""
 
 _LONG_AGO: Final = 0.0
+
+_FENCE: Final = AskUnsettled(NO_LINK)
+"""It asks for nothing; its answer follows those to all asks before it."""
 
 
 def _nowhere(address: str) -> bool:
@@ -132,6 +144,7 @@ class StoreEngine:
         self._now = 0.0
         self._durable_sequence = 0
         self._survey_at: float | None = None
+        self._fences = 2  # that are still to be answered
         self._stored_property = stored_property
         self._bounds: dict[RouteKey, Bounds] = {}
         self._others: Collection[RouteKey] = ()
@@ -206,7 +219,7 @@ class StoreEngine:
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` is due; None: never."""
-        is_due = self._events or self.inlets.is_stirred or self._patience.is_untimed
+        is_due = self._told or self.inlets.is_stirred or self._patience.is_untimed
         if is_due or (self.lane is not None and self.lane.is_kept_away):
             return _LONG_AGO
         due = (
@@ -233,7 +246,7 @@ class StoreEngine:
             refusal = self._client.refusal
             return self._end("" if refusal is None else refusal.name.lower())
         if self._survey_at is None and self._client.state is ClientState.OPEN:
-            self._open(now)
+            self._begin_work(now)
         try:
             while self._client.answers:
                 self._durable(self._client.known.popleft())  # news of a route count all of that
@@ -310,6 +323,11 @@ class StoreEngine:
 
     # Inside
 
+    @property
+    def _told(self) -> list[Event]:
+        """What the core is told next; nothing before the connection opens."""
+        return [] if self._fences else self._events
+
     def _must_follow(self, held: int) -> bool:
         """Returns whether what the lane has for the inlets does not wait for more of its kind."""
         if self.lane is None:
@@ -366,8 +384,9 @@ class StoreEngine:
 
     def _take_events(self, now: float) -> list[Event]:
         self._review(now)
-        events = self._events[:]
-        self._events.clear()
+        events = self._told[:]
+        if events:
+            self._events.clear()
         return events
 
     def _review(self, now: float) -> None:
@@ -375,17 +394,26 @@ class StoreEngine:
             self.inlets.review(now)
             self.shelves.review(now)
 
-    def _open(self, now: float) -> None:
-        container = ContainerId(f"{self._client.router}/{CONTAINER}")
-        capabilities = attrs.evolve(CAPABILITIES, express=self.lane is not None)
-        self._events.append(ConnectionOpened(container=container, capabilities=capabilities))
+    def _begin_work(self, now: float) -> None:
+        """The client was let in: asks what the store has."""
         self._survey_at = now + SURVEY_SECONDS
         if self._reader is not None and self._reader.is_able:
             self._client.ask(Reads())
         self._say_bounds(self._bounds)
         self._client.ask(Survey())
+        self._client.ask(_FENCE)
         self.inlets.links.meet(self._unmet)
         self._unmet = ()
+
+    def _pass_fence(self) -> None:
+        """Opens the connection if all has been told."""
+        self._fences -= 1
+        if self._fences:
+            self._client.ask(_FENCE)
+            return
+        container = ContainerId(f"{self._client.router}/{CONTAINER}")
+        capabilities = attrs.evolve(CAPABILITIES, express=self.lane is not None)
+        self._events.insert(0, ConnectionOpened(container=container, capabilities=capabilities))
 
     def _say_bounds(self, bounds: Mapping[RouteKey, Bounds]) -> None:
         for route, each in bounds.items():
@@ -411,6 +439,8 @@ class StoreEngine:
                 self.inlets.read(answer)
             case Gone(place=place):
                 self.inlets.resuming.is_gone(place)
+            case UnsettledKeys(link=link) if link == _FENCE.link:
+                self._pass_fence()
             case UnsettledKeys():
                 self.shelves.told(answer)
             case Sentence():
@@ -427,9 +457,7 @@ class StoreEngine:
                     self.inlets.links.emptied(route)
                 self.shelves.heard(answer)
                 if is_left and answer.messages and route not in self._read:
-                    self.shelves.left.add(route)
                     self._say_bounds({route: UNBOUNDED})
-                    return
                 if route in self._others:
                     self._begin_reading(route)
                 self.shelves.known(route)
@@ -439,6 +467,6 @@ class StoreEngine:
     def _end(self, reason: str) -> list[Event]:
         self._finish()
         condition = Condition(INTERNAL_ERROR, reason)
-        events = [*self._events, ConnectionClosed(condition, by_peer=True)]
+        events = [*self._told, ConnectionClosed(condition, by_peer=True)]
         self._events.clear()
         return events

@@ -104,6 +104,11 @@ class InletLinks:
             return False
         return not (inlet.name.is_dead or self._is_older(inlet))
 
+    def first_of(self, route: RouteKey, address: bytes) -> RouteKey:
+        """Returns the route whose messages of an address go first, which now are those of one."""
+        older = filter(self._is_older, self._roll.by_name.values() if self._older[address] else ())
+        return next((each.name.route for each in older if each.name.address == address), route)
+
     def of(self, name: Name) -> Inlet:
         """Returns an inlet, which begins if there is none."""
         inlet = self._roll.by_name.get(name)

@@ -13,6 +13,9 @@ the link again, after either side was lost, its unsettled map is compared with t
 
     AttachLink --what was written before is durable--> UNSETTLED asked --answered--> LinkAttached
 
+What goes before all that is stored of its address is stored with the messages that go first: those
+of the name that its route had before, if there are any.
+
 A link has credit for ``room.WINDOW`` messages that are not durable, or for its share of what its
 route may still store. It has none while its route is full, or while the store cannot write or has
 more to write than it should; what comes with credit granted before is stored all the same.
@@ -96,12 +99,30 @@ class _Asked:
     is_told: bool = False
 
 
+@attrs.define(eq=False)
+class _Batch:
+    """Messages of one address that are handed to the store together.
+
+    Attributes:
+        route: whose messages they are in the store.
+        octets: of their records.
+    """
+
+    route: RouteKey
+    messages: int = 0
+    octets: int = 0
+
+    def add(self, octets: int) -> None:
+        """Counts a message with a payload of so many octets."""
+        self.messages += 1
+        self.octets += octets
+
+
 class Shelves:
     """All links on which messages come.
 
     Attributes:
         full: routes that have stored as much as they may.
-        left: routes that are not in the file any more, and whose messages the log has not told yet.
     """
 
     def __init__(
@@ -120,16 +141,16 @@ class Shelves:
             inlets: on which the messages are sent.
         """
         self.full: set[RouteKey] = set()
-        self.left: set[RouteKey] = set()
         self._client = client
         self._emit = emit
         self._clock_ns = clock_ns
         self._inlets = inlets
         self._by_link: dict[LinkId, Shelf] = {}
+        self._bounded: frozenset[RouteKey] = frozenset()
         self._known: set[RouteKey] = set()
         self._unanswered: dict[LinkId, _Asked] = {}
         self._seen: tuple[bool, frozenset[RouteKey], int] = (True, frozenset(), 0)
-        self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], int, int]] = deque()
+        self._waiting: deque[tuple[int, Shelf, list[DeliveryNumber], list[_Batch]]] = deque()
         self._rooms: dict[RouteKey, Room] = {}
         self._due: dict[Shelf, None] = {}
         self._stirred: set[RouteKey] = set()
@@ -137,6 +158,7 @@ class Shelves:
 
     def bound(self, bounds: Mapping[RouteKey, Bounds]) -> None:
         """Bounds the routes, and no others, from now on."""
+        self._bounded = frozenset(bounds)
         for route in {*self._rooms, *bounds}:
             self._room(route).bounds = bounds.get(route, UNBOUNDED)
         self._due.update(dict.fromkeys(self._by_link.values()))
@@ -178,7 +200,6 @@ class Shelves:
     def known(self, route: RouteKey) -> None:
         """Records that the log has told of all messages of a route."""
         self._known.add(route)
-        self.left.discard(route)
         self._answer_known()
 
     def told(self, answer: UnsettledKeys) -> None:
@@ -196,8 +217,9 @@ class Shelves:
                 self._client.ask(AskUnsettled(asked.name))
 
     def _answer_known(self) -> None:
-        for link, asked in () if self.left else tuple(self._unanswered.items()):
-            if asked.route in self._known and (asked.name is None or asked.is_told):
+        for link, asked in tuple(self._unanswered.items()):
+            is_known = asked.route in self._known or asked.route not in self._bounded
+            if is_known and (asked.name is None or asked.is_told):
                 del self._unanswered[link]
                 self._answer(asked)
 
@@ -246,7 +268,9 @@ class Shelves:
             return
         now_ns, records = self._clock_ns(), self._client.records
         numbers: list[DeliveryNumber] = []
-        count = octets = elders = sequence = concluded = 0
+        address, route = shelf.address.encode(), shelf.route
+        elders = _Batch(self._inlets.links.first_of(route, address))
+        count = octets = sequence = concluded = 0
         for delivery in deliveries:
             if delivery.resume and (delivery.settled or is_outcome(delivery.state)):
                 self._conclude(shelf, delivery)
@@ -262,7 +286,7 @@ class Shelves:
                 shelf.name or NO_LINK,
                 b"",
                 delivery.payload,
-                route=shelf.route,
+                route=elders.route if delivery.elder else route,
                 address=shelf.address,
                 priority=rank_of(priority, delivery.elder),
                 guarantee=GuaranteeCode.EXACTLY_ONCE if is_exact else GuaranteeCode.AT_LEAST_ONCE,
@@ -273,20 +297,24 @@ class Shelves:
             )
             count += 1
             octets += len(delivery.payload)
-            elders += bool(delivery.elder)
+            if delivery.elder:
+                elders.add(len(delivery.payload))
             if not delivery.settled:
                 numbers.append(delivery.number)
             if is_exact:
                 shelf.unsettled[delivery.number] = DeliveryKey(delivery.tag)
-        room = self._room(shelf.route)
-        room.shares.used(link, count + concluded, now, waiting=count)
-        if count:
-            shelf.waiting += count
-            octets += count * record_octets(0, len(shelf.address.encode()))
-            room.came(count, octets)
-            self._waiting.append((sequence, shelf, numbers, count, octets))
-            if elders:
-                self._inlets.await_elders(shelf.route, shelf.address.encode(), elders)
+        self._room(route).shares.used(link, count + concluded, now, waiting=count)
+        if not count:
+            return
+        shelf.waiting += count
+        others = _Batch(route, count - elders.messages, octets - elders.octets)
+        batches = [each for each in (elders, others) if each.messages]
+        for batch in batches:
+            batch.octets += batch.messages * record_octets(0, len(address))
+            self._room(batch.route).came(batch.messages, batch.octets)
+        self._waiting.append((sequence, shelf, numbers, batches))
+        if elders.messages:
+            self._inlets.await_elders(elders.route, address, elders.messages)
 
     def _conclude(self, shelf: Shelf, delivery: OutgoingDelivery) -> None:
         """Handles a delivery that the core resumes to tell how it ended (§3.4.6)."""
@@ -315,12 +343,12 @@ class Shelves:
         self._ask_unsettled(sequence)
         accepted: dict[LinkId, list[DeliveryNumber]] = {}
         while self._waiting and self._waiting[0][0] <= sequence:
-            _, shelf, numbers, count, octets = self._waiting.popleft()
-            shelf.waiting -= count
-            room = self._room(shelf.route)
-            room.stored(count, octets)
-            room.shares.done(shelf.link, count)
-            self._inlets.stored(shelf.route, shelf.address.encode(), count)
+            _, shelf, numbers, batches = self._waiting.popleft()
+            for batch in batches:
+                shelf.waiting -= batch.messages
+                self._room(batch.route).stored(batch.messages, batch.octets)
+                self._room(shelf.route).shares.done(shelf.link, batch.messages)
+                self._inlets.stored(batch.route, shelf.address.encode(), batch.messages)
             if self._by_link.get(shelf.link) is shelf:
                 accepted.setdefault(shelf.link, []).extend(numbers)
         for link, numbers in accepted.items():

@@ -37,6 +37,7 @@ class Elsewhere(Returning):
         )
         self.play, self.far = map(_journaled, self.fleet.plays.values())
         self.play.settle_all = self.far.settle_all = self.settle_workers
+        self.play.keep_store(self.play.now)
         self.disk, self.target = FakeDisk(), Target(self.play)
         self.senders = [self.make_sender(self.far, name, False) for name in ("a", "b")]
         for sender in self.senders:

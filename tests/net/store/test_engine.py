@@ -1,6 +1,7 @@
 """The engine of the message store, with a log in memory behind it."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,14 @@ from router.model.commands import (
 )
 from router.model.condition import NOT_FOUND, Condition
 from router.model.events import (
+    ConnectionClosed,
     ConnectionOpened,
     CreditReturned,
     DeliveriesUpdated,
     LinkAttached,
     LinkDetached,
 )
+from router.model.identity import LinkId
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Rejected
 from router.net.store.engine import SURVEY_SECONDS
 from router.net.store.fetching import WINDOW
@@ -37,6 +40,38 @@ from tests.support.shelved import KEY, SHELF, Shelved
 def test_the_connection_opens_when_the_store_has_let_it_in() -> None:
     shelved = Shelved()
     assert isinstance(shelved.events[0], ConnectionOpened)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [{}, {"is_stored": False}, {"route": "telemetry.*"}, {"route": "other", "is_stored": False}],
+    ids=["as-before", "stores-no-more", "renamed", "renamed-and-stores-no-more"],
+)
+def test_the_connection_opens_with_a_link_for_each_address_that_is_stored(
+    later: dict[str, Any],
+) -> None:
+    """The core takes what has none for empty from then on."""
+    addresses = ["telemetry.a", "telemetry.b"]
+    first = Shelved()
+    for number, address in enumerate(addresses):
+        link = LinkId(SHELF + number)
+        first.attach(link, address)
+        first.put(1 + number, link=link)
+    second = Shelved(first.disk.crashed(random.Random(1)), life=1, **later)
+    opened, *attached = second.opening
+    assert isinstance(opened, ConnectionOpened)
+    links = [each for each in attached if isinstance(each, LinkAttached)]
+    assert sorted(each.name.rpartition(":")[2] for each in links) == addresses
+
+
+def test_a_connection_that_ends_before_the_store_has_told_all_never_opened() -> None:
+    first = Shelved()
+    first.attach()
+    first.put(1, 3)
+    second = Shelved(first.disk.crashed(random.Random(1)), life=1, rounds=1)
+    assert second.opening == []
+    (closed,) = second.engine.receive_eof(second.seconds)
+    assert isinstance(closed, ConnectionClosed)
 
 
 def test_a_message_is_accepted_when_it_is_durable_and_not_before() -> None:

@@ -97,6 +97,7 @@ class Stored(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.play = Journaled(self.route, settings=LIMITS)
+        self.play.keep_store(self.play.now)
         self.disk = FakeDisk()
         self.lives = itertools.count(1)
         self.messages = itertools.count(1)

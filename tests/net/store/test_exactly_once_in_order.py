@@ -79,6 +79,10 @@ class InOrder(Stored):
             mine = [number for number in self.order if number in sent]
             assert mine == sorted(mine)
 
+    def teardown(self) -> None:
+        super().teardown()
+        self.nothing_overtakes()
+
 
 class PassingInOrder(InOrder):
     """The store has only what the target cannot take."""

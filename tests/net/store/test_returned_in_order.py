@@ -245,12 +245,15 @@ class ReturningWhileFull(ReturningLate):
 
 
 class ReturningAndReloaded(ReturningLate):
-    """The route stores no more, or all, after a reload."""
+    """The route stores no more, or all, after a reload, or has another name."""
 
-    @rule(storing=st.sampled_from([Storing(), Storing(always=True), None]))
-    def reload(self, storing: Storing | None) -> None:
+    @rule(
+        storing=st.sampled_from([Storing(), Storing(always=True), None]),
+        name=st.sampled_from(["orders", "renamed"]),
+    )
+    def reload(self, storing: Storing | None, name: str = "orders") -> None:
         dead_letter = None if storing is None else ROUTE.dead_letter
-        self.route = attrs.evolve(ROUTE, store=storing, dead_letter=dead_letter)
+        self.route = attrs.evolve(ROUTE, name=name, store=storing, dead_letter=dead_letter)
         self.play.routes = (self.route,)
         self.play.carry_out(self.play.core.configure(RoutingTable([self.route]), self.play.now))
         if self.store is not None:
@@ -258,7 +261,7 @@ class ReturningAndReloaded(ReturningLate):
 
     def teardown(self) -> None:
         if hasattr(self, "target"):
-            self.reload(Storing())
+            self.reload(Storing(), self.route.name)
         super().teardown()
 
 
