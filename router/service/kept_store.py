@@ -13,6 +13,7 @@ from router.journal.store.looking import Held, Look, Looked, look
 from router.journal.store.queues import route_key
 from router.journal.store.store import MessageStore
 from router.routes.route import Route
+from router.service.config import RouterConfig
 from router.service.control import StoredRecord
 from router.service.journal import Store
 from router.service.stores import StoredSummary, share_of
@@ -80,6 +81,25 @@ def read_kept(state: Path, routes: Sequence[Route]) -> KeptStore:
         raise NoStoreError(state, error.strerror or str(error)) from error
     except ForeignFileError as error:
         raise NoStoreError(state, str(error)) from error
+
+
+def find_storing(config: RouterConfig) -> frozenset[str]:
+    """Returns the containers to which messages go that the store has as the router starts.
+
+    Not those that cannot be read, or are on PostgreSQL.
+    """
+    directory = Store.MESSAGES.directory(config)
+    store = MessageStore(directory, disk=Disk(), incarnation=0)
+    try:
+        if not numbered([path.name for path in directory.iterdir()], "segment"):
+            return frozenset()
+        store.restore(time.time_ns())
+    except (OSError, ForeignFileError):
+        return frozenset()
+    addresses = {queue.address.decode() for queue in store.holdings.queues.values()}
+    matches = map(config.table.lookup, addresses)
+    ends = (end for match in matches if match is not None for end in match.route.endpoints)
+    return frozenset(end.container for end in ends)
 
 
 def _kept(store: MessageStore, routes: dict[int, Route], now_ns: int) -> KeptStore:

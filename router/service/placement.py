@@ -65,6 +65,8 @@ def share_out(
     workers: Sequence[int],
     before: Mapping[str, int],
     homes: Homes = FIRST_ALONE,
+    *,
+    storing: Collection[str] = (),
 ) -> dict[str, int]:
     """Assigns each container to one worker.
 
@@ -72,6 +74,7 @@ def share_out(
     not cross between workers. Those of exactly-once routes, and of routes with a store, always
     belong to the home of these, dead or alive, and the neighbors of the mesh to the first worker. A
     container keeps its worker while that is alive: connections are not moved to balance the load.
+    So it is with those to which stored messages go: newcomers would pass these by elsewhere.
 
     Args:
         containers: all containers of the configuration.
@@ -79,6 +82,7 @@ def share_out(
         workers: the workers that are alive, at least one.
         before: the assignment until now.
         homes: of exactly-once routes.
+        storing: containers to which messages go that may be stored, whatever routes store now.
     """
     shared = dict.fromkeys(filter(is_neighbor_name, containers), MESH_HOME)
     counts = dict.fromkeys(workers, 0)
@@ -93,7 +97,7 @@ def share_out(
         if route.guarantee is Guarantee.EXACTLY_ONCE or route.store is not None
         for endpoint in (*route.endpoints, route.dead_letter)
         if endpoint is not None
-    }
+    }.union(storing)
     for group in groups:
         at_home = {name: homes.of_container(name) for name in group if name in kept_home}
         if at_home:

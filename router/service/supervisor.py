@@ -37,6 +37,7 @@ from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
 from router.service.errands import Duty
+from router.service.kept_store import find_storing
 from router.service.lives import WorkerLives
 from router.service.member import Member, Parcel, Stage
 from router.service.placement import MESH_HOME, find_homes, least_loaded, share_out
@@ -106,6 +107,7 @@ class Supervisor:
     _members: list[Member] = attrs.field(init=False)
     _containers: dict[str, int] = attrs.field(factory=dict, init=False)
     _paused: set[str] = attrs.field(factory=set, init=False)
+    _storing: set[str] = attrs.field(factory=set, init=False)
     _tickets: bytes = attrs.field(
         factory=lambda: secrets.token_bytes(TICKET_OCTETS), init=False, repr=False
     )
@@ -160,6 +162,7 @@ class Supervisor:
         self._is_warm = True
         self._nursery = nursery
         numbers = [member.number for member in self._members]
+        self._storing.update(find_storing(self.config))
         self._containers = self._placed(numbers, {})
         for member in self._members:
             nursery.start_soon(member.run)
@@ -351,7 +354,11 @@ class Supervisor:
     def _placed(self, workers: Sequence[int], before: Mapping[str, int]) -> dict[str, int]:
         config = self.config
         homes = find_homes(config, len(self._members))
-        return share_out(config.containers, config.routes, workers, before, homes)
+        routes = (route for route in config.routes if route.store is not None)
+        self._storing.update(end.container for route in routes for end in route.endpoints)
+        return share_out(
+            config.containers, config.routes, workers, before, homes, storing=self._storing
+        )
 
     async def _tell(self, member: Member, owned: tuple[str, ...]) -> None:
         try:

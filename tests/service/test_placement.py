@@ -50,6 +50,13 @@ def test_containers_of_exactly_once_routes_are_the_first_workers_dead_or_alive()
         assert shared == {"a": 1, "b": 1, "c": 1, "d": 2}
 
 
+def test_containers_of_what_is_stored_are_the_first_workers_though_no_route_stores() -> None:
+    plain = Route(address="telemetry", to=(Endpoint("b"),))
+    for workers in ([1, 2], [2]):
+        shared = share_out(["a", "b", "c"], [plain], workers, {"b": 2, "a": 2}, storing={"b"})
+        assert (shared["a"], shared["b"]) == (2, 1)
+
+
 def test_neighbors_of_the_mesh_are_the_first_workers_dead_or_alive() -> None:
     for workers in ([1, 2], [2]):
         shared = share_out(["mesh:dc2", "mesh:dc3", "a"], [], workers, {"mesh:dc2": 2})

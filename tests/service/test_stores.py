@@ -16,10 +16,11 @@ from router.routes.route import Endpoint, Route, Storing, WhenFull
 from router.routes.table import RoutingTable
 from router.service.admin.showing import as_json, stored_route_view
 from router.service.admin.views import StoreView
+from router.service.config import read
 from router.service.control import StoredRecord, StoreRecord
 from router.service.diagnosis.rules import diagnose
 from router.service.fleet import RouterSnapshot
-from router.service.kept_store import read_kept
+from router.service.kept_store import find_storing, read_kept
 from router.service.metrics import render
 from router.service.route_list import RouteList
 from router.service.stores import has_store, is_answering, share_of, stored_routes
@@ -191,6 +192,30 @@ def test_a_store_without_its_router_is_read_as_far_as_the_disk_gives_it(tmp_path
     assert [each.record.messages for each in kept.routes] == [40]
     assert kept.unreadable is not None
     assert segment_name(1) in kept.unreadable
+
+
+def test_the_containers_of_stored_messages_are_known_as_the_router_starts(tmp_path: Path) -> None:
+    """Those of the routes that the addresses take now."""
+    config = read(
+        f"""
+        router: {{id: dc1, state: {tmp_path}}}
+        containers: {{a: {{url: "amqp://a"}}, b: {{url: "amqp://b"}}}}
+        routes:
+          - {{address: telemetry.#, to: a}}
+          - {{address: orders, to: b}}
+        """,
+        "router.yaml",
+        Path(),
+        {},
+    )
+    assert find_storing(config) == frozenset()
+    (tmp_path / "messages").mkdir()
+    custodian = Custodian(Disk(), folder=tmp_path / "messages")  # type: ignore[arg-type]
+    custodian.open()
+    custodian.put(1)
+    assert custodian.commit()
+    custodian.log.close(custodian.now_ns)
+    assert find_storing(config) == {"a"}
 
 
 def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_letters() -> None:
