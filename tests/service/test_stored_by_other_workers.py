@@ -100,10 +100,14 @@ async def until_steady(progress: Books, count: int) -> None:
         await trio.sleep(4.0)
 
 
-@pytest.mark.parametrize("homes", ["first", "all"])
 @pytest.mark.parametrize(
-    ("name", "store"),
-    [("telemetry", STORE), ("renamed", STORE), ("telemetry", ""), ("renamed", "")],
+    ("name", "store", "homes"),
+    [
+        ("telemetry", STORE, "all"),
+        ("renamed", STORE, "first"),
+        ("telemetry", "", "first"),
+        ("renamed", "", "all"),
+    ],
     ids=["as-before", "renamed", "stores-no-more", "renamed-and-stores-no-more"],
 )
 async def test_nothing_is_lost_doubled_or_reordered_though_the_number_of_workers_changes(
