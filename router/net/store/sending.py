@@ -26,7 +26,6 @@ from router.net.store.inlet import Inlet, Roll, rank
 from router.net.store.lane import LaneSession
 from router.net.store.leaving import Leaving
 
-_TTL_MOST: Final = 0xFFFF_FFFF
 _TAG: Final = struct.Struct(">Q")
 _NANOSECONDS_A_MILLISECOND: Final = 1_000_000
 
@@ -116,10 +115,10 @@ class InletSending:
             PROTOCOLS[message.protocol],
             message.message_format,
         )
-        ends_ns = message.ttl_ends_ns
-        if ends_ns is not None and not is_dead:
+        ends_ns, most = message.ttl_ends_ns, message.ttl_milliseconds
+        if ends_ns is not None and most is not None and not is_dead:
             left = -((self._clock_ns() - ends_ns) // _NANOSECONDS_A_MILLISECOND)  # rounded up
-            made.ttl_milliseconds = min(max(1, left), _TTL_MOST)
+            made.ttl_milliseconds = min(max(1, left), most)  # the clock may have been set back
         made.delivery_count = message.delivery_count + self._roll.attempts.get(place, 0)
         if message.key != NO_KEY:
             made.key = message.key

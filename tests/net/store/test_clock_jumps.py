@@ -121,3 +121,15 @@ def test_ages_count_on_after_the_clock_was_set_back() -> None:
     stage.wait(8 * DAY)
     forwarded, dead = outcome(stage)
     assert (forwarded, dead) == ([1, 2, 3], [4, 5, 6]), "the first live a year longer"
+
+
+@pytest.mark.parametrize("seconds", [-DAY, -YEAR])
+def test_after_the_clock_was_set_back_no_message_is_said_to_live_longer_than_it_came_with(
+    seconds: float,
+) -> None:
+    stage = jumping()
+    stage.attach()
+    stage.put(1, ttl_milliseconds=5000)
+    stage.jump(seconds)
+    (message,) = stage.received(stage.answer(1))
+    assert message.ttl_milliseconds == 5000
