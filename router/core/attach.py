@@ -28,7 +28,7 @@ from router.core.reach import Reach, introduction, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
 from router.core.state import State
-from router.core.stored import FORWARDED, find_stored, is_store
+from router.core.stored import FORWARDED, find_stored, is_store, is_within
 from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
 from router.links.attaches import AttachNumber, is_late, read_number
@@ -403,7 +403,6 @@ class Attacher:
     def _answer_sender(
         self, connection: Connection, link: IncomingLink, event: LinkAttached, key: NodeKey | None
     ) -> None:
-        limits = self._registry.permissions(connection).limits
         challenge, properties = self._ask(connection, link)
         node = None if link.queue is None else feed_of_link(link).node
         is_exact = node is not None and node.is_exact
@@ -415,7 +414,7 @@ class Attacher:
             target=_durable(link.target, event.target, is_exact=is_exact),
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
-            max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
+            max_message_octets=self._largest_message(connection),
             properties=properties | self._introduction(connection, key),
             challenge=challenge,
             is_exact=is_exact,
@@ -424,6 +423,16 @@ class Attacher:
         self._turn.order(link, self._with_map(connection, link, event, answer))
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
         self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
+
+    def _largest_message(self, connection: Connection) -> int:
+        """Returns how many octets a sender's message may have; 0: any number.
+
+        What enters is measured once, by the rule of the peer that sent it.
+        """
+        if connection.guest is None and is_within(connection):
+            return 0
+        limits = self._registry.permissions(connection).limits
+        return limits.max_message_octets or self._settings.max_message_octets
 
     def _ask(self, connection: Connection, link: Link) -> tuple[int | None, dict[object, object]]:
         """Returns the challenge of an answer, and the properties for a sibling to pass it on."""

@@ -24,6 +24,7 @@ from typing import Final
 
 from router.core.dead_letters import find_dead_letters
 from router.core.node import Direction, Node, NodeKey, Taker
+from router.core.reach import is_sibling
 from router.links.link import Connection
 from router.model.identity import LinkName
 from router.routes.route import Endpoint, Route
@@ -31,6 +32,9 @@ from router.routes.table import Match
 
 STORE: Final = "$store"
 """Name of the message store among the containers; no configured one can have it."""
+
+HERE: Final = "$here"
+"""Container as which a worker knows itself as a sender; it may send what a container may."""
 
 FORWARDED: Final = "router:forwarded"
 """Property of the attach of a link between workers: it brings what was stored."""
@@ -42,6 +46,11 @@ STORED: Final = "router:stored"
 def is_store(connection: Connection | None) -> bool:
     """Returns whether a connection leads to the message store."""
     return connection is not None and connection.configured == STORE
+
+
+def is_within(connection: Connection) -> bool:
+    """Returns whether what a connection brings has entered this router before."""
+    return is_sibling(connection) or connection.configured in {STORE, HERE}
 
 
 def is_named_for_store(name: LinkName, node: Node) -> bool:

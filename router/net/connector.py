@@ -30,6 +30,7 @@ import attrs
 import structlog
 import trio
 
+from router.core.stored import HERE
 from router.links.backoff import pause_seconds
 from router.links.trail import RefusedDiversionError, Trail
 from router.model.events import ConnectionOpened
@@ -55,9 +56,6 @@ from router.wire.alternatives import read_list
 from router.wire.engine import Engine
 
 _RECEIVE_OCTETS: Final = 4096
-
-HERE: Final = "$here"
-"""Container as which a worker knows itself as a sender; it may send what a container may."""
 
 _Place = tuple[str, int, str | None]
 """Where TLS sessions may be resumed: host, port and server name."""

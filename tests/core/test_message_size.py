@@ -4,11 +4,15 @@ import pytest
 
 from router.core.policy import OPEN, PeerLimits, Policy, PolicyRule
 from router.core.settings import CoreSettings
+from router.core.stored import HERE, STORE
 from router.model.condition import MESSAGE_SIZE_EXCEEDED
+from router.routes.route import Distribution, Endpoint, Guarantee, Route, Storing
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import Transfer, encode
 from tests.support.exchange import Exchange, Sender, message
+from tests.support.fleet import Fleet
 from tests.support.kernel import MODES
+from tests.support.play import Play
 
 LIMIT = 10_000
 FRAME = 16_000
@@ -119,3 +123,39 @@ def test_the_limit_of_a_rule_holds_as_that_of_the_router(mode: str) -> None:
 def bytes_of(octets: int) -> bytes:
     """A message of so many octets in all its sections."""
     return message(97, octets - 8) if octets - 8 > 255 else message(97, octets - 5)
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+@pytest.mark.parametrize("distribution", list(Distribution))
+def test_what_a_rule_lets_in_passes_between_workers(
+    guarantee: Guarantee, distribution: Distribution
+) -> None:
+    rule = PolicyRule(
+        name="a", send=("#",), receive=("#",), limits=PeerLimits(max_message_octets=50)
+    )
+    route = Route(address="#", guarantee=guarantee, distribution=distribution)
+    settings = CoreSettings(router_id="dc1", max_message_octets=10)
+    for sending, receiving in ((1, 2), (2, 1)):
+        fleet = Fleet(2, route, settings=settings, policy=Policy([rule]))
+        receiver = fleet[receiving].connect().attach_receiver("here", credit=5)
+        fleet.settle()
+        sender = fleet[sending].connect().attach_sender("here")
+        fleet.settle()
+        assert sender.attach is not None
+        assert sender.attach.max_message_octets == 50
+        sender.send(b"x" * 40)
+        fleet.settle()
+        assert receiver.payloads == [b"x" * 40]
+
+
+@pytest.mark.parametrize(("container", "most"), [(STORE, 0), (HERE, 0), ("east", 10)])
+def test_what_has_entered_once_is_not_measured_again(container: str, most: int) -> None:
+    play = Play(
+        Route(address="stored", to=(Endpoint("west"),), store=Storing()),
+        "here",
+        settings=CoreSettings(router_id="router", max_message_octets=10),
+    )
+    play.dial("west").attach_receiver("stored", credit=5)
+    sender = play.dial(container).attach_sender("stored" if container == STORE else "here")
+    assert sender.attach is not None
+    assert sender.attach.max_message_octets == most
