@@ -262,7 +262,6 @@ class Surplus:
 
     def returned(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
         """Queues deliveries again that have come back, or returns them to who has recalled them."""
-        link.grant(0, width=link.width, drains=link.is_draining)  # all of it was asked back
         released = attrs.evolve(event, state=RELEASED)
         self._state.ledger.receiver_updated(link, released)
         for number in event.numbers:
