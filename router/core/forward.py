@@ -16,7 +16,7 @@ Everything here handles runs; the branches for single deliveries are for unusual
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -75,7 +75,9 @@ class Forwarder:
         forms: Forms,
         *,
         granter: Granter,
+        goes_over: Callable[[Node, Pairing], bool],
     ) -> None:
+        self._goes_over = goes_over
         self._settings = state.settings
         self._forms = forms
         self._turn = state.turn
@@ -421,11 +423,12 @@ class Forwarder:
         """Answers a delivery that every receiver has returned, or that is too large for them.
 
         If its route has a fallback it goes there first. One that was pulled from there is put off.
+        One of a router goes to the receivers on the other side of its turn first (``turning``).
         """
         if pairing.incoming.takes_back:
             self._settler.postpone(pairing)
             return
-        if self._divert(node, pairing):
+        if self._divert(node, pairing) or self._goes_over(node, pairing):
             return
         receivers = receivers_for(node, pairing.incoming)
         small = [link for link in receivers if is_small(link, pairing)]

@@ -122,6 +122,7 @@ class Parts:
             self.resumer,
             self.forms,
             granter=self.granter,
+            goes_over=self.turner.goes_over,
         )
 
     @cached_property
@@ -133,7 +134,12 @@ class Parts:
     def strander(self) -> Strander:
         """Handles deliveries that no receiver can take."""
         return Strander(
-            self.state, self.settler, self.uplinks, self.detacher, refusals=self.refusals
+            self.state,
+            self.settler,
+            self.uplinks,
+            self.detacher,
+            refusals=self.refusals,
+            goes_over=self.turner.goes_over,
         )
 
     @cached_property

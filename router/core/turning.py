@@ -20,13 +20,20 @@ where it may go to receivers at any third worker.
 A multicast turns only at the worker that dials a container of the route (``reach.turns``); any
 other worker that receives it from a router hands it to that one. Messages pulled there go on to all
 workers with receivers, and so do turned ones, whichever worker received them.
+
+What all receivers on one side have returned goes over to the other one, if it may have it there
+(``goes_over``): it turns though nobody grants credit yet, or what has turned goes on to another
+worker, as if it had not. So nothing is given back that a receiver here, or behind another worker,
+has not been offered. It goes over no more often than receivers on both sides are left to be tried.
 """
 
-from router.core.node import Direction, Feed, Node, is_able
+from router.core.forward import may_take
+from router.core.node import Direction, Feed, Node, feed_of, in_custody, is_able
 from router.core.reach import are_back, leads_on, leads_to, receivers_for, router_of, turns
 from router.core.registry import Registry
 from router.core.state import State
 from router.links.pairing import Pairing
+from router.model.ways import Stop
 
 
 class Turner:
@@ -60,17 +67,59 @@ class Turner:
             is_at_end = are_back(node.outgoing, hops)
             if credit > 0 and not is_at_end:
                 is_at_end = leads_to(node, router_of(hops[-1])) or not leads_on(node, hops)
-            if is_at_end:
+            if is_at_end and _may_be_taken(twin, pairing, (*hops, node.stop)):
                 self._take_over(node, twin, feed, pairing)
                 credit -= 1
 
     def _take_over(self, node: Node, twin: Node, feed: Feed, pairing: Pairing) -> None:
         node.withdraw(feed, pairing)
-        pairing.delivery.hops = (*pairing.delivery.hops, node.stop)
-        same = (each for each in twin.rotation if each.incoming is feed.incoming)
-        pairing.queue = queue = next(same, None) or Feed(feed.incoming, twin)
-        twin.put(queue, pairing)
+        _move(twin, pairing, (*pairing.delivery.hops, node.stop))
+        twin.put(feed_of(pairing), pairing)
         if pairing.tried is not None:
             twin.given_back[pairing] = None
         self._turn.review_credit(feed.incoming)
         self._turn.touch(twin)
+
+    def goes_over(self, node: Node, pairing: Pairing) -> bool:
+        """Queues a delivery that is about to be given back on the other side of its turn.
+
+        Args:
+            node: where it was, in no queue any more.
+            pairing: the delivery.
+
+        Returns:
+            whether it may be taken there.
+        """
+        twin, incoming, hops = node.twin, pairing.incoming, pairing.delivery.hops
+        if twin is None or not hops or node.is_multicast or in_custody(pairing):
+            return False
+        if turns(node, incoming) and twin.stop not in hops:
+            hops = (*hops, node.stop)
+        elif incoming in twin.feeds and turns(twin, incoming) and hops[-1] == twin.stop:
+            hops = hops[:-1]
+        else:
+            return False
+        if not _may_be_taken(twin, pairing, hops):
+            return False
+        _move(twin, pairing, hops)
+        twin.put_back(feed_of(pairing), [pairing])
+        self._turn.touch(twin)
+        return True
+
+
+def _move(node: Node, pairing: Pairing, hops: tuple[Stop, ...]) -> None:
+    """Has a delivery belong to a queue of another node, after some stops."""
+    incoming = pairing.incoming
+    same = (each for each in node.rotation if each.incoming is incoming)
+    pairing.queue = next(same, None) or Feed(incoming, node)
+    pairing.delivery.hops = hops
+
+
+def _may_be_taken(node: Node, pairing: Pairing, hops: tuple[Stop, ...]) -> bool:
+    """Returns whether a receiver of a node may be sent a delivery, now or later."""
+    queue, before = pairing.queue, pairing.delivery.hops
+    _move(node, pairing, hops)
+    receivers = receivers_for(node, pairing.incoming)
+    is_taken = any(link.ways != () and may_take(link, pairing) for link in receivers)
+    pairing.queue, pairing.delivery.hops = queue, before
+    return is_taken

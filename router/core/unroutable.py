@@ -40,7 +40,9 @@ class Strander:
         detacher: Detacher,
         *,
         refusals: Refusals,
+        goes_over: Callable[[Node, Pairing], bool],
     ) -> None:
+        self._goes_over = goes_over
         self._refusals = refusals
         self._registry = state.registry
         self._turn = state.turn
@@ -86,6 +88,8 @@ class Strander:
             return
         node.withdraw_all(feed, stranded)
         self._turn.review_credit(feed.incoming)
+        if node.twin is not None:
+            stranded = [each for each in stranded if not self._goes_over(node, each)]
         if feed.incoming.takes_back:
             for pairing in stranded:
                 self._hand_back(pairing)

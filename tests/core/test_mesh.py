@@ -1,5 +1,6 @@
 """Routers that name each other: nothing is lost, doubled or sent in circles."""
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -497,3 +498,44 @@ def test_closest_counts_the_hops_to_whoever_receives_behind_another_router() -> 
     assert [len(each.payloads) for each in (here, next_door, far)] == [3, 3, 0]
     sender.send(*"789")
     assert [len(each.payloads) for each in (here, next_door, far)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("how", ["releases", "leaves"])
+@pytest.mark.parametrize(
+    ("form", "shift", "accepts"),
+    [
+        ("each names the other", 0, 0),
+        ("each names the other", 0, 1),
+        ("each names the other", 1, 1),
+        ("a ring", 0, 1),
+    ],
+)
+def test_what_some_have_returned_goes_to_the_receiver_that_is_there_all_the_time(
+    form: str, shift: int, accepts: int, how: str
+) -> None:
+    """Wherever both are, and where a message would turn: it is offered on both sides."""
+    names = list(FORMS[form])
+    places = [(name, worker) for name in (names[0], names[-1]) for worker in (1, 2)]
+    for stays, goes, sends in itertools.product(places, places, places):
+        mesh = Mesh(FORMS[form], workers=2, shift=shift, accepts=accepts)
+        steady = mesh.receiver(stays[0], "dc2.x", 0, stays[1])
+        other = mesh.receiver(goes[0], "dc2.x", 5, goes[1])
+        source = mesh.sender(sends[0], "dc2.x", sends[1])
+        sent(source, 0, 3)
+        mesh.settle()
+        assert len(other.unsettled) == 3, (stays, goes, sends)
+        if how == "releases":
+            other.update(*other.unsettled, state=RELEASED)
+        else:
+            other.detach()
+        mesh.settle()
+        mesh.wait(2.0)
+        assert not source.told, (stays, goes, sends)
+        steady.grant(5)
+        for _ in range(3):
+            mesh.settle()
+            for receiver in (steady, other):  # it may be offered once more
+                if receiver.unsettled:
+                    receiver.accept()
+            mesh.wait(1.0)
+        assert [told[-1] for told in source.told.values()] == [(ACCEPTED, True)] * 3
