@@ -44,6 +44,10 @@ class EngineAround:
     def carried(self) -> None:
         """Nothing: what the inner engine shares is not what goes over the socket."""
 
+    def peer_left(self) -> None:
+        """Hands that in."""
+        self.inner.peer_left()
+
     def execute(self, command: Command) -> None:
         """Hands the command in."""
         self.inner.execute(command)

@@ -40,6 +40,7 @@ class Connection:
         interest: what the poller watches its socket for.
         is_unwatched: the poller ignores its socket for a while.
         saw_end: the peer's end of the stream has come.
+        has_left: it is known to come, behind what is yet to be read.
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_deadline_stale: something has happened that may have brought its deadline nearer.
         woken_at: the last deadline of its engine; infinity: none.
@@ -78,6 +79,7 @@ class Connection:
     interest: int = 0
     is_unwatched: bool = False
     saw_end: bool = False
+    has_left: bool = False
     is_dirty: bool = False
     is_deadline_stale: bool = True
     woken_at: float = math.inf

@@ -14,7 +14,9 @@ no other task has anything to do and nothing waits to be sent by this one.
 
 A socket whose send buffer is full is watched for room to write; the rest of its output stays in the
 engine, which reports ``OutputPending`` to the core. If a peer keeps asking for output that it never
-reads, its own input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
+reads, its own input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``;
+if the peer ends its stream meanwhile, the engine is told (``Engine.peer_left``), and what the peer
+sent before is read later.
 
 Long engine work is time-sliced, and control floods are throttled: ``slicing``. Connections that end
 at once take turns: ``endings``.
@@ -59,7 +61,7 @@ from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
 from router.net.endings import Endings
 from router.net.journal import JournalPort
-from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
+from router.net.poller import BROKEN, ENDED, READABLE, WRITABLE, Poller
 from router.net.slicing import Slicer
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
@@ -444,6 +446,10 @@ class DataPlane:
             return
         if readiness & (READABLE | BROKEN):
             self._receive(connection, self.clock())
+        elif readiness & ENDED:
+            connection.has_left = True
+            connection.engine.peer_left()
+            self._watch_for(connection, connection.interest & ~ENDED)
         if readiness & WRITABLE:
             connection.is_deadline_stale = True  # output that has gone may be news to the core
             self.switchboard.touch(connection)
@@ -604,6 +610,8 @@ class DataPlane:
         interest = WRITABLE if is_blocked else 0
         if not (connection.saw_end or self._must_stop_input(connection, is_blocked)):
             interest |= READABLE
+        elif engine.input_waits and not (connection.saw_end or connection.has_left):
+            interest |= ENDED
         if interest != connection.interest:
             self._watch_for(connection, interest)
 

@@ -30,6 +30,10 @@ READABLE = 1
 WRITABLE = 4
 """Octets can be written; the value of EPOLLOUT."""
 
+ENDED = 0x2000
+"""EPOLLRDHUP: the peer has ended its stream; what it sent before may be unread. ``TaskPoller`` does
+not report it."""
+
 BROKEN = 24
 """EPOLLERR and EPOLLHUP, which are reported unasked: reading tells more."""
 
@@ -38,7 +42,7 @@ class Poller(Interface):
     """Watches sockets by their descriptors."""
 
     def add(self, descriptor: int, interest: int) -> None:
-        """Begins to watch; ``interest`` is a union of READABLE and WRITABLE."""
+        """Begins to watch; ``interest`` is a union of READABLE, WRITABLE and ENDED."""
 
     def change(self, descriptor: int, interest: int) -> None:
         """Watches for something else; 0 watches for nothing but breakage."""

@@ -64,6 +64,12 @@ class Engine(Interface):
     def receive_eof(self, now: float) -> list[Event]:
         """Records that the peer will send no more, orderly or not."""
 
+    def peer_left(self) -> None:
+        """Records that the peer has ended its stream, though what it sent is not all read yet.
+
+        Called while ``input_waits``. Whatever the peer alone may use is free from now on.
+        """
+
     def execute(self, command: Command) -> None:
         """Carries out a command.
 

@@ -85,6 +85,7 @@ class ConnectionMachine:
         output: octets to be sent.
         gives_up_at: time limit of the handshake, or of the answer to our close.
         parked_octets: payload that is not output yet; it counts as congestion.
+        has_left: the peer has ended its stream, and what it sent before is yet to be read.
     """
 
     def __init__(self, settings: EngineSettings, phase: enum.Enum) -> None:
@@ -95,6 +96,7 @@ class ConnectionMachine:
         self.output = SendBuffer()
         self.gives_up_at = math.inf
         self.parked_octets = 0
+        self.has_left = False
         self._input = ReceiveBuffer()
         self._beat_seconds = 0.0
         self._beat_at = math.inf
@@ -186,6 +188,10 @@ class ConnectionMachine:
         if self.phase is not MachinePhase.CLOSED:
             self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
         return self.runs.take()
+
+    def peer_left(self) -> None:
+        """Records that the peer will not be back on this connection."""
+        self.has_left = True
 
     def data_to_send(self) -> memoryview:
         """Returns the octets to send."""

@@ -25,7 +25,7 @@ from router.net.dataplane import (
     OUTPUT_STOP_OCTETS,
     DataPlane,
 )
-from router.net.poller import EpollPoller, Poller, TaskPoller
+from router.net.poller import ENDED, EpollPoller, Poller, TaskPoller
 from router.net.slicing import SLICE_OCTETS
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
 from router.wire.v1_0.express import make_express
@@ -319,6 +319,31 @@ async def test_an_engine_that_has_enough_is_not_read_for_until_a_command_frees_i
         engine.has_enough = False
         on.plane.carry_out([(connection.id, SendDeliveries(LINK, []))])
         assert await receive_exactly(peer, 6) == b"second"
+
+
+async def test_an_engine_that_has_enough_is_told_that_its_peer_has_left() -> None:
+    """What the peer sent before is read later."""
+    async with bench(lambda nursery: EpollPoller()) as on:
+        connection, engine, peer = on.plug()
+        engine.has_enough = True
+        await peer.send_all(b"first")
+        await receive_exactly(peer, 5)
+        await peer.send_all(b"second")
+        await wait_all_tasks_blocked()
+        assert connection.interest == ENDED
+        await peer.send_eof()
+        with trio.fail_after(10):
+            while not connection.has_left:
+                await trio.sleep(0.01)
+        await wait_all_tasks_blocked()
+        assert engine.has_left
+        assert connection.interest == 0, "it would be told in each turn"
+        assert (bytes(engine.received), engine.saw_eof) == (b"first", False)
+        engine.has_enough = False
+        on.plane.carry_out([(connection.id, SendDeliveries(LINK, []))])
+        assert await receive_exactly(peer, 6) == b"second"
+        await on.plane.wait_empty()
+        assert engine.saw_eof
 
 
 async def test_the_end_of_the_stream_reaches_engine_core_and_supervisor(

@@ -45,6 +45,7 @@ class PlainEngine:
         idle_seconds: after this long without input it closes; None: never.
         fired: when ``handle_deadline`` was called.
         has_enough: nothing more should be read.
+        has_left: it was told that its peer has ended the stream.
     """
 
     farewell: bytes = b""
@@ -58,6 +59,7 @@ class PlainEngine:
     saw_eof: bool = False
     is_open: bool = False
     has_enough: bool = False
+    has_left: bool = False
     _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     @property
@@ -99,6 +101,9 @@ class PlainEngine:
         if b"!" in arrived:
             events.append(self._close(None))
         return events
+
+    def peer_left(self) -> None:
+        self.has_left = True
 
     def receive_eof(self, now: float) -> list[Event]:
         self.saw_eof = True

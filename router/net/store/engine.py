@@ -262,6 +262,9 @@ class StoreEngine:
             return []
         return self._end("the process of the message store has closed the connection")
 
+    def peer_left(self) -> None:
+        """Never called: input does not wait."""
+
     def execute(self, command: Command) -> None:
         """Carries out a command; others than these mean nothing here."""
         match command:

@@ -43,6 +43,10 @@ class Active(Protocol):
     def finished(self) -> bool:
         """Whether the connection is over."""
 
+    @property
+    def has_left(self) -> bool:
+        """Whether the client is gone, and what it sent is not all read yet."""
+
 
 @attrs.frozen
 class PartKey:
@@ -94,8 +98,9 @@ class Area(Store):
     def enter(self, owner: Owner, connection: Active) -> bool:
         """Assigns a client-name to a connection; returns whether it was free."""
         other = self._active.get(owner)
-        if other is not None and other is not connection and not other.finished:
-            return False
+        if other is not None and other is not connection:
+            if not (other.finished or other.has_left):
+                return False
         self._active[owner] = connection
         return True
 

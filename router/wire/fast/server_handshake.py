@@ -5,7 +5,8 @@ The steps are those of ``router.wire.fast.machine``; SASL is passed between the 
 may accept or not; version 0 is invalid (§3.2.2).
 
 A client-name is active on one connection at a time (§3.2.6): a second one is refused (320). That is
-checked within this process, not between workers.
+checked within this process, not between workers. A connection that its client has ended, though
+what came on it before waits to be read, is not active.
 """
 
 from typing import ClassVar, Final

@@ -94,6 +94,22 @@ class Kept(Store):
         self._places[place] = _Entry(session, float("inf"))
         self._place_of[session] = place
 
+    def leave_behind(self, session: Session) -> bool:
+        """Frees the name of a session that ends with a connection which its client has ended.
+
+        What came on it before is yet to be read, and goes on. A session that outlives its
+        connection leaves it instead: its client sends again what it has no answer for.
+
+        Returns:
+            whether it is such a session.
+        """
+        if session.is_kept or not (session.is_attached and session.engine.has_left):
+            return False
+        place = self._place_of.pop(session, None)
+        if place is not None:
+            del self._places[place]
+        return True
+
     def left(self, session: Session, now: float) -> None:
         """Records that a session has lost its channel; its timeout begins."""
         place = self._place_of.get(session)
@@ -124,8 +140,10 @@ class Kept(Store):
         """Gives a session to another worker; see ``Store``."""
         place = _place_of(key)
         session = self.find(place, now)
+        if session is not None and self.leave_behind(session):
+            return Refusal.NOTHING
         if session is not None and session.is_attached:
-            if not force:
+            if not (force or session.engine.has_left):
                 return Refusal.BUSY
             self.take_off(session)
             return Refusal.LEAVING

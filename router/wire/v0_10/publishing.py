@@ -58,7 +58,7 @@ from router.model.outcome import (
     Released,
 )
 from router.model.terminus import ExpiryPolicy, Target
-from router.model.text import encode_text, name_of
+from router.model.text import encode_text
 from router.wire.exchange_names import address_of
 from router.wire.inlets import outcome_of
 from router.wire.publishing import Keeper
@@ -454,7 +454,7 @@ class Publishing(Keeper[Inlet]):
 
     def name_of(self, inlet: Inlet) -> str:
         """Returns the link name of an inlet, the same on every connection of the session."""
-        return f"{name_of(self.session.name)}>{inlet.address}"
+        return f"{self.session.link_prefix}>{inlet.address}"
 
     def refusal_of(self, address: str) -> Condition | None:
         """Returns why an address is invalid; None: it is valid."""

@@ -50,7 +50,6 @@ from router.model.outcome import (
     Rejected,
 )
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
-from router.model.text import name_of
 from router.wire import hub
 from router.wire.recording import Unrecorded
 from router.wire.v0_10 import message as messages
@@ -209,6 +208,10 @@ class QueueSession(Interface):
 
     name: bytes
     queues: "dict[str, Queue]"
+
+    @property
+    def link_prefix(self) -> str:
+        """What the names of its links begin with."""
 
     @property
     def engine(self) -> SessionConnection:
@@ -400,7 +403,7 @@ class Queue:
         session.engine.runs.add(
             LinkAttached(
                 link=outlet.link,
-                name=LinkName(f"{name_of(session.name)}<{label}<{outlet.address}"),
+                name=LinkName(f"{session.link_prefix}<{label}<{outlet.address}"),
                 role=Role.SENDER,
                 is_answer=False,
                 source=Source(

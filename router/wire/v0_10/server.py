@@ -107,7 +107,7 @@ class ServerEngine(ServerLinks):
     def _seek(self, channel: int, control: r.SessionAttach, place: Place) -> None:
         """Asks other workers for a session; the client's input waits for their answers."""
         other = self.kept.sought.get(place)
-        if isinstance(other, Machine) and not other.finished:
+        if isinstance(other, Machine) and not (other.finished or other.has_left):
             self._send_busy(channel, control)
             return
         self.kept.sought[place] = self
@@ -145,20 +145,23 @@ class ServerEngine(ServerLinks):
         name = control.name or b""
         place = self._place(control)
         known = self.kept.find(place, self.now)
-        if known is not None and known.is_attached:
-            if known.engine is self or not control.force:
+        is_left_behind = known is not None and self.kept.leave_behind(known)
+        if known is not None and known.is_attached and not is_left_behind:
+            if known.engine is self or not (control.force or known.engine.has_left):
                 self._send_busy(channel, control)
                 return
             self.kept.take_off(known)
             known = self.kept.find(place, self.now)
-        session = known
+        session = None if is_left_behind else known
         if session is None:
             session = ServerSession(self, channel, name)
+            if is_left_behind:
+                session.link_mark = f"~{next(self.settings.link_ids)}"
         self.kept.attached(place, session)
         self.sessions[channel] = session
         session.attached(self, channel)
         self.send_control(channel, r.SessionAttached(name))
-        if known is not None:
+        if session is known:
             self._guard(session, session.come_back)
             session.ask_replay()
 

@@ -34,6 +34,7 @@ from typing import Protocol as Interface
 import attrs
 
 from router.errors import DecodeError
+from router.model.text import name_of
 from router.wire.asking import Asker
 from router.wire.engine import EngineSettings
 from router.wire.inlets import Inlet
@@ -116,6 +117,7 @@ class SessionConnection(Interface):
 
     Attributes:
         dirty: sessions with gathered output.
+        has_left: the peer has ended its stream, and what it sent before is yet to be read.
     """
 
     settings: EngineSettings
@@ -123,6 +125,7 @@ class SessionConnection(Interface):
     output: SendBuffer
     frame_max: int
     now: float
+    has_left: bool
     dirty: "dict[Session, None]"
 
     @property
@@ -206,6 +209,14 @@ class Session(Asker):
     def is_attached(self) -> bool:
         """Whether it has a channel and takes part."""
         return self.state is SessionStage.ATTACHED
+
+    link_mark = ""
+    """Of the names of its links, if another session of its name may still have some."""
+
+    @property
+    def link_prefix(self) -> str:
+        """What the names of its links begin with."""
+        return name_of(self.name) + self.link_mark
 
     @property
     def is_kept(self) -> bool:

@@ -221,6 +221,9 @@ class Engine10:
             self._over(None if self._connection.phase in CLOSING else ended, by_peer=True)
         return self._take_events()
 
+    def peer_left(self) -> None:
+        """Never called: there is credit, so input does not wait."""
+
     def execute(self, command: Command) -> None:
         """Carries out a command.
 

@@ -755,3 +755,17 @@ def test_a_client_name_is_active_on_one_connection() -> None:
     assert close.reply_code == 320
     first.send(c.ConnectionClose(200))
     Client(client_name="one", area=first.engine.area).open()
+
+
+def test_the_name_of_a_client_that_has_left_is_free_though_not_all_is_read_that_it_sent() -> None:
+    first = Client(client_name="one").open().channel().handle(1, "orders")
+    first.post(b"before")
+    first.say_yes()
+    first.engine.peer_left()
+    other = Client(client_name="one", area=first.engine.area).open().channel().handle(1, "orders")
+    other.post(b"later")
+    names = [[each.name for each in end.say_yes()] for end in (first, other)]
+    assert not set(names[0]) & set(names[1])
+    first.post(b"behind")
+    (events,) = [[each for each in first.events if isinstance(each, DeliveriesReceived)]]
+    assert [d.payload[-6:] for run in events for d in run.deliveries] == [b"before", b"behind"]

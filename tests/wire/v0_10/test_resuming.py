@@ -292,6 +292,37 @@ def test_a_session_that_is_attached_elsewhere_is_busy_unless_forced() -> None:
     assert other.said(r.SessionExpected) == [r.SessionExpected(((1, 1),))]
 
 
+def test_a_session_of_a_client_that_has_left_is_free_and_what_came_before_goes_on() -> None:
+    """The end of the stream is known, and what stands before it is yet to be read."""
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach()
+    peer.publish("orders", b"one")
+    peer.engine.peer_left()
+    other = server(memory)
+    assert r.SessionAttached(b"s") in other.attach()
+    other.publish("orders", b"two")
+    names = [[each.name for each in end.of(LinkAttached)] for end in (peer, other)]
+    assert names[0] != names[1], "or else its link would be stolen"
+    peer.publish("orders", b"six")
+    assert (received(peer), received(other)) == ([b"one", b"six"], [b"two"])
+    lost(peer)
+    third = server(memory)
+    assert r.SessionDetached(b"s", DetachCode.SESSION_BUSY) in third.attach(point=None)
+
+
+def test_a_kept_session_leaves_the_connection_that_its_client_has_left() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    peer.engine.peer_left()
+    other = server(memory)
+    assert r.SessionAttached(b"s") in other.attach(timeout=60, point=None)
+    other.control(r.SessionFlush(expected=True))
+    assert other.said(r.SessionExpected) == [r.SessionExpected(((1, 1),))]
+
+
 def test_a_gap_counts_as_completed_and_is_passed_over() -> None:
     peer = server()
     peer.attach()
