@@ -7,7 +7,8 @@ Certificates are rotated by writing the files: the ``current`` context is always
 present contents of the files. Established connections keep their certificate until
 ``rotation`` ends them. A file that cannot be used is reported once, and the last good context stays
 in use. So it does if the new certificate has expired or is not valid yet, and the one in use is
-valid; one that is not valid yet is used from when it is.
+valid; one that is not valid yet is used from when it is. They are looked at in a thread, and while
+they do not answer the context in use stays so (``looking``).
 """
 
 import hmac
@@ -16,6 +17,7 @@ import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ import attrs
 import structlog
 import trio
 
+from router.looking import Looker
 from router.net.tls import TlsError, describe_error
 from router.net.tls_stream import make_ready, share_tickets
 from router.net.validity import Validity, read_authorities, read_chain, why_refused
@@ -182,6 +185,23 @@ ALPN_HTTP: Final = ["http/1.1"]
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
+@attrs.frozen
+class _Found:
+    """What a look at changed files has brought.
+
+    Attributes:
+        signature: of the files.
+        context: made of them; None: it cannot be, see ``trouble``.
+        validities: of their certificates.
+        trouble: why they cannot be used.
+    """
+
+    signature: Signature
+    context: ssl.SSLContext | None = None
+    validities: tuple[Validity, ...] = ()
+    trouble: str = ""
+
+
 @attrs.define(eq=False)
 class TlsContext:
     """A context that follows its files.
@@ -208,7 +228,12 @@ class TlsContext:
     _replaced: "weakref.WeakKeyDictionary[ssl.SSLContext, float]" = attrs.field(
         factory=weakref.WeakKeyDictionary, init=False
     )
+    _looker: Looker[_Found | None] = attrs.field(init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @_looker.default
+    def _make_looker(self) -> Looker[_Found | None]:
+        return Looker(self.files.option)
 
     def __attrs_post_init__(self) -> None:
         self._signature = self._sign()
@@ -221,27 +246,36 @@ class TlsContext:
         if now - self._looked_at < LOOK_SECONDS:
             return self._context
         self._looked_at = now
-        signature = self._sign()
-        if signature != self._signature or self.wall() >= self._valid_at:
-            self._signature = signature
-            self._follow(now)
+        is_due = self.wall() >= self._valid_at
+        found = self._looker.look(partial(self._find, self._signature, is_due))
+        if found is not None:
+            self._follow(found, now)
         return self._context
 
-    def _follow(self, now: float) -> None:
-        """Makes the context anew, or keeps it and says why."""
-        self._valid_at = float("inf")
+    def _find(self, known: Signature, is_due: bool) -> "_Found | None":
+        """Looks at the files, in a thread, and makes a context of them if they have changed."""
+        signature = self._sign()
+        if signature == known and not is_due:
+            return None
         try:
-            context, validities = self.make(self.files), self.files.validities()
+            return _Found(signature, self.make(self.files), self.files.validities())
         except TlsError as error:
-            self._refuse(str(error))
+            return _Found(signature, trouble=str(error))
+
+    def _follow(self, found: "_Found", now: float) -> None:
+        """Uses the context that was made anew, or keeps the one in use and says why."""
+        self._signature, self._valid_at = found.signature, float("inf")
+        if found.context is None:
+            self._refuse(found.trouble)
             return
+        validities = found.validities
         worse = self._is_worse(self.validities, validities)
         if worse is not None:
             self._refuse_until_valid(worse, validities)
             return
         self.trouble, self.validities = None, validities
         self._replaced[self._context] = now
-        self._context = context
+        self._context = found.context
         self._log.info("certificate.replaced", option=self.files.option)
 
     def _refuse(self, reason: str) -> None:

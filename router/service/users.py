@@ -19,6 +19,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, unquote
@@ -26,6 +27,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from router.errors import RouterError
+from router.looking import Looker
 from router.regular import read_regular
 from router.service.config import Secret
 from router.service.login_key import LoginKey, random_key
@@ -196,6 +198,12 @@ class WrittenUsers:
             return derive(mechanism, nobodys, salt)
 
 
+_Stamp = tuple[int, int, int]
+
+_FoundUsers = tuple[_Stamp, dict[str, dict[str, ScramSecret]] | None]
+"""What a changed file is, and its users; None: it cannot be read."""
+
+
 @attrs.define(eq=False)
 class UserFile:
     """Users of a file; a ``Verifier``. The file is read again when it has changed.
@@ -208,8 +216,13 @@ class UserFile:
     path: Path
     key: LoginKey = attrs.field(factory=random_key)
     _users: dict[str, dict[str, ScramSecret]] = attrs.field(init=False, repr=False)
-    _stamp: tuple[int, int, int] | None = attrs.field(default=None, init=False)
+    _stamp: _Stamp | None = attrs.field(default=None, init=False)
     _remembered: Remembered = attrs.field(factory=Remembered, init=False, repr=False)
+    _looker: Looker[_FoundUsers | None] = attrs.field(init=False, repr=False)
+
+    @_looker.default
+    def _make_looker(self) -> Looker[_FoundUsers | None]:
+        return Looker(str(self.path))
 
     def __attrs_post_init__(self) -> None:
         """Reads the file.
@@ -220,23 +233,32 @@ class UserFile:
         self._stamp = self._look()
         self._users = read_users(self.path)
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _look(self) -> _Stamp | None:
         try:
             status = self.path.stat()
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _refresh(self) -> None:
-        """Reads the file again if it has changed; an unreadable file changes nothing."""
+    def _find(self, known: _Stamp | None) -> _FoundUsers | None:
+        """Looks at the file, in a thread, and reads it if it has changed."""
         stamp = self._look()
-        if stamp is None or stamp == self._stamp:
-            return
-        self._stamp = stamp
+        if stamp is None or stamp == known:
+            return None
         try:
-            self._users = read_users(self.path)
+            return stamp, read_users(self.path)
         except UserFileError:
-            return
+            return stamp, None
+
+    def _refresh(self) -> None:
+        """Has the file read again if it has changed; an unreadable file changes nothing.
+
+        While it does not answer, what was read last counts.
+        """
+        found = self._looker.look(partial(self._find, self._stamp))
+        if found is not None:
+            self._stamp = found[0]
+            self._users = self._users if found[1] is None else found[1]
 
     def verify_plain(self, user: str, password: str) -> bool:
         """Returns whether the password is the user's."""

@@ -1,14 +1,20 @@
 """Files that the configuration names, and that do not answer: pipes, and disks that hang."""
 
+import itertools
 import os
 import signal
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
+from router import looking
 from router.cli.main import main
 from router.net.cbs import token_from_file
 from router.net.tls_files import TlsContext, TlsFiles
@@ -16,7 +22,7 @@ from router.net.validity import read_authorities, read_chain
 from router.regular import read_regular
 from router.service.config import ConfigError
 from router.service.credentials import load_usable
-from router.service.users import UserFile, UserFileError, read_users
+from router.service.users import UserFile, UserFileError, hash_password, read_users, write_users
 from tests.support.planes import papers
 from tests.support.running import RunningRouter, running_router
 
@@ -108,6 +114,83 @@ def test_users_that_become_a_pipe_stay_known(pipe: Path) -> None:
     users = UserFile(file)
     pipe.rename(file)
     assert not users.verify_plain("a", "b")
+
+
+class HungMount:
+    """Files of which the system says nothing, while it hangs.
+
+    Attributes:
+        asked: the threads that have asked, and wait.
+        answers: set when it answers again.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, *files: Path) -> None:
+        self.asked: list[threading.Thread] = []
+        self.answers = threading.Event()
+        really = os.stat
+
+        def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:
+            if path in files and not self.answers.is_set():
+                self.asked.append(threading.current_thread())
+                assert self.answers.wait(60)
+            return really(path, *more, **named)
+
+        patch.setattr(os, "stat", stat)
+        patch.setattr(looking, "UNANSWERED_SECONDS", 0.0)
+
+    def look(self, look: Callable[[], object]) -> list[str]:
+        """Has files looked at often, while they do not answer; returns what is logged."""
+        with capture_logs() as lines:
+            for _ in range(5):
+                look()
+        assert len(self.asked) == 1
+        assert self.asked[0] is not threading.current_thread()
+        return [line["event"] for line in lines]
+
+    def answer(self, look: Callable[[], bool]) -> list[str]:
+        """Has them answer; returns what is logged until they are used."""
+        with capture_logs() as lines:
+            self.answers.set()
+            while not look():
+                os.sched_yield()
+        return [line["event"] for line in lines]
+
+
+def test_handshakes_go_on_with_the_certificate_in_use_while_its_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed = papers(tmp_path)
+    seconds = itertools.count(0, 10)
+    context = TlsContext(
+        signed.server_files(), TlsFiles.server_context, clock=lambda: float(next(seconds))
+    )
+    before = context.current()
+    signed.write_server("other.example")
+    mount = HungMount(monkeypatch, signed.server)
+    try:
+        assert mount.look(context.current) == ["file.unanswered"]
+        assert context.current() is before
+    finally:
+        said = mount.answer(lambda: context.current() is not before)
+    assert said == ["file.answered", "certificate.replaced"]
+
+
+def test_users_log_in_as_they_were_read_last_while_their_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "users"
+    write_users(file, {"alice": hash_password("first")})
+    users = UserFile(file)
+    write_users(file, {"alice": hash_password("second")})
+    mount = HungMount(monkeypatch, file)
+    try:
+        look = partial(users.verify_plain, "alice", "first")
+        assert mount.look(look) == ["file.unanswered"]
+        assert look()
+    finally:
+        said = mount.answer(partial(users.verify_plain, "alice", "second"))
+    assert said == ["file.answered"]
+    assert not users.verify_plain("alice", "first")
 
 
 HANGING = """
