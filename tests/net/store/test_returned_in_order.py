@@ -245,13 +245,15 @@ class ReturningWhileFull(ReturningLate):
 
 
 class ReturningAndReloaded(ReturningLate):
-    """The route stores no more, or all, after a reload, or has another name."""
+    """The route stores no more, or all, after a reload, or has another name, once."""
 
     @rule(
         storing=st.sampled_from([Storing(), Storing(always=True), None]),
         name=st.sampled_from(["orders", "renamed"]),
     )
     def reload(self, storing: Storing | None, name: str = "orders") -> None:
+        if self.route.name == "renamed":  # messages of several names have no order
+            name = self.route.name
         dead_letter = None if storing is None else ROUTE.dead_letter
         self.route = attrs.evolve(ROUTE, name=name, store=storing, dead_letter=dead_letter)
         self.play.routes = (self.route,)
