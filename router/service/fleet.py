@@ -130,7 +130,11 @@ class Steering(Interface):
 
     @property
     def started_at(self) -> float:
-        """Start time of the router, in seconds since 1970."""
+        """Start time of the router, in seconds since 1970, by the clock as it stood then."""
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Time since the router was started, however its clock was set since."""
 
     @property
     def is_draining(self) -> bool:
@@ -201,6 +205,8 @@ class RouterSnapshot:
 
     Attributes:
         at: time of the snapshot, in seconds since 1970.
+        started_at: likewise, by the clock as it stood then.
+        uptime_seconds: since then, however the clock was set.
         silent: numbers of workers that did not answer.
         journal_trouble: why the journal cannot be opened or, on PostgreSQL, written; None: it can,
             or there is none.
@@ -223,6 +229,7 @@ class RouterSnapshot:
     version: str
     at: float
     started_at: float
+    uptime_seconds: float
     is_draining: bool
     required_containers: tuple[str, ...]
     listeners: tuple[ListenerRecord, ...]
@@ -340,6 +347,7 @@ class RouterControl:
             version=__version__,
             at=max(answer.at for answer in survey.answers),
             started_at=steering.started_at,
+            uptime_seconds=steering.uptime_seconds,
             is_draining=steering.is_draining,
             required_containers=tuple(steering.required_containers),
             listeners=steering.listeners(),

@@ -213,6 +213,7 @@ class _Steering:
     is_draining: bool = attrs.field(default=False, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
     books: Books = attrs.field(factory=Books, init=False)
+    _began: float = attrs.field(factory=time.monotonic, init=False)
     _level: LogLevel = attrs.field(init=False)
     _listeners: Listeners = attrs.field(init=False)
     _admin: AdminKeeper = attrs.field(init=False)
@@ -558,6 +559,11 @@ class _Steering:
     def id(self) -> str:
         """The router's container-id."""
         return self.config.router.id
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Time since the router was started, however its clock was set since."""
+        return time.monotonic() - self._began
 
     @property
     def required_containers(self) -> Sequence[str]:

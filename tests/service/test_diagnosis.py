@@ -604,7 +604,7 @@ def test_a_router_that_nobody_dials_says_where_it_listens() -> None:
     assert problem.severity is Severity.NOTE
     assert problem.text == "has no connections: nobody dials it"
     assert "127.0.0.1:5672" in problem.advice
-    young = with_core(router_snapshot(started_at=4990.0), connections=0)
+    young = with_core(router_snapshot(uptime_seconds=10.0), connections=0)
     assert diagnose(young) == ()
 
 

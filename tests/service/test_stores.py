@@ -145,8 +145,10 @@ def test_a_store_that_does_not_answer_is_an_error() -> None:
     found = router_snapshot(workers=(worker_snapshot(store=away),))
     text = "does not answer: routes that store messages get no credit"
     assert problems(found) == [("error", "store", text)]
-    starting = attrs.evolve(found, started_at=found.at - 0.5)
+    starting = attrs.evolve(found, uptime_seconds=0.5)
     assert problems(starting) == []
+    set_back = attrs.evolve(found, at=found.started_at - 3 * 24 * 3600.0)
+    assert problems(set_back) == problems(found), "the clock says nothing about how long it runs"
 
 
 def test_a_store_that_cannot_write_is_an_error_that_says_why() -> None:

@@ -118,6 +118,7 @@ def router_snapshot(
         version="1.2.3",
         at=5000.0,
         started_at=4000.0,
+        uptime_seconds=1000.0,
         is_draining=False,
         required_containers=(),
         listeners=(listener(),),
@@ -334,6 +335,7 @@ class FakeSteering:
 
     id: str = "dc1"
     started_at: float = 4000.0
+    uptime_seconds: float = 1000.0
     is_draining: bool = False
     required_containers: Sequence[str] = ()
     books: Books = attrs.field(factory=Books)

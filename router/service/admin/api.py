@@ -212,7 +212,7 @@ class Api:
             id=snapshot.id,
             version=snapshot.version,
             at=snapshot.at,
-            uptime_seconds=snapshot.at - snapshot.started_at,
+            uptime_seconds=snapshot.uptime_seconds,
             is_ready=not reasons,
             is_draining=snapshot.is_draining,
             is_standby=snapshot.is_standby,

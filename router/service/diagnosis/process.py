@@ -190,7 +190,7 @@ def failing_sources(snapshot: RouterSnapshot) -> list[tuple[str, int]]:
 def nobody(snapshot: RouterSnapshot) -> Iterator[Problem]:
     """A router that nobody dials."""
     addresses = [address for each in snapshot.listeners for address in each.addresses]
-    is_new = snapshot.at - snapshot.started_at < NOBODY_SECONDS
+    is_new = snapshot.uptime_seconds < NOBODY_SECONDS
     if addresses and not (snapshot.core.connections or is_new or snapshot.is_draining):
         yield Problem(
             severity=Severity.NOTE,

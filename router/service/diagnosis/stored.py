@@ -25,7 +25,7 @@ FILLING_SECONDS: Final = 6 * 3600.0
 
 def away(snapshot: RouterSnapshot) -> Iterator[Problem]:
     """A store whose process does not answer."""
-    is_starting = snapshot.at - snapshot.started_at < CONNECTING_SECONDS
+    is_starting = snapshot.uptime_seconds < CONNECTING_SECONDS
     if has_store(snapshot) and not is_answering(snapshot) and not is_starting:
         yield Problem(
             severity=Severity.ERROR,
