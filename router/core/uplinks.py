@@ -219,6 +219,8 @@ class Uplinks:
         kept = [each for each in chosen if each not in made or not is_taken(each, ending)]
         self._of_node[node] = kept
         node.has_uplinks = bool(kept)
+        for uplink in made.intersection(kept):
+            self._adopt(uplink)
         for uplink in kept:
             self._review_fallback(uplink)
             self._courses.review_way(uplink)
@@ -418,6 +420,14 @@ class Uplinks:
                 self._courses.want(uplink)
         if not is_claimed and node.is_exact and isinstance(link, OutgoingLink):
             self._unclaimed.setdefault(node, []).append(link)
+
+    def _adopt(self, uplink: Uplink) -> None:
+        """Has a new uplink resume the link of an earlier life that no route led to meanwhile."""
+        for link in tuple(self._unclaimed.get(uplink.node, ())):
+            is_same_link = uplink.role is link.key.role and uplink.name == link.key.name
+            if is_same_link and self._registry.suspended.get(link.key) is link:
+                uplink.kept = link
+                self._unclaimed[uplink.node].remove(link)
 
     def _claim(self, connection: Connection) -> None:
         """Makes the uplinks by which a container is asked for what routes sent it in earlier lives.

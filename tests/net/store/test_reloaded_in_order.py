@@ -170,6 +170,24 @@ def test_what_goes_back_to_a_store_that_is_lost_before_it_has_that_waits_for_the
     goes_well(state)
 
 
+@CHANGES
+def test_what_was_going_back_to_the_store_goes_on_after_a_restart(
+    storing: Storing | None, name: str
+) -> None:
+    """Also where the route stores no more, so that its senders' node has no link to the store."""
+    state = State()
+    state.begin()
+    state.target_goes_unsent(count=1)
+    state.everybody_works()
+    state.reload(storing, name)
+    state.store_is_cut_off(arrives=False)
+    state.everybody_works()
+    state.worker_is_killed(arrives=False, lost=0)
+    for _ in range(2):
+        state.everybody_works()
+    goes_well(state)
+
+
 # ------------------------------------------------------------------ routes that promise less
 
 
