@@ -13,8 +13,10 @@ import click
 from tests.bench import history, show
 from tests.bench.beside import measure_beside
 from tests.bench.cases import CASES, Case
+from tests.bench.crossing import measure_crossing
 from tests.bench.exact import measure_exact
 from tests.bench.goals import Report
+from tests.bench.hops import measure_hops
 from tests.bench.measure import (
     Conditions,
     Figures,
@@ -54,6 +56,8 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
     "stored, beside": lambda conditions, _: measure_beside(conditions),
     "exact": lambda conditions, _: measure_exact(conditions),
     "workers": lambda conditions, _: measure_workers(2 * conditions.seconds),
+    "crossing": lambda conditions, _: measure_crossing(conditions),
+    "hops": lambda conditions, _: measure_hops(conditions),
     "shovel": lambda conditions, _: measure_shovel(100, conditions.runs),
     "shovel, 10 KB": lambda conditions, _: measure_shovel(10_000, conditions.runs),
     "postgres": _measure_postgres,
@@ -63,6 +67,9 @@ OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
 
 LONG: Final = frozenset({"shovel", "shovel, 10 KB", "postgres"})
 """Those that take minutes, and RabbitMQ or PostgreSQL: measured only if they are asked for."""
+
+WHOLE: Final = frozenset({"crossing", "hops"})
+"""Those that start several routers or workers: measured in the short run only if asked for."""
 
 
 def _core(text: str) -> int | None:
@@ -102,7 +109,8 @@ def main(
     named at the end, and stops nothing.
     """
     cases = [case for case in CASES if case.is_quick or not quick]
-    others = [name for name in OTHERS if name not in LONG]
+    left_out = LONG | WHOLE if quick else LONG
+    others = [name for name in OTHERS if name not in left_out]
     if only:
         cases = [case for case in CASES if any(text in case.name for text in only)]
         others = [name for name in OTHERS if any(text in name for text in only)]

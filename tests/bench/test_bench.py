@@ -70,6 +70,8 @@ def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist(
             "workers": {"of_one": 1.0},
             "exact": {"of_two_flushes": 1.0},
             "postgres": {"of_bare": 1.0},
+            "crossing": {"of_home": 1.0},
+            "hops": dict.fromkeys(("hop_part", "growth", "exact_hop_part", "exact_growth"), 1.0),
             "shovel": {"of_shovel": 1.0},
             "shovel, 10 KB": {"of_shovel": 1.0},
             "tables": {"first_part": 1.0, "start_growth": 1.0, "reload_growth": 1.0},
@@ -240,6 +242,7 @@ def test_cases_are_listed_by_what_their_names_contain() -> None:
     every = CliRunner().invoke(main, ["--list"]).output.splitlines()
     assert set(quick) < set(every)
     assert {"timer", "idle", "unsettled"} < set(quick)
+    assert set(every) - set(quick) >= {"crossing", "hops"}
 
 
 def test_what_cannot_be_measured_is_named_and_stops_nothing(

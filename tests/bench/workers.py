@@ -54,7 +54,9 @@ _serial = itertools.count()
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def file(workers: int, routes: int = 0, *, more: str = "", route: str = "") -> str:
+def file(
+    workers: int, routes: int = 0, *, more: str = "", route: str = "", admin: str = "off"
+) -> str:
     """Gives a configuration with so many routes beside the one that takes everything.
 
     Args:
@@ -62,10 +64,11 @@ def file(workers: int, routes: int = 0, *, more: str = "", route: str = "") -> s
         routes: how many others.
         more: further options of the router.
         route: further options of that route.
+        admin: where the admin endpoint is.
     """
     others = "".join(f"  - address: other.{number}\n" for number in range(routes))
     return (
-        f"router: {{id: bench, workers: {workers}, admin: off{more}}}\n"
+        f"router: {{id: bench, workers: {workers}, admin: {admin}{more}}}\n"
         'listeners: [{bind: "127.0.0.1:0"}]\nlimits: {link_credit: 2000}\n'
         f'routes:\n  - address: "#"\n{route}{others}'
     )
@@ -127,11 +130,14 @@ def cpu_seconds(process: int) -> float:
 
 
 @contextlib.contextmanager
-def serving(workers: int, *, more: str = "", route: str = "") -> Iterator[RunningRouter]:
+def serving(
+    workers: int, *, more: str = "", route: str = "", admin: str = "off"
+) -> Iterator[RunningRouter]:
     """Runs a router in a directory of its own."""
+    text = file(workers, more=more, route=route, admin=admin)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ROUTER_TCP_CONGESTION"] = congestion()
-        with running_router(file(workers, more=more, route=route), Path(folder)) as router:
+        with running_router(text, Path(folder)) as router:
             yield router
 
 
@@ -261,9 +267,6 @@ def exact(setting: Setting, seconds: float) -> Cost:
             stack.enter_context(serving(setting.workers, more=more, route=promise))
             for _ in range(setting.routers)
         ]
-        mains = {each.process.pid for each in serves}
-        busy = {worker for each in serves for worker in processes(each).values()} or mains
-        everybody = {*mains, *(child for main in mains for child in _children(main))}
         commands = [
             options(
                 serves[number % setting.routers],
@@ -275,9 +278,17 @@ def exact(setting: Setting, seconds: float) -> Cost:
             for number in range(setting.programs)
         ]
         loads = stack.enter_context(loaded(*commands))
-        before = {each: Use.of(each) for each in everybody}
-        told = [load.wait() for load in loads]
-        used = {each: Use.of(each).since(then) for each, then in before.items()}
+        return cost_of(loads, *serves)
+
+
+def cost_of(loads: list[Load], *routers: RunningRouter) -> Cost:
+    """Returns what loads cost routers from now until they end."""
+    mains = {each.process.pid for each in routers}
+    busy = {worker for each in routers for worker in processes(each).values()} or mains
+    everybody = {*mains, *(child for main in mains for child in children(main))}
+    before = {each: Use.of(each) for each in everybody}
+    told = [load.wait() for load in loads]
+    used = {each: Use.of(each).since(then) for each, then in before.items()}
     count = sum(each["measured"] for each in told)
     others = [use for each, use in used.items() if each not in busy]
     switches = max(1, sum(use.waits + use.forced for use in used.values()))
@@ -338,7 +349,8 @@ def _fields(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
-def _children(process: int) -> list[int]:
+def children(process: int) -> list[int]:
+    """Returns the processes that a process has started."""
     lists = Path(f"/proc/{process}/task").glob("*/children")
     return [int(each) for path in lists for each in path.read_text().split()]
 

@@ -5,9 +5,12 @@
  *   mode       amqp: dial a router on `port`; raw: the same frames without any negotiation, dialed
  *              to a relay on `port` that dials `back` in turn; idle: connections that do nothing
  *   host port  where to dial (127.0.0.1, 5672)          back   raw: where we listen
+ *   take_port  where receivers dial, if that is another router (port)
  *   senders receivers    connections, each with one session and one link (1, 1)
  *   addresses  how many; the n-th sender or receiver takes address n modulo this (receivers)
  *   address    its pattern, %d stands for the number (q%d)
+ *   first_send first_take   1.0: address of a link that each sender, or receiver, attaches before its
+ *              own, and that does nothing: a router may keep the whole connection where that belongs
  *   send take  protocol of senders and of receivers: 1.0 or 0-9-1, whose senders ask for confirms and
  *              whose receivers acknowledge (1.0)
  *   size       octets of a message's body, 16 or more (100)
@@ -59,12 +62,13 @@ enum { IN_OCTETS = 1 << 18, OUT_OCTETS = 1 << 18, BODY_LEAD = 16, SMALL_OCTETS =
 
 enum mode { AMQP, RAW, IDLE };
 enum settle { UNSETTLED, SETTLED, SECOND };
+enum { OWN_SESSION, FIRST_SESSION }; /* our channels */
 
 static struct {
     enum mode mode;
     enum settle settle;
-    const char *host, *address, *congestion, *certificate;
-    int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, marks, sasl, tls, storm;
+    const char *host, *address, *first_send, *first_take, *congestion, *certificate;
+    int port, take_port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, marks, sasl, tls, storm;
     bool sends_basic, takes_basic, own;
     double rate, seconds, warmup;
 } options;
@@ -80,6 +84,7 @@ struct connection {
     bool waits_for_room;      /* to write */
     bool is_ready;            /* attached, and may send or has given credit */
     bool wants_header;        /* of the peer, before its frames */
+    int first_channel;        /* the peer's for the session of the link that does nothing; -1: unknown */
     uint8_t *in, *out;
     size_t in_used, out_begin, out_end;
     uint32_t frame_octets;    /* the largest that the peer takes */
@@ -141,8 +146,8 @@ static void set_up(int fd) {
     fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
-static int dial(void) {
-    struct sockaddr_in peer = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
+static int dial(int port) {
+    struct sockaddr_in peer = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (!inet_aton(options.host, &peer.sin_addr)) fail(options.host);
     for (int tries = 0; tries < 250; tries++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -204,6 +209,34 @@ static void commit(struct connection *c, const uint8_t *end) {
 
 /* --- negotiation -------------------------------------------------------------------------------- */
 
+/* Writes a session with a link; both ends are at handle 0. */
+static uint8_t *begin_link(uint8_t *frame, const struct connection *c, uint8_t channel, const char *name,
+                           const char *address) {
+    struct writer w = begin_frame(frame, TYPE_AMQP, BEGIN);
+    write_null(&w);            /* remote-channel */
+    write_uint(&w, 0);         /* next-outgoing-id */
+    write_uint(&w, INT32_MAX); /* incoming-window */
+    write_uint(&w, INT32_MAX); /* outgoing-window */
+    uint8_t *attach = end_frame(frame, &w);
+
+    w = begin_frame(attach, TYPE_AMQP, ATTACH);
+    write_string(&w, name);
+    write_uint(&w, 0);         /* handle */
+    write_flag(&w, c->is_receiver);
+    write_ubyte(&w, options.settle == SETTLED);
+    write_ubyte(&w, options.settle == SECOND);
+    write_terminus(&w, SOURCE, c->is_receiver ? address : NULL);
+    write_terminus(&w, TARGET, c->is_receiver ? NULL : address);
+    if (!c->is_receiver) {
+        write_null(&w);        /* unsettled */
+        write_null(&w);        /* incomplete-unsettled */
+        write_uint(&w, 0);     /* initial-delivery-count */
+    }
+    uint8_t *end = end_frame(attach, &w);
+    frame[CHANNEL] = attach[CHANNEL] = channel;
+    return end;
+}
+
 static void begin_negotiation(struct connection *c) {
     static const uint8_t header[] = {'A', 'M', 'Q', 'P', 0, 1, 0, 0};
     static const uint8_t sasl_header[] = {'A', 'M', 'Q', 'P', 3, 1, 0, 0};
@@ -234,27 +267,9 @@ static void begin_negotiation(struct connection *c) {
     write_ushort(&w, 10);      /* channel-max */
     frame = end_frame(frame, &w);
 
-    w = begin_frame(frame, TYPE_AMQP, BEGIN);
-    write_null(&w);            /* remote-channel */
-    write_uint(&w, 0);         /* next-outgoing-id */
-    write_uint(&w, INT32_MAX); /* incoming-window */
-    write_uint(&w, INT32_MAX); /* outgoing-window */
-    frame = end_frame(frame, &w);
-
-    w = begin_frame(frame, TYPE_AMQP, ATTACH);
-    write_string(&w, name);
-    write_uint(&w, 0);         /* handle */
-    write_flag(&w, c->is_receiver);
-    write_ubyte(&w, options.settle == SETTLED);
-    write_ubyte(&w, options.settle == SECOND);
-    write_terminus(&w, SOURCE, c->is_receiver ? address : NULL);
-    write_terminus(&w, TARGET, c->is_receiver ? NULL : address);
-    if (!c->is_receiver) {
-        write_null(&w);        /* unsettled */
-        write_null(&w);        /* incomplete-unsettled */
-        write_uint(&w, 0);     /* initial-delivery-count */
-    }
-    commit(c, end_frame(frame, &w));
+    const char *first = c->is_receiver ? options.first_take : options.first_send;
+    if (first) frame = begin_link(frame, c, FIRST_SESSION, "first", first);
+    commit(c, begin_link(frame, c, OWN_SESSION, name, address));
     flush(c);
 }
 
@@ -499,6 +514,10 @@ static void take_frame(struct connection *c, const uint8_t *frame, uint32_t size
         c->wants_header = p.code == SASL_OUTCOME;
         return;
     }
+    int channel = frame[CHANNEL - 1] << 8 | frame[CHANNEL];
+    if (p.code == BEGIN && number_of(&p, 0, OWN_SESSION) == FIRST_SESSION) c->first_channel = channel;
+    bool is_over = p.code == DETACH || p.code == END || p.code == CLOSE;
+    if (p.code != OPEN && channel == c->first_channel && !is_over) return;
     switch (p.code) {
     case TRANSFER: take_transfer(c, &p, time); break;
     case DISPOSITION: take_outcome(c, &p, time); break;
@@ -632,6 +651,7 @@ static void open_connection(struct connection *c, int fd, bool is_receiver, int 
     c->in = malloc(IN_OCTETS);
     c->out = malloc(OUT_OCTETS);
     c->frame_octets = 65536;
+    c->first_channel = -1;
     c->is_basic = options.mode != RAW && (is_receiver ? options.takes_basic : options.sends_basic);
     c->wants_header = options.mode != RAW && !c->is_basic; /* a server of 0-9-1 sends none */
     if (is_receiver) c->sequences = calloc((size_t)options.senders, sizeof *c->sequences);
@@ -662,7 +682,7 @@ static void open_all(void) {
     connections = calloc((size_t)(options.senders + options.receivers), sizeof *connections);
     if (options.mode == RAW) {
         for (int i = 0; i < options.senders; i++) {
-            open_connection(&connections[total++], dial(), false, i);
+            open_connection(&connections[total++], dial(options.port), false, i);
             await_ready(total - 1); /* some dial only after the handshake */
             int fd = accept(listener, NULL, NULL);
             if (fd < 0) fail("accept");
@@ -672,11 +692,11 @@ static void open_all(void) {
         return;
     }
     for (int i = 0; i < options.receivers; i++) {
-        open_connection(&connections[total++], dial(), true, i);
+        open_connection(&connections[total++], dial(options.take_port), true, i);
         if (options.mode == IDLE && !options.storm) await_ready(total - 1);
     }
     await_ready(0);
-    for (int i = 0; i < options.senders; i++) open_connection(&connections[total++], dial(), false, i);
+    for (int i = 0; i < options.senders; i++) open_connection(&connections[total++], dial(options.port), false, i);
     await_ready(options.receivers);
 }
 
@@ -828,13 +848,16 @@ static void read_options(int count, char **values) {
     options.own = atoi(TEXT(own, "0"));
     options.host = TEXT(host, "127.0.0.1");
     options.address = TEXT(address, "q%d");
+    options.first_send = TEXT(first_send, NULL);
+    options.first_take = TEXT(first_take, NULL);
     options.congestion = TEXT(congestion, "reno");
     options.certificate = TEXT(certificate, NULL);
-    NUMBER(port, 5672), NUMBER(back, 5673), NUMBER(senders, 1), NUMBER(receivers, 1);
+    NUMBER(port, 5672), NUMBER(take_port, 0), NUMBER(back, 5673), NUMBER(senders, 1), NUMBER(receivers, 1);
     NUMBER(addresses, 0), NUMBER(size, 100), NUMBER(window, 256), NUMBER(credit, 0);
     NUMBER(batch, 500), NUMBER(ack, 0), NUMBER(hold, 0), NUMBER(watch, 0), NUMBER(marks, 0), NUMBER(sasl, 0);
     NUMBER(tls, 0), NUMBER(storm, 0);
     REAL(rate, 0), REAL(seconds, 2), REAL(warmup, 0.5);
+    if (!options.take_port) options.take_port = options.port;
     if (!options.addresses) options.addresses = options.receivers;
     if (!options.credit) options.credit = 2 * options.window;
     if (options.size < BODY_LEAD) options.size = BODY_LEAD;

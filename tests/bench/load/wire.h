@@ -16,7 +16,7 @@ enum {
     ACCEPTED = 0x24, SOURCE = 0x28, TARGET = 0x29,
 };
 
-enum { FRAME_HEADER = 8, MOST_FIELDS = 14, TYPE_AMQP = 0, TYPE_SASL = 1 };
+enum { FRAME_HEADER = 8, CHANNEL = 7 /* its lower octet */, MOST_FIELDS = 14, TYPE_AMQP = 0, TYPE_SASL = 1 };
 
 /* Writes fields one after the other; the caller provides enough room. */
 struct writer {
