@@ -159,7 +159,7 @@ class EngineSettings:
     handle_max: int = 4095
     idle_seconds: float = 120.0
     handshake_seconds: float = 15.0
-    session_window_frames: int = 512
+    session_window_frames: int = 4096
     output_high_octets: int = 1 << 20
     output_low_octets: int = 1 << 18
     sasl_server: Callable[[], SaslServer] | None = None

@@ -19,6 +19,7 @@ from router.model.identity import LinkId, LinkName
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
 from router.model.serial import MASK
 from router.model.terminus import Role
+from router.wire.v1_0 import windows
 from router.wire.v1_0.express import Express, Lane
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import (
@@ -251,8 +252,7 @@ class World:
             lane.came(link)
         is_whole = not (transfer.more or link.in_progress)
         link.in_progress = transfer.more and not transfer.aborted
-        session.next_incoming_id = (session.next_incoming_id + 1) & MASK
-        session.incoming_window -= 1
+        windows.count(session, 1, len(payload))
         if lane is None or not is_whole or len(payload) > lane.limit_octets:
             return "general delivery"
         number, tag = transfer.delivery_id, transfer.delivery_tag

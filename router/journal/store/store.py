@@ -83,7 +83,7 @@ from router.journal.store.state import state_blocks
 from router.journal.store.taken import Taken
 from router.journal.store.unreadable import Unreadable
 
-STORE_SEGMENT_OCTETS: Final = 8 << 20
+STORE_SEGMENT_OCTETS: Final = 16 << 20
 """Small, so that a segment is read in some milliseconds, and room is soon free again."""
 
 STORE_SEGMENT_SHARE: Final = 64

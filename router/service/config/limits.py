@@ -99,9 +99,10 @@ class Limits(Placed):
     )
     session_window_frames: int = option(
         Whole(1, 1 << 20),
-        default=512,  # of 64 KiB: bounds what a large message leaves here by 32 MiB
+        default=4096,  # between two sites 50 ms apart: 80,000 messages a second
         unit="frames",
-        help="incoming window of a session, in transfer frames (§2.5.6)",
+        help="widest incoming window of a session, in transfer frames (§2.5.6); it is no wider than"
+        " 512 at first, behind a frame of more than 8 KiB, and while a large message waits",
     )
     connection_octets: int = option(
         Octets(64 << 10),

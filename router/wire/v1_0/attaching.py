@@ -421,8 +421,9 @@ class Attaching:
         self._endpoints.lose(link, closed, condition, is_numbered=is_numbered)
         session = link.session
         session.links_due.pop(link, None)
-        if isinstance(link, IncomingLink):
-            session.hold(link, False)
+        if isinstance(link, IncomingLink) and session.hold(link, False):
+            session.flow_due = True
+            self._endpoints.due[session] = None
         self._leave_lane(link)
         if not is_numbered:
             self._forget_unsettled(link)

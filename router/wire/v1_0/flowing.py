@@ -271,15 +271,14 @@ class Flowing:
         """Stops or resumes renewing the window of a link's session."""
         link = self._endpoints.live(command.link)
         if isinstance(link, IncomingLink):
-            link.session.hold(link, command.held)
-            self.renew(link.session)
+            if link.session.hold(link, command.held):
+                self._owe(link.session)
 
     # --- sent -------------------------------------------------------------------------------------
 
     def renew(self, session: Session) -> None:
         """Marks a flow as due if half of the window is used and the window is not held."""
-        state = session.state
-        if state.incoming_window * 2 <= state.window_frames and not state.is_held:
+        if windows.must_renew(session.state):
             self._owe(session)
 
     def _owe(self, session: Session) -> None:
@@ -381,7 +380,7 @@ def _send_property(link: Link, name: object, value: object = True) -> None:
     session = state.session
     flow = Flow(
         next_incoming_id=session.next_incoming_id,
-        incoming_window=session.incoming_window,
+        incoming_window=windows.renewed(session),
         next_outgoing_id=session.next_outgoing_id,
         outgoing_window=session.outgoing_window,
         handle=state.handle,

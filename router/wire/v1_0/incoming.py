@@ -36,7 +36,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import RELEASED, DeliveryState, Received, TransactionalState
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.runs import Runs
-from router.wire.v1_0 import bulk
+from router.wire.v1_0 import bulk, windows
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
 from router.wire.v1_0.link import IncomingLink, LinkPhase, Partial
@@ -263,14 +263,13 @@ class Receiving:
         state = link.state
         count = len(run)
         session.next_incoming_delivery = serial.add(first, count)
-        session.next_incoming_id = serial.add(session.next_incoming_id, count)
-        session.incoming_window -= count
-        session.remote_outgoing_window = max(0, session.remote_outgoing_window - count)
+        octets = sum([len(each.payload) for each in run])
+        windows.count(session, count, octets)
         state.delivery_count = serial.add(state.delivery_count, count)
         state.allowance -= count
         state.credit = max(0, state.credit - count)
         state.deliveries += count
-        state.payload_octets += sum([len(each.payload) for each in run])
+        state.payload_octets += octets
         if not shape.settled:
             link.session.incoming.update(dict.fromkeys(range(first, first + count), link))
         self.touched[link.session] = None
@@ -316,9 +315,7 @@ class Receiving:
         state = session.state
         if state.incoming_window <= 0:
             raise Fault(Rule.WINDOW, f"transfer {state.next_incoming_id}")
-        state.next_incoming_id = serial.add(state.next_incoming_id, 1)
-        state.incoming_window -= 1
-        state.remote_outgoing_window = max(0, state.remote_outgoing_window - 1)
+        windows.count(state, 1, len(payload))
         self.touched[session] = None
         link_state = state.links.get(transfer.handle)
         if link_state is None:

@@ -23,6 +23,7 @@ from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.sparse import SparseSet
+from router.wire.v1_0 import windows
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.frames import HEADER_OCTETS, frame
@@ -222,13 +223,13 @@ class Session:
         rule = Rule.INPUT_AFTER_ERROR if is_errant else Rule.HANDLE_UNKNOWN
         return Fault(rule, f"handle {handle}")
 
-    def hold(self, link: "IncomingLink", held: bool) -> None:
-        """Records whether a link holds the window."""
+    def hold(self, link: "IncomingLink", held: bool) -> bool:
+        """Records whether a link holds the window; returns whether a flow is due."""
         if held:
             self.held.add(link)
         else:
             self.held.discard(link)
-        self.state.is_held = bool(self.held)
+        return windows.hold(self.state, bool(self.held))
 
     @property
     def can_attach(self) -> bool:

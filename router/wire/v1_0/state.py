@@ -10,11 +10,15 @@ ordinary numbers that never fall below 0, whatever the peer sends.
 """
 
 from collections.abc import Sized
-from typing import Any
+from typing import Any, Final
 
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.wire.octets import SendBuffer
+
+NARROW_FRAMES: Final = 512
+"""The widest incoming window of a session at first, and behind large frames: of 64 KiB each, they
+are 32 MiB."""
 
 
 class Output(SendBuffer):
@@ -114,7 +118,9 @@ class SessionState:
         channel: our channel, in frames that we send.
         next_incoming_id: transfer-id of the next transfer received (§2.5.6).
         incoming_window: transfers that the peer may still send.
-        window_frames: the value to which ``incoming_window`` is renewed.
+        window_frames: the widest window.
+        window: the value to which ``incoming_window`` was renewed last.
+        small_frames: transfers received since the last one that was large (``windows``).
         next_outgoing_id: transfer-id of the next transfer sent.
         outgoing_window: our outgoing-window in flows; a constant, it limits nothing.
         remote_incoming_window: transfers that we may still send.
@@ -126,6 +132,7 @@ class SessionState:
         output: the connection's output.
         is_open: mapped on both sides and not ending; otherwise the express lane skips it.
         is_held: the window is not renewed (``HoldWindow``).
+        withheld: transfers of ``incoming_window`` that the peer is not told of while it is held.
         is_errant: a link was detached with an error, and the peer's detach is awaited; flows, which
             may prove that it was read, are handled by the session endpoint.
         incoming, outgoing: the session endpoint's maps of unsettled deliveries, by delivery-id; a
@@ -156,8 +163,11 @@ class SessionState:
         "remote_incoming_window",
         "remote_outgoing_window",
         "rings",
+        "small_frames",
         "waiting",
+        "window",
         "window_frames",
+        "withheld",
     )
 
     def __init__(self, connection: "ConnectionState", window_frames: int) -> None:
@@ -166,7 +176,8 @@ class SessionState:
         self.window_frames = window_frames
         self.channel = 0
         self.next_incoming_id = 0
-        self.incoming_window = window_frames
+        self.window = self.incoming_window = min(window_frames, NARROW_FRAMES)
+        self.small_frames = 0
         self.next_outgoing_id = 0
         self.outgoing_window = 0x7FFF_FFFF
         self.remote_incoming_window = 0
@@ -176,6 +187,7 @@ class SessionState:
         self.links: dict[int, LinkState] = {}
         self.is_open = False
         self.is_held = False
+        self.withheld = 0
         self.is_errant = False
         self.incoming: Sized = ()
         self.outgoing: Sized = ()

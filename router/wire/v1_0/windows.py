@@ -7,13 +7,63 @@ numbers kept at 0 or above, although the formulas can give negative results for 
 The incoming window is renewed to its full size when half of it is used, so that a steady sender
 never waits; while a link of the session holds it, it is not renewed, and the peer stops when it is
 used up. Every flow that we send carries the current window.
+
+A window counts frames, and what waits here for a receiver are octets. So it is narrow at first and
+behind a large frame, and wide after as many small ones as half of a narrow one: then a sender far
+away goes on while flows are under way. A large message that follows small ones may meet a wide
+window: when that is held the peer is told that it is narrow. What the peer has sent before it hears
+that is within the wide one, and breaks no rule.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from router.model import serial
 from router.wire.v1_0.performatives import Flow, encode, encode_flow
-from router.wire.v1_0.state import LinkState, SessionState
+from router.wire.v1_0.state import NARROW_FRAMES, LinkState, SessionState
+
+LARGE_OCTETS: Final = 8192
+"""A payload of a transfer that is longer is large."""
+
+
+def count(session: SessionState, frames: int, octets: int) -> None:
+    """Counts transfers that were received, with so many octets of payload in all (§2.5.6)."""
+    session.next_incoming_id = serial.add(session.next_incoming_id, frames)
+    session.incoming_window -= frames
+    session.remote_outgoing_window = max(0, session.remote_outgoing_window - frames)
+    if octets > frames * LARGE_OCTETS:
+        session.small_frames = 0
+    else:
+        session.small_frames += frames
+
+
+def must_renew(session: SessionState) -> bool:
+    """Returns whether half of the window is used, and it is not held."""
+    return session.incoming_window * 2 <= session.window and not session.is_held
+
+
+def hold(session: SessionState, is_held: bool) -> bool:
+    """Stops or resumes renewing a window.
+
+    Returns:
+        The peer is to be told of its window now.
+    """
+    session.is_held = is_held
+    before, session.withheld = session.withheld, 0
+    if is_held:
+        session.withheld = max(before, session.incoming_window - NARROW_FRAMES)
+    return session.withheld != before or must_renew(session)
+
+
+def renewed(session: SessionState) -> int:
+    """Returns the window for a flow, renewed unless it is held."""
+    if not session.is_held:
+        is_wide = session.small_frames * 2 >= NARROW_FRAMES
+        session.window = session.window_frames
+        if not is_wide:
+            session.window = min(session.window, NARROW_FRAMES)
+        session.incoming_window = max(session.incoming_window, session.window)
+    return max(0, session.incoming_window - session.withheld)
 
 
 def take_session_flow(session: SessionState, flow: Flow, initial_outgoing_id: int) -> None:
@@ -61,11 +111,9 @@ def take_sender_count(link: LinkState, delivery_count: int) -> int:
 
 def session_flow(session: SessionState) -> bytes:
     """Builds a flow of the session alone, renewing its window unless that is held."""
-    if not session.is_held:
-        session.incoming_window = session.window_frames
     return encode_flow(
         session.next_incoming_id,
-        session.incoming_window,
+        renewed(session),
         session.next_outgoing_id,
         session.outgoing_window,
     )
@@ -88,11 +136,9 @@ def link_flow(
         properties: the link state's properties, for a peer that reads them.
     """
     session = link.session
-    if not session.is_held:
-        session.incoming_window = session.window_frames
     fields = (
         session.next_incoming_id,
-        session.incoming_window,
+        renewed(session),
         session.next_outgoing_id,
         session.outgoing_window,
         link.handle,

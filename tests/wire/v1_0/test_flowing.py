@@ -24,7 +24,8 @@ from router.model.outcome import RELEASED
 from router.model.terminus import Role
 from router.wire.v1_0 import windows
 from router.wire.v1_0.performatives import Detach, Disposition, Flow, Transfer
-from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
+from router.wire.v1_0.state import NARROW_FRAMES, ConnectionState, LinkState, SessionState
+from router.wire.v1_0.windows import LARGE_OCTETS
 from tests.support.linked import BODY, Linked, deliveries
 from tests.support.peer import Peer, attached, begun
 
@@ -345,6 +346,12 @@ def test_what_waits_is_told_as_available() -> None:
 # --- the session's window -------------------------------------------------------------------------
 
 
+def windows_told(peer: Peer) -> list[int]:
+    """Returns the windows of the flows that were sent since."""
+    said = [each.performative for each in peer.take_frames()]
+    return [each.incoming_window for each in said if isinstance(each, Flow)]
+
+
 def test_the_window_is_renewed_when_half_of_it_is_used() -> None:
     peer = attached(session_window_frames=10)
     for delivery_id in range(4):
@@ -369,6 +376,66 @@ def test_a_held_window_closes_and_opens_again() -> None:
     assert (flow.next_incoming_id, flow.incoming_window) == (10, 10)
 
 
+def test_a_window_is_wide_behind_small_frames_and_narrow_behind_large_ones() -> None:
+    peer = attached(session_window_frames=2000, credit=10_000)
+    wide(peer)
+    large = b"\x00\x53\x75\xb0" + (LARGE_OCTETS).to_bytes(4, "big") + bytes(LARGE_OCTETS)
+    for delivery_id in range(256, 1255):
+        peer.transfer(delivery_id)
+    peer.expect_nothing()
+    peer.transfer(1255, large)
+    assert windows_told(peer) == [1000]  # what it was told before
+    for delivery_id in range(1256, 1999):
+        peer.transfer(delivery_id, large)
+    peer.expect_nothing()
+    peer.transfer(1999, large)
+    assert windows_told(peer) == [NARROW_FRAMES]
+    for delivery_id in range(2000, 2255):
+        peer.transfer(delivery_id)
+    peer.expect_nothing()
+    peer.transfer(2255)
+    assert windows_told(peer) == [2000]
+
+
+def wide(peer: Peer) -> None:
+    """Has a session get a wide window, of which nothing is used."""
+    for delivery_id in range(NARROW_FRAMES // 2):
+        peer.transfer(delivery_id)
+    assert windows_told(peer) == [2000]
+
+
+def test_a_wide_window_is_narrow_while_it_is_held() -> None:
+    peer = attached(session_window_frames=2000, credit=10_000)
+    wide(peer)
+    for delivery_id in range(256, 356):
+        peer.transfer(delivery_id)
+    peer.engine.execute(HoldWindow(LinkId(1), True))
+    flow = peer.expect_one(Flow)
+    assert (flow.next_incoming_id, flow.incoming_window) == (356, NARROW_FRAMES)
+    for delivery_id in range(356, 556):
+        peer.transfer(delivery_id)
+    peer.engine.execute(GrantCredit(LinkId(1), 5000))
+    assert peer.expect_one(Flow).incoming_window == NARROW_FRAMES - 200
+    for delivery_id in range(556, 956):  # were on their way: they are within what it knew of
+        peer.transfer(delivery_id)
+    peer.engine.execute(GrantCredit(LinkId(1), 6000))
+    assert peer.expect_one(Flow).incoming_window == 0
+    peer.engine.execute(HoldWindow(LinkId(1), False))
+    flow = peer.expect_one(Flow)
+    assert (flow.next_incoming_id, flow.incoming_window) == (956, 2000)
+
+
+def test_a_link_that_goes_lets_go_of_a_window_that_is_narrow() -> None:
+    peer = attached(session_window_frames=2000, credit=10_000)
+    wide(peer)
+    peer.take_events()
+    peer.attach(name="second", handle=1)
+    peer.engine.execute(HoldWindow(peer.answer(50), True))
+    assert windows_told(peer) == [NARROW_FRAMES]
+    peer.send(Detach(1, True))
+    assert windows_told(peer) == [2000]
+
+
 def test_a_window_is_held_until_every_link_lets_go() -> None:
     peer = attached(session_window_frames=10)
     peer.attach(name="second", handle=1)
@@ -380,9 +447,7 @@ def test_a_window_is_held_until_every_link_lets_go() -> None:
     peer.engine.execute(HoldWindow(LinkId(1), False))
     peer.expect_nothing()
     peer.send(Detach(1, True))  # a link that goes lets go
-    peer.take_frames()
-    peer.transfer(9)
-    assert peer.expect_one(Flow).incoming_window == 10
+    assert windows_told(peer) == [10]
 
 
 def test_a_flow_passes_a_closed_window() -> None:

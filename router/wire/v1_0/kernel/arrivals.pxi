@@ -191,7 +191,7 @@ cdef inline int forward(
 ) except -1:
     """Accepts a delivery and sends it on, or queues it."""
     cdef LinkState out = None
-    count_frame(kernel, link.session)
+    count_frame(kernel, link.session, octets)
     link.carried += 1
     link.carried_octets += octets
     lane.touch(link)
@@ -220,12 +220,13 @@ cdef inline void count_in(Express kernel, LinkState link, uint32_t an_id) noexce
     link.allowance -= 1
 
 
-cdef inline void count_frame(Express kernel, SessionState session) noexcept:
-    """Counts an incoming transfer (§2.5.6)."""
+cdef inline void count_frame(Express kernel, SessionState session, uint32_t octets) noexcept:
+    """Counts an incoming transfer (§2.5.6); see ``windows.count``."""
     session.next_incoming_id += 1
     session.incoming_window -= 1
     if session.remote_outgoing_window > 0:
         session.remote_outgoing_window -= 1
+    session.small_frames = 0 if octets > LARGE_OCTETS else session.small_frames + 1
 
 
 cdef int gather(
@@ -289,7 +290,7 @@ cdef int gather_more(
     """Adds a part; the last one completes the delivery."""
     cdef uint32_t index = link.gathered
     cdef Pair *pair = pair_at(kernel, index)
-    count_frame(kernel, link.session)
+    count_frame(kernel, link.session, octets)
     add_part(kernel, pair, payload, octets)
     keep(kernel, link, octets)
     lane.touch(link)

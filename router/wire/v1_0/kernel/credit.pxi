@@ -158,19 +158,28 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
             if link.allowance < link.credit:
                 link.allowance = link.credit
             write_flow(kernel, session, link)
-        elif session.incoming_window * 2 <= session.window_frames and not session.is_held:
+        elif session.incoming_window * 2 <= session.window and not session.is_held:
             write_flow(kernel, session, None)
     if lane.touched:
         lane.touched = []
     return 0
 
 
+cdef inline int64_t renewed(SessionState session) noexcept:
+    """Returns the window for a flow; see ``windows.renewed``."""
+    if not session.is_held:
+        session.window = session.window_frames
+        if session.small_frames * 2 < NARROW_FRAMES:
+            session.window = min(session.window, <int64_t>NARROW_FRAMES)
+        session.incoming_window = max(session.incoming_window, session.window)
+    return max(<int64_t>0, session.incoming_window - session.withheld)
+
+
 cdef int write_flow(Express kernel, SessionState session, LinkState link) except -1:
     cdef uint8_t *frame
     cdef uint8_t *at
     cdef uint8_t count = 4
-    if not session.is_held:
-        session.incoming_window = session.window_frames
+    cdef int64_t window = renewed(session)
     if not session.is_open:
         return 0
     if session.notes is not None:
@@ -178,7 +187,7 @@ cdef int write_flow(Express kernel, SessionState session, LinkState link) except
     frame = session.output.reserve(64)
     at = write_frame_head(frame, session.channel, 0x13)
     at = write_uint(at, session.next_incoming_id)
-    at = write_uint(at, <uint32_t>session.incoming_window)
+    at = write_uint(at, <uint32_t>window)
     at = write_uint(at, session.next_outgoing_id)
     at = write_uint(at, <uint32_t>session.outgoing_window)
     if link is not None:

@@ -77,6 +77,8 @@ cdef class SessionState:
     cdef public uint32_t next_incoming_id
     cdef public int64_t incoming_window
     cdef public int64_t window_frames
+    cdef public int64_t window
+    cdef public int64_t small_frames
     cdef public uint32_t next_outgoing_id
     cdef public int64_t outgoing_window
     cdef public int64_t remote_incoming_window
@@ -84,6 +86,7 @@ cdef class SessionState:
     cdef public uint32_t next_outgoing_delivery
     cdef public bint is_open
     cdef public bint is_held
+    cdef public int64_t withheld
     cdef public bint is_errant
     cdef public object incoming
     cdef public object outgoing
@@ -107,7 +110,7 @@ cdef class SessionState:
         self.connection = connection
         self.output = connection.output
         self.window_frames = window_frames
-        self.incoming_window = window_frames
+        self.window = self.incoming_window = min(window_frames, <int64_t>NARROW_FRAMES)
         self.outgoing_window = 0x7FFFFFFF
 
     def __cinit__(self, *_):

@@ -138,6 +138,8 @@ cdef enum:
     TRANSFER_OCTETS = 40      # upper bound of a transfer's size before its payload
     LARGEST_FRAME = 65536     # largest frame that the engine sends, whatever the peer accepts
     MOST_FRAMES = 32          # most frames of one delivery; the window must admit them at once
+    NARROW_FRAMES = 512       # see windows
+    LARGE_OCTETS = 8192       # see windows
     HEAD_OCTETS = 24          # size of a transfer's head: copied completely, whatever its length
     LEAST_SHARE = 128         # as in routes.distribution
     LEAST_REFERENCE = 16384   # smallest payload, or piece of one, that is not copied, in octets
