@@ -46,8 +46,9 @@ LIMITS = CoreSettings(
 class Target:
     """A container that remembers each link of the router by its name, over all connections."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: Play, name: str = "target") -> None:
         self.play = play
+        self.name = name
         self.peer: Peer | None = None
         self.links: dict[str, Receiver] = {}
         self.says: Outcome = ACCEPTED
@@ -55,7 +56,7 @@ class Target:
     def come(self) -> None:
         """The router reaches it."""
         if self.peer is None:
-            self.peer = self.play.dial("target")
+            self.peer = self.play.dial(self.name)
         self.answer()
 
     def answer(self) -> None:
@@ -63,7 +64,7 @@ class Target:
         peer = self.peer
         while peer is not None and peer.asked:
             asked = next(iter(peer.asked.values()))
-            link = self.links.setdefault(asked.name, Receiver(self.play, "target", True))
+            link = self.links.setdefault(asked.name, Receiver(self.play, self.name, True))
             link.play, link.peer, link.is_cut = self.play, peer, False
             link.attach_by(peer)
 
