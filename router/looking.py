@@ -2,7 +2,8 @@
 
 An answer that comes at once is returned at once. Otherwise the caller goes on with what it knows:
 the same look is asked about again with each later call, and no other begins meanwhile. So a disk
-that does not answer costs its callers one short wait, and one thread.
+that does not answer costs its callers one short wait, and one thread. What was answered late was
+read some time before it is asked for, so then the files are looked at once more.
 """
 
 import time
@@ -55,8 +56,10 @@ class Looker(Generic[Found]):
         if not pending.done():
             self._note_lateness()
             return None
+        was_late = self._is_late
         self._end()
-        return pending.result()
+        newer = self.look(read) if was_late else None
+        return pending.result() if newer is None else newer
 
     @staticmethod
     def _begin(read: Callable[[], Found]) -> "Future[Found]":

@@ -14,6 +14,7 @@ links. If the peer refuses a token, now or later, the connection ends with the p
 
 import base64
 import enum
+import errno
 import hashlib
 import hmac
 import itertools
@@ -26,6 +27,7 @@ from urllib.parse import quote_plus
 import attrs
 
 from router.errors import DecodeError
+from router.looking import Looker
 from router.model.commands import (
     AttachLink,
     CloseConnection,
@@ -103,8 +105,26 @@ def sas_token(audience: str, name: str, key: str, ends_at: int) -> str:
 
 
 def token_from_file(path: Path) -> Callable[[float], str]:
-    """Reads the token from its file each time, so that it can be renewed by writing the file."""
-    return lambda now: read_regular(path).decode().strip()
+    """Reads the token from its file each time, so that it can be renewed by writing the file.
+
+    That is done in a thread. While the file does not answer, the token that was read last is put.
+    What is returned raises OSError if the file cannot be read, or has not answered yet.
+    """
+    looker: Looker[str] = Looker(str(path))
+    last: str | None = None
+
+    def read() -> str:
+        return read_regular(path).decode().strip()
+
+    def make_token(now: float) -> str:
+        nonlocal last
+        found = looker.look(read)
+        last = last if found is None else found
+        if last is None:
+            raise TimeoutError(errno.ETIMEDOUT, "its disk does not answer")
+        return last
+
+    return make_token
 
 
 class Stage(enum.Enum):

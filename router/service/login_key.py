@@ -13,6 +13,7 @@ import hmac
 import os
 import secrets
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ import attrs
 
 from router.errors import RouterError
 from router.journal.postgres.lease import LOGIN_KEY_NAME
+from router.looking import Looker
 
 FILE_NAME: Final = LOGIN_KEY_NAME
 
@@ -42,6 +44,12 @@ class LoginKeyError(RouterError):
         return f"router.state: {self.path}: {self.reason}"
 
 
+_Stamp = tuple[int, int]
+
+_FoundKey = tuple[_Stamp, bytes | None]
+"""What another file is, and its secret; None: it has none that can be read."""
+
+
 @attrs.define
 class LoginKey:
     """Derives salts and other values of users from a secret.
@@ -53,34 +61,31 @@ class LoginKey:
 
     octets: bytes = attrs.field(repr=False)
     path: Path | None = attrs.field(default=None, eq=False)
-    _stamp: tuple[int, int] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    _stamp: _Stamp | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    _looker: Looker[_FoundKey | None] = attrs.field(init=False, eq=False, repr=False)
+
+    @_looker.default
+    def _make_looker(self) -> Looker[_FoundKey | None]:
+        return Looker(str(self.path))
 
     def __attrs_post_init__(self) -> None:
-        self._stamp = self._look()
+        self._stamp = None if self.path is None else _look(self.path)
 
     def refresh(self) -> bool:
-        """Reads the file again if it is another one; returns whether the secret is."""
-        stamp = self._look()
-        if stamp is None or stamp == self._stamp or self.path is None:
+        """Has the file read again if it is another one; returns whether the secret is.
+
+        While it does not answer, what was read last counts.
+        """
+        if self.path is None:
             return False
-        self._stamp = stamp
-        try:
-            octets = self.path.read_bytes()
-        except OSError:
+        found = self._looker.look(partial(_find, self.path, self._stamp))
+        if found is None:
             return False
-        if len(octets) != KEY_OCTETS or octets == self.octets:
+        self._stamp, octets = found
+        if octets is None or octets == self.octets:
             return False
         self.octets = octets
         return True
-
-    def _look(self) -> tuple[int, int] | None:
-        if self.path is None:
-            return None
-        try:
-            status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino
 
     def salt(self, user: str, mechanism: str, size: int) -> bytes:
         """Returns a user's salt for a mechanism, ``size`` octets long (64 at most)."""
@@ -90,6 +95,26 @@ class LoginKey:
         """Returns 64 octets that cannot be guessed and are the same for the same arguments."""
         text = "\0".join((purpose, mechanism, user)).encode("utf-8", "surrogatepass")
         return hmac.digest(self.octets, text, "sha512")
+
+
+def _look(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _find(path: Path, known: _Stamp | None) -> _FoundKey | None:
+    """Looks at the file, in a thread, and reads it if it is another one."""
+    stamp = _look(path)
+    if stamp is None or stamp == known:
+        return None
+    try:
+        octets = path.read_bytes()
+    except OSError:
+        return stamp, None
+    return stamp, octets if len(octets) == KEY_OCTETS else None
 
 
 def random_key() -> LoginKey:

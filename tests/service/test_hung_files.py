@@ -20,9 +20,17 @@ from router.net.cbs import token_from_file
 from router.net.tls_files import TlsContext, TlsFiles
 from router.net.validity import read_authorities, read_chain
 from router.regular import read_regular
-from router.service.config import ConfigError
+from router.service.config import ConfigError, Secret
 from router.service.credentials import load_usable
-from router.service.users import UserFile, UserFileError, hash_password, read_users, write_users
+from router.service.login_key import KEY_OCTETS, keep_key
+from router.service.users import (
+    UserFile,
+    UserFileError,
+    WrittenUsers,
+    hash_password,
+    read_users,
+    write_users,
+)
 from tests.support.planes import papers
 from tests.support.running import RunningRouter, running_router
 
@@ -127,15 +135,15 @@ class HungMount:
     def __init__(self, patch: pytest.MonkeyPatch, *files: Path) -> None:
         self.asked: list[threading.Thread] = []
         self.answers = threading.Event()
-        really = os.stat
 
-        def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        def hang(really: Callable[..., object], path: Any, *more: Any, **named: Any) -> object:
             if path in files and not self.answers.is_set():
                 self.asked.append(threading.current_thread())
                 assert self.answers.wait(60)
             return really(path, *more, **named)
 
-        patch.setattr(os, "stat", stat)
+        patch.setattr(os, "stat", partial(hang, os.stat))
+        patch.setattr(os, "open", partial(hang, os.open))
         patch.setattr(looking, "UNANSWERED_SECONDS", 0.0)
 
     def look(self, look: Callable[[], object]) -> list[str]:
@@ -191,6 +199,87 @@ def test_users_log_in_as_they_were_read_last_while_their_disk_hangs(
         said = mount.answer(partial(users.verify_plain, "alice", "second"))
     assert said == ["file.answered"]
     assert not users.verify_plain("alice", "first")
+
+
+def test_salts_are_made_by_the_secret_that_was_read_last_while_its_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = keep_key(tmp_path)
+    users = WrittenUsers({"alice": Secret("pencil")}, key)
+    before = users.find_secret("alice", "SCRAM-SHA-256").salt
+    assert key.path is not None
+    (tmp_path / "other").write_bytes(bytes(KEY_OCTETS))
+    (tmp_path / "other").rename(key.path)
+    mount = HungMount(monkeypatch, key.path)
+
+    def salt() -> bytes:
+        return users.find_secret("alice", "SCRAM-SHA-256").salt
+
+    try:
+        assert mount.look(salt) == ["file.unanswered"]
+        assert salt() == before
+    finally:
+        said = mount.answer(lambda: salt() != before)
+    assert said == ["file.answered"]
+    assert key.octets == bytes(KEY_OCTETS)
+
+
+def test_the_token_that_was_read_last_is_put_while_its_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+    make_token = token_from_file(file)
+    assert make_token(0.0) == "first"
+    file.write_text("second")
+    mount = HungMount(monkeypatch, file)
+    look = partial(make_token, 0.0)
+    try:
+        assert mount.look(look) == ["file.unanswered"]
+        assert look() == "first"
+    finally:
+        said = mount.answer(lambda: look() == "second")
+    assert said == ["file.answered"]
+
+
+def test_a_token_that_was_never_read_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+    make_token = token_from_file(file)
+    mount = HungMount(monkeypatch, file)
+
+    def look() -> None:
+        with pytest.raises(OSError, match="its disk does not answer"):
+            make_token(0.0)
+
+    try:
+        assert mount.look(look) == ["file.unanswered"]
+    finally:
+        mount.answers.set()
+
+
+def test_what_was_answered_late_is_looked_at_once_more(tmp_path: Path) -> None:
+    """It was read as the disk came back, perhaps long before it is asked for."""
+    file, answers, has_read = tmp_path / "token", threading.Event(), threading.Event()
+    file.write_text("old")
+    looker: looking.Looker[str] = looking.Looker(str(file))
+
+    def read_late() -> str:
+        assert answers.wait(60)
+        found = file.read_text()
+        has_read.set()
+        return found
+
+    assert looker.look(read_late) is None
+    answers.set()
+    assert has_read.wait(60)
+    file.write_text("new")
+    found = None
+    while found is None:
+        found = looker.look(file.read_text)
+    assert found == "new"
 
 
 HANGING = """
