@@ -28,6 +28,7 @@ import attrs
 
 from router.core.dividing import divides
 from router.core.node import Feed, Node, feed_of_link
+from router.core.outcomes import narrow
 from router.core.reach import (
     can_lead_on,
     enters_here,
@@ -36,7 +37,7 @@ from router.core.reach import (
     leads_straight,
     sender_stop,
 )
-from router.core.settle import Settler, narrow
+from router.core.settle import Settler
 from router.core.state import State
 from router.links import life
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, Tally

@@ -17,10 +17,11 @@ from router.core.detach import Detacher
 from router.core.forward import Forwarder
 from router.core.homes import Homes
 from router.core.node import Feed, Node, NodeKey, feed_of_link
+from router.core.outcomes import narrow
 from router.core.policy import Operation
 from router.core.postponing import Postponer
 from router.core.refusals import Refusals
-from router.core.settle import Settler, narrow
+from router.core.settle import Settler
 from router.core.state import State
 from router.core.unroutable import naming
 from router.core.uplinks import Uplinks

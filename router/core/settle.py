@@ -28,12 +28,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from router.core import bulk
 from router.core.node import Direction, Feed, Node, feed_of, in_custody
+from router.core.outcomes import count, default_outcome, is_told, narrow
 from router.core.state import State
 from router.links import life
-from router.links.link import IncomingLink, OutgoingLink, Tally, is_away
+from router.links.link import IncomingLink, OutgoingLink, is_away
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
 from router.model.commands import AbortDelivery
-from router.model.condition import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.condition import RESOURCE_LIMIT_EXCEEDED
 from router.model.delivery import Elder, ReceivedDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryNumber
@@ -183,7 +184,7 @@ class Settler:
         if not settled and not is_outcome(state):
             self._carry_back(pairing, state)
             return
-        outcome = state if is_outcome(state) else _default_outcome(link)
+        outcome = state if is_outcome(state) else default_outcome(link)
         if pairing.outcome is not None:  # the sender has been told and is yet to settle
             if settled:
                 life.forget(link, pairing)
@@ -526,7 +527,7 @@ class Settler:
             listed is None
             and isinstance(outcome, Outcome)
             and is_here
-            and _means(incoming, outcome)
+            and is_told(incoming, outcome)
         ):
             life.report_settled(pairing)
             self._unlisted.setdefault(incoming, (pairing, outcome))
@@ -784,59 +785,3 @@ def _has_dead_letters(pairing: Pairing) -> bool:
     parts = pairing.parts
     is_here = parts is None or (parts.is_whole and not parts.has_verdict)
     return is_here and feed_of(pairing).node.route.dead_letter is not None
-
-
-def _default_outcome(link: OutgoingLink) -> DeliveryState | None:
-    """Returns the outcome of a settlement without a state (§3.5.3, default-outcome)."""
-    return link.source.default_outcome if link.source is not None else None
-
-
-_DESCRIPTORS = {
-    Accepted: "amqp:accepted:list",
-    Rejected: "amqp:rejected:list",
-    Released: "amqp:released:list",
-    Modified: "amqp:modified:list",
-}
-
-
-def _means(incoming: IncomingLink, outcome: Outcome) -> bool:
-    """Returns whether an outcome would be lost if its delivery were settled without a state."""
-    source = incoming.source
-    return not (isinstance(outcome, Accepted) or (source is not None and source.default_outcome))
-
-
-def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliveryState | None:
-    """Returns the nearest outcome that a source lists; an empty list allows all (§3.5.3).
-
-    Returns:
-        the outcome; None if no outcome of the list is near.
-    """
-    descriptor = _DESCRIPTORS.get(type(outcome))
-    if not outcomes or descriptor is None or descriptor in outcomes:
-        return outcome
-    if isinstance(outcome, Released) and _DESCRIPTORS[Modified] in outcomes:
-        return Modified()
-    if isinstance(outcome, Modified | Rejected) and _DESCRIPTORS[Released] in outcomes:
-        return RELEASED
-    if isinstance(outcome, Accepted):
-        return None
-    if _DESCRIPTORS[Modified] in outcomes:
-        return Modified(delivery_failed=True, undeliverable_here=True)
-    if _DESCRIPTORS[Rejected] in outcomes:
-        return Rejected(Condition(NOT_ALLOWED, f"the outcome was {descriptor}"))
-    return None
-
-
-def count(tally: Tally, outcome: DeliveryState | None, deliveries: int) -> None:
-    """Adds outcomes to a link's totals."""
-    match RELEASED if outcome == UNSENT else outcome:
-        case Accepted():
-            tally.accepted += deliveries
-        case Rejected():
-            tally.rejected += deliveries
-        case Released():
-            tally.released += deliveries
-        case Modified():
-            tally.modified += deliveries
-        case _:
-            pass

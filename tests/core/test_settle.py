@@ -2,8 +2,8 @@
 
 import pytest
 
+from router.core.outcomes import narrow
 from router.core.settings import CoreSettings
-from router.core.settle import narrow
 from router.model.condition import NOT_ALLOWED, Condition
 from router.model.outcome import (
     ACCEPTED,
