@@ -99,11 +99,19 @@ cdef enum:  # of OpenSSL's headers; the same in 1.1.1 and 3
     REASON_BITS = 0xFFF       # of an error; version 3 has more, which libssl's reasons do not use
     FIRST_ALERT = 1000        # SSL_AD_REASON_OFFSET: the reason of an alert that was received
     SET_TICKET_KEYS = 59      # SSL_CTRL_SET_TLSEXT_TICKET_KEYS
+    SET_CACHE_MODE = 44       # SSL_CTRL_SET_SESS_CACHE_MODE; 0 is off
+    TICKET_READ = 5           # SSL_TICKET_SUCCESS; _SUCCESS_RENEW is 6, what is less has no session
+    IGNORE_TICKET = 2         # SSL_TICKET_RETURN_IGNORE_RENEW
+    USE_TICKET = 3            # SSL_TICKET_RETURN_USE
+    RENEW_TICKET = 4          # SSL_TICKET_RETURN_USE_RENEW
 
 ctypedef void *Handle
 ctypedef int (*ReadBio)(Handle bio, char *at, int most) noexcept
 ctypedef int (*WriteBio)(Handle bio, const char *at, int count) noexcept
 ctypedef long (*ControlBio)(Handle bio, int command, long number, void *pointer) noexcept
+ctypedef int (*JudgeTicket)(
+    Handle session, Handle former, const uint8_t *name, size_t octets, int status, void *argument
+) noexcept
 
 # The functions of OpenSSL that are used.
 cdef int (*SSL_read_ex)(Handle, void *, size_t, size_t *) noexcept
@@ -113,6 +121,11 @@ cdef int (*SSL_shutdown)(Handle) noexcept
 cdef void (*SSL_set_bio)(Handle, Handle, Handle) noexcept
 cdef int (*SSL_CTX_set_ciphersuites)(Handle, const char *) noexcept
 cdef long (*SSL_CTX_ctrl)(Handle, int, long, void *) noexcept
+cdef int (*SSL_CTX_set_session_ticket_cb)(Handle, void *, JudgeTicket, void *) noexcept
+cdef Handle (*SSL_SESSION_get0_peer)(Handle) noexcept
+cdef Handle (*X509_get0_notBefore)(Handle) noexcept
+cdef Handle (*X509_get0_notAfter)(Handle) noexcept
+cdef int (*X509_cmp_current_time)(Handle) noexcept
 cdef void *(*SSL_get_ex_data)(Handle, int) noexcept
 cdef Handle (*SSL_get_SSL_CTX)(Handle) noexcept
 cdef void (*ERR_clear_error)() noexcept
@@ -229,7 +242,8 @@ def load():
 cdef int bind(void *library) except -1:
     global SSL_read_ex, SSL_write_ex, SSL_get_error, SSL_shutdown, SSL_set_bio, SSL_get_ex_data
     global SSL_get_SSL_CTX, ERR_clear_error, ERR_peek_last_error, ERR_reason_error_string
-    global SSL_CTX_set_ciphersuites, SSL_CTX_ctrl
+    global SSL_CTX_set_ciphersuites, SSL_CTX_ctrl, SSL_CTX_set_session_ticket_cb
+    global SSL_SESSION_get0_peer, X509_get0_notBefore, X509_get0_notAfter, X509_cmp_current_time
     global OpenSSL_version_num, BIO_meth_new, BIO_meth_set_read, BIO_meth_set_write
     global BIO_meth_set_ctrl, BIO_new, BIO_set_data, BIO_get_data, BIO_set_init, BIO_set_flags
     global BIO_clear_flags, BIO_up_ref, BIO_free
@@ -245,6 +259,12 @@ cdef int bind(void *library) except -1:
     SSL_CTX_set_ciphersuites = <int (*)(Handle, const char *) noexcept>symbol(
         library, b"SSL_CTX_set_ciphersuites")
     SSL_CTX_ctrl = <long (*)(Handle, int, long, void *) noexcept>symbol(library, b"SSL_CTX_ctrl")
+    SSL_CTX_set_session_ticket_cb = <int (*)(Handle, void *, JudgeTicket, void *) noexcept>symbol(
+        library, b"SSL_CTX_set_session_ticket_cb")
+    SSL_SESSION_get0_peer = <Handle (*)(Handle) noexcept>symbol(library, b"SSL_SESSION_get0_peer")
+    X509_get0_notBefore = <Handle (*)(Handle) noexcept>symbol(library, b"X509_get0_notBefore")
+    X509_get0_notAfter = <Handle (*)(Handle) noexcept>symbol(library, b"X509_get0_notAfter")
+    X509_cmp_current_time = <int (*)(Handle) noexcept>symbol(library, b"X509_cmp_current_time")
     ERR_clear_error = <void (*)() noexcept>symbol(library, b"ERR_clear_error")
     ERR_peek_last_error = <unsigned long (*)() noexcept>symbol(library, b"ERR_peek_last_error")
     ERR_reason_error_string = <const char *(*)(unsigned long) noexcept>symbol(
@@ -329,6 +349,36 @@ def set_ticket_keys(context, derive):
     ERR_clear_error()
     if not is_done:
         raise Unsupported("ticket keys have another form")
+
+
+cdef int judge_ticket(
+    Handle session, Handle former, const uint8_t *name, size_t octets, int status, void *argument
+) noexcept:
+    """Ignores a ticket whose client showed a certificate that is not valid now."""
+    cdef Handle peer
+    if status < TICKET_READ:
+        return IGNORE_TICKET
+    peer = SSL_SESSION_get0_peer(former)
+    if peer != NULL and (
+        X509_cmp_current_time(X509_get0_notBefore(peer)) >= 0
+        or X509_cmp_current_time(X509_get0_notAfter(peer)) <= 0
+    ):
+        return IGNORE_TICKET
+    return USE_TICKET if status == TICKET_READ else RENEW_TICKET
+
+
+def judge_tickets(context):
+    """Has a server's context resume no session of a client whose certificate is not valid any more.
+
+    Such a client goes through the whole handshake, in which the certificate that it has by now is
+    verified. Sessions that the context itself remembers are not judged, so it remembers none.
+    """
+    cdef Handle found = handle_of(context)
+    cdef bint is_done = SSL_CTX_set_session_ticket_cb(found, NULL, judge_ticket, NULL) == 1
+    SSL_CTX_ctrl(found, SET_CACHE_MODE, 0, NULL)
+    ERR_clear_error()
+    if not is_done:
+        raise Unsupported("tickets are not judged")
 
 
 def set_ciphersuites(context, str suites not None):

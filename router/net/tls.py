@@ -7,6 +7,7 @@ in both directions (``shake_hands``). Then a ``TlsStream`` owns it (``tls_stream
 
 import contextlib
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -180,10 +181,26 @@ class TlsSession:
             self.receive(arrived)
 
     def _check_peer(self) -> None:
+        if self.tls.session_reused:
+            self._check_validity()
         if self._judge is not None:
             refusal = self._judge(self.tls.getpeercert(binary_form=True) or b"")
             if refusal is not None:
                 raise TlsError(f"the peer's certificate {refusal}")
+
+    def _check_validity(self) -> None:
+        """Refuses a certificate that has expired since the session that is resumed began.
+
+        OpenSSL verifies nothing in a handshake that resumes a session.
+        """
+        certificate: Any = self.tls.getpeercert()
+        if not certificate:  # it showed none, or is not verified
+            return
+        now = time.time()
+        if now < ssl.cert_time_to_seconds(certificate["notBefore"]):
+            raise TlsError("the peer's certificate is refused: certificate is not yet valid")
+        if now > ssl.cert_time_to_seconds(certificate["notAfter"]):
+            raise TlsError("the peer's certificate is refused: certificate has expired")
 
     async def receive_some(self, sock: Any) -> bytes:
         """Waits for plain octets after the handshake; empty at the end of the stream."""

@@ -27,7 +27,7 @@ import trio
 
 from router.looking import Looker
 from router.net.tls import TlsError, describe_error
-from router.net.tls_stream import make_ready, share_tickets
+from router.net.tls_stream import judge_tickets, make_ready, share_tickets
 from router.net.validity import Validity, read_authorities, read_chain, why_refused
 from router.regular import read_regular
 
@@ -78,13 +78,15 @@ class TlsFiles:
         context.verify_mode = self.verify
         if self.tickets:
             share_tickets(context, self._ticket_secret())
+        if self.verify is not ssl.CERT_NONE:
+            judge_tickets(context)
         return context
 
     def _ticket_secret(self) -> bytes:
         """Returns a secret that is another one when a client would have to prove something else.
 
-        A session that is resumed is not verified again. So none outlives the certificates and
-        authorities with which it began.
+        A session that is resumed is not verified again. So none outlives our certificate and the
+        authorities with which it began, nor the client's certificate (``judge_tickets``).
         """
         digest = hmac.new(self.tickets, digestmod="sha512")
         for path in (self.certificate, self.key, self.authorities):

@@ -319,6 +319,16 @@ def share_tickets(context: ssl.SSLContext, secret: bytes) -> None:
         module.set_ticket_keys(context, lambda octets: _expand(secret, octets))
 
 
+def judge_tickets(context: ssl.SSLContext) -> None:
+    """Has a server's context resume no session of a client whose certificate is not valid any more.
+
+    Without compiled streams such a session is ended after its handshake (``TlsSession``).
+    """
+    module = _module()
+    if module is not None:
+        module.judge_tickets(context)
+
+
 def _expand(secret: bytes, octets: int) -> bytes:
     """Derives so many octets from a secret (RFC 5869 §2.3)."""
     made, block = b"", b""

@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
 
 from router.errors import MisuseError
 from router.model.condition import CONNECTION_FORCED, Condition
 from router.model.events import ConnectionClosed, Event, OutputPending
 from router.net import tls_stream
-from router.net.tls import FORGIVING_OCTETS, IDLE_RECORDS, Idleness, TlsSession, resumable
+from router.net.tls import (
+    FORGIVING_OCTETS,
+    IDLE_RECORDS,
+    Idleness,
+    TlsError,
+    TlsSession,
+    resumable,
+)
 from router.net.tls_stream import (
     MARGIN_OCTETS,
     TOO_IDLE,
@@ -25,6 +33,7 @@ from router.net.tls_stream import (
     why_slower,
 )
 from tests.support.plain import stream_pair
+from tests.support.planes import papers
 from tests.support.tls_ends import (
     KINDS,
     Contexts,
@@ -327,6 +336,104 @@ def test_a_resumed_session_names_the_client(version: ssl.TLSVersion, contexts: C
         assert server.identity("common-name") == "app"
         assert bool(server.tls.session_reused) == (former is not None)
         former = resumable(client.tls)
+
+
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+"""X509_V_FLAG_NO_CHECK_TIME: a session begins as if the certificate were valid still."""
+
+BOTH_WAYS_INVALID = pytest.mark.parametrize(
+    ("begins", "ends", "why"),
+    [(-90.0, -1.0, "certificate has expired"), (1.0, 30.0, "certificate is not yet valid")],
+)
+
+
+async def resume(client: TlsSession, server: TlsSession) -> None:
+    """Takes both through their handshake, as they do with peers."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        other.setblocking(False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.shake_hands, one, b"", trio.Lock())
+            nursery.start_soon(server.shake_hands, other, b"", trio.Lock())
+
+
+def begin_session(client: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLSession | None:
+    """Returns what a client can resume of a session that it had."""
+    ours, theirs = TlsSession(client, "localhost"), TlsSession(server)
+    shake_hands(ours, theirs)
+    with pytest.raises(ssl.SSLWantReadError):
+        ours.tls.read()
+    former = resumable(ours.tls)
+    ours.receive(theirs.seal(b""))  # what ends otherwise is forgotten by its context
+    assert ours.tls.read() == b""
+    return former
+
+
+@needs_openssl
+@BOTH_WAYS_INVALID
+@pytest.mark.parametrize("has_tickets", [True, False])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_whose_certificate_is_not_valid_any_more_is_verified_anew(
+    *,
+    version: ssl.TLSVersion,
+    has_tickets: bool,
+    begins: float,
+    ends: float,
+    why: str,
+    tmp_path: Path,
+) -> None:
+    signed = papers(tmp_path)
+    signed.write_client(ends, begins=begins)
+    context = signed.server_files(verify=True).server_context()
+    context.maximum_version = version
+    context.verify_flags |= NO_CHECK_TIME
+    client_context = signed.client_context()
+    if not has_tickets:
+        client_context.options |= ssl.OP_NO_TICKET
+    former = begin_session(client_context, context)
+    context.verify_flags &= ~NO_CHECK_TIME
+    client, server = TlsSession(client_context, "localhost", former), TlsSession(context)
+    with pytest.raises(ssl.SSLCertVerificationError, match=why):
+        shake_hands(client, server)
+    signed.write_client()
+    client_context.load_cert_chain(signed.client)  # renewed, and the session is offered still
+    client, server = TlsSession(client_context, "localhost", former), TlsSession(context)
+    shake_hands(client, server)
+    assert server.identity("common-name") == "app"
+
+
+@BOTH_WAYS_INVALID
+async def test_a_client_whose_certificate_is_not_valid_any_more_resumes_nothing(
+    begins: float, ends: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_stream, "_module", lambda: None)  # nothing was compiled
+    signed = papers(tmp_path)
+    signed.write_client(ends, begins=begins)
+    context = signed.server_files(verify=True).server_context()
+    context.verify_flags |= NO_CHECK_TIME
+    client_context = signed.client_context()
+    former = begin_session(client_context, context)
+    server = TlsSession(context)
+    with pytest.RaisesGroup(pytest.RaisesExc(TlsError, match=why)):
+        await resume(TlsSession(client_context, "localhost", former), server)
+    assert server.tls.session_reused
+
+
+@BOTH_WAYS_INVALID
+async def test_nothing_is_resumed_with_a_container_whose_certificate_is_not_valid_any_more(
+    begins: float, ends: float, why: str, tmp_path: Path
+) -> None:
+    signed = papers(tmp_path)
+    signed.write_server(days=ends, begins=begins)
+    context = signed.server_files().server_context()
+    client_context = signed.client_context()
+    client_context.verify_flags |= NO_CHECK_TIME
+    former = begin_session(client_context, context)
+    client = TlsSession(client_context, "localhost", former)
+    with pytest.RaisesGroup(pytest.RaisesExc(TlsError, match=why)):
+        await resume(client, TlsSession(context))
+    assert client.tls.session_reused
 
 
 def test_a_session_that_cannot_be_copied_is_not_resumed() -> None:

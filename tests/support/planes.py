@@ -166,6 +166,18 @@ class Papers:
         )
         issued.private_key_and_cert_chain_pem.write_to_path(str(self.server))
 
+    def write_client(self, days: float = 30.0, *, begins: float = -90.0) -> None:
+        """Signs a new certificate for the client, which begins and ends in so many days."""
+        now = datetime.now(UTC)
+        issued = self.authority.issue_cert(
+            "client.example",
+            "app@client.example",
+            common_name="app",
+            not_before=now + timedelta(days=begins),
+            not_after=now + timedelta(days=days),
+        )
+        issued.private_key_and_cert_chain_pem.write_to_path(str(self.client))
+
     def client_context(self) -> ssl.SSLContext:
         """What a client that trusts the authority dials with."""
         context = ssl.create_default_context(cafile=str(self.authorities))
@@ -190,7 +202,5 @@ def papers(folder: Path) -> Papers:
     )
     authority.cert_pem.write_to_path(str(made.authorities))
     made.write_server()
-    authority.issue_cert(
-        "client.example", "app@client.example", common_name="app"
-    ).private_key_and_cert_chain_pem.write_to_path(str(made.client))
+    made.write_client()
     return made
