@@ -56,6 +56,7 @@ cdef Py_ssize_t o_protocol = place(OutgoingDelivery, "protocol")
 cdef Py_ssize_t o_format = place(OutgoingDelivery, "message_format")
 cdef Py_ssize_t o_state = place(OutgoingDelivery, "state")
 cdef Py_ssize_t o_resume = place(OutgoingDelivery, "resume")
+cdef Py_ssize_t o_key = place(OutgoingDelivery, "key")
 
 cdef Py_ssize_t p_incoming = place(Pairing, "incoming")
 cdef Py_ssize_t p_number = place(Pairing, "number")
@@ -228,7 +229,7 @@ def enter(
 
 def send(
     list pairings not None, link, Py_ssize_t number, dict unsettled not None, list run not None,
-    bytes prefix, Py_ssize_t most_tag_octets,
+    bytes prefix, Py_ssize_t most_tag_octets, bint carries_keys,
 ):
     """Adds deliveries to a link's run, numbered from ``number`` on; gives their octets, or -1.
 
@@ -283,6 +284,8 @@ def send(
         set_slot(made, o_protocol, get_slot(delivery, r_protocol))
         set_slot(made, o_format, get_slot(delivery, r_format))
         set_slot(made, o_state, get_slot(delivery, r_state))
+        if carries_keys:
+            set_slot(made, o_key, get_slot(delivery, r_key))
         set_slot(pairing, p_outgoing, <PyObject *>link)
         set_slot(pairing, p_outgoing_number, <PyObject *>ours)
         set_slot(pairing, p_outgoing_tag, <PyObject *>tag)

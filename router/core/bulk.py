@@ -70,6 +70,7 @@ class Shortcuts(Interface):
         run: list[OutgoingDelivery],
         prefix: bytes | None,
         most_tag_octets: int,
+        carries_keys: bool,
         /,
     ) -> int:
         """Adds deliveries to a link's run, numbered from ``number`` on; returns their octets.

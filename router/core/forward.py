@@ -488,6 +488,7 @@ class Forwarder:
                 run,
                 prefix if carries_tags else None,
                 MAX_TAG_OCTETS,
+                link.carries_keys,
             )
             if sent_octets >= 0:
                 _count_sent(link, len(pairings), sent_octets)
@@ -520,6 +521,7 @@ class Forwarder:
                     delivery.protocol,
                     delivery.message_format,
                     state=delivery.state,
+                    key=delivery.key if link.carries_keys else None,
                 )
             )
             send(link, pairing, DeliveryNumber(number), tag)

@@ -280,13 +280,13 @@ class Node:
         link.carries_tags = self.is_exact
         link.is_recorded = self.is_recorded
         link.settles_on_send = link.wants_settled or self.is_lossy
+        link.carries_keys = link.is_router and (self.is_recorded or self.key.chain is not None)
         link.is_unrestricted = not (
             link.settles_on_send
             or link.names is not None
             or link.keeps
             or link.is_fallback
             or link.is_traced
-            or (link.is_router and (self.is_recorded or self.key.chain is not None))
             or route.ttl_seconds is not None
             or (link.carries_tags and route.target_id is not None)
         )

@@ -401,6 +401,7 @@ class OutgoingLink:
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
         is_recorded: deliveries sent on it are recorded, if there is a journal.
         keeps: it leads to the message store, which must know all about a delivery.
+        carries_keys: the peer is a router, and deliveries here have keys that it is to know.
         is_unrestricted: deliveries need no checks before they are sent on it.
         max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unconfirmed: as with ``IncomingLink``.
@@ -454,6 +455,7 @@ class OutgoingLink:
     carries_tags: bool = attrs.field(default=False, init=False)
     is_recorded: bool = attrs.field(default=False, init=False)
     keeps: bool = attrs.field(default=False, init=False)
+    carries_keys: bool = attrs.field(default=False, init=False)
     is_unrestricted: bool = attrs.field(default=True, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)

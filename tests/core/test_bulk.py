@@ -1,20 +1,27 @@
 """Shortcuts change nothing: whatever happens, orders and records are those of the long way."""
 
 from collections.abc import Callable
+from functools import partialmethod
 from random import Random
+from typing import Any
 
 import attrs
 import pytest
 
 from router.core import bulk
 from router.core.bulk import Shortcuts
+from router.core.forward import Forwarder
+from router.core.node import Node
+from router.links.link import OutgoingLink
+from router.model.commands import SendDeliveries
 from router.model.condition import INVALID_FIELD, Condition
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from router.model.terminus import ExpiryPolicy
+from router.model.ways import NODE
 from router.routes.route import Guarantee, Route
 from tests.support.counted import Counted
 from tests.support.journaled import EXACT, Journaled
-from tests.support.play import ReceiverEnd, SenderEnd
+from tests.support.play import AMQP, ReceiverEnd, SenderEnd
 
 STATES: list[DeliveryState | None] = [
     ACCEPTED, ACCEPTED, ACCEPTED, ACCEPTED, RELEASED, Modified(delivery_failed=True), None,
@@ -58,8 +65,12 @@ class Dice:
             self.receive(name)
 
     def receive(self, name: str) -> None:
-        end = self.play.connect(name).attach_receiver(
-            name=name, second=self.dice.random() < 0.8, credit=self.dice.choice([0, 5, 1000])
+        capabilities = attrs.evolve(AMQP, is_router=self.dice.random() < 0.4)
+        end = self.play.connect(name, capabilities=capabilities).attach_receiver(
+            name=name,
+            second=self.dice.random() < 0.8,
+            credit=self.dice.choice([0, 5, 1000]),
+            properties={NODE: f"{name}#1"} if self.dice.random() < 0.8 else None,
         )
         self.receivers.append(end)
 
@@ -143,6 +154,46 @@ def test_orders_and_records_are_those_of_the_long_way(
     short = drive(route, seed)
     monkeypatch.setattr(bulk, "shortcuts", None)
     assert drive(route, seed) == short
+
+
+@pytest.mark.parametrize("route", [EXACT, RECORDED], ids=["exactly-once", "recorded"])
+def test_keys_go_to_routers_in_runs_as_one_at_a_time_would(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def orders() -> list[SendDeliveries]:
+        play = Journaled(route)
+        router = attrs.evolve(AMQP, is_router=True)
+        peer = play.connect("b", capabilities=router)
+        peer.attach_receiver(second=True, credit=100, properties={NODE: "b#1"})
+        sender = play.connect("a").attach_sender(second=True)
+        run = [sender.delivery(b"x" * size) for size in range(5)]
+        sender.peer.happens(sender.run(run))
+        play.flush()
+        return [each for _, each in play.orders if isinstance(each, SendDeliveries)]
+
+    alone: list[object] = []
+    careful = Forwarder._send_careful
+
+    def counted(self: Forwarder, *arguments: Any) -> None:
+        alone.append(arguments)
+        careful(self, *arguments)
+
+    monkeypatch.setattr(Forwarder, "_send_careful", counted)
+    (short,) = orders()
+    assert not alone
+    assert len({each.key for each in short.deliveries} - {None}) == 5
+    monkeypatch.setattr(bulk, "shortcuts", None)
+    assert orders() == [short]
+    assert not alone
+    monkeypatch.setattr(Node, "look_at", partialmethod(_look_closely, Node.look_at))
+    assert orders() == [short]
+    assert len(alone) == 5
+
+
+def _look_closely(node: Node, look_at: Callable[[Node, OutgoingLink], None], link: Any) -> None:
+    """Has every delivery looked at before it goes out."""
+    look_at(node, link)
+    link.is_unrestricted = False
 
 
 def test_dice_take_every_shortcut_and_every_long_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy
 
 from router.model.capabilities import Protocol
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.wire.v1_0.head import KEY_LEAD, KEY_OCTETS
 
 include "../../model/slots.pxi"
 
@@ -29,6 +30,8 @@ cdef extern from *:
 
 cdef PyObject *OUTGOING = <PyObject *>OutgoingDelivery
 cdef object _own = Protocol.AMQP_1_0
+cdef bytes _key_lead = KEY_LEAD
+cdef Py_ssize_t KEY_LEADS = len(KEY_LEAD), KEYS = KEY_OCTETS
 
 cdef Py_ssize_t r_number = place(ReceivedDelivery, "number")
 cdef Py_ssize_t r_tag = place(ReceivedDelivery, "tag")
@@ -37,6 +40,7 @@ cdef Py_ssize_t r_settled = place(ReceivedDelivery, "settled")
 cdef Py_ssize_t r_second = place(ReceivedDelivery, "settles_second")
 cdef Py_ssize_t r_ttl = place(ReceivedDelivery, "ttl_milliseconds")
 cdef Py_ssize_t r_count = place(ReceivedDelivery, "delivery_count")
+cdef Py_ssize_t r_key = place(ReceivedDelivery, "key")
 
 cdef Py_ssize_t o_number = place(OutgoingDelivery, "number")
 cdef Py_ssize_t o_tag = place(OutgoingDelivery, "tag")
@@ -61,10 +65,18 @@ cdef enum:
 # --- transfers ------------------------------------------------------------------------------------
 
 
+cdef bytes without(const char *octets, Py_ssize_t count, Py_ssize_t at, Py_ssize_t cut):
+    """Returns octets without those that were cut out at an offset."""
+    cdef bytes left = PyBytes_FromStringAndSize(NULL, count - cut)
+    memcpy(PyBytes_AS_STRING(left), octets, at)
+    memcpy(PyBytes_AS_STRING(left) + at, octets + at + cut, count - cut - at)
+    return left
+
+
 def read_run(
     bytes octets not None, Py_ssize_t at, Py_ssize_t end, Py_ssize_t largest, Py_ssize_t most,
     bytes head not None, bytes tag_head not None, bytes tail not None, Py_ssize_t delivery_id,
-    settled, is_second, known,
+    settled, is_second, known, Py_ssize_t key_lead,
 ):
     """Reads transfers of one shape; returns the offset where it stopped, and the deliveries.
 
@@ -79,12 +91,16 @@ def read_run(
     cdef const char *a_tag_head = PyBytes_AS_STRING(tag_head)
     cdef bytes header = known.last
     cdef Py_ssize_t headers = PyBytes_GET_SIZE(header)
-    cdef Py_ssize_t tags, least, size
+    cdef Py_ssize_t tags, least, size, body
+    cdef Py_ssize_t keys = KEYS if key_lead else 0
     cdef bint has_ttl_or_count = known.has_ttl_or_count
     cdef PyObject *made
+    cdef bint knows
     cdef list run = []
     if PyBytes_GET_SIZE(tag_head) != 2 or end > PyBytes_GET_SIZE(octets) or at < 0:
         return at, run
+    if key_lead < 0 or key_lead > headers:
+        raise ValueError("no such memory")
     tags = <uint8_t>a_tag_head[1]
     least = 4 + heads + 4 + 2 + tags + tails
     while at + least <= end and len(run) < most:
@@ -105,13 +121,24 @@ def read_run(
         made = <PyObject *>delivery
         number = delivery_id
         tag = text_at(<const char *>tag_at, tags)
-        payload = text_at(<const char *>frame + least, size - least)
+        body = size - least
+        knows = body >= headers + keys and not memcmp(
+            frame + least, PyBytes_AS_STRING(header), headers
+        )
+        if knows and keys:
+            key = text_at(<const char *>frame + least + headers, keys)
+            set_slot(made, r_key, <PyObject *>key)
+            payload = without(
+                <const char *>frame + least, body, headers - key_lead, key_lead + keys
+            )
+        else:
+            payload = text_at(<const char *>frame + least, body)
         set_slot(made, r_number, <PyObject *>number)
         set_slot(made, r_tag, <PyObject *>tag)
         set_slot(made, r_payload, <PyObject *>payload)
         set_slot(made, r_settled, <PyObject *>settled)
         set_slot(made, r_second, <PyObject *>is_second)
-        if size - least < headers or memcmp(frame + least, PyBytes_AS_STRING(header), headers):
+        if not knows:
             known.fill(delivery)
             header = known.last
             headers = PyBytes_GET_SIZE(header)
@@ -124,6 +151,22 @@ def read_run(
         delivery_id += 1
         at += size
     return at, run
+
+
+cdef Py_ssize_t place_of_key(bytes payload):
+    """As ``head.place_of_key``, which is the reference."""
+    cdef const uint8_t *octets = <const uint8_t *>PyBytes_AS_STRING(payload)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), at = 0
+    if size > 3 and octets[0] == 0 and octets[1] == 0x53 and octets[2] == 0x70:
+        if octets[3] == 0x45:
+            at = 4
+        elif octets[3] == 0xC0 and size > 4 and octets[4]:
+            at = 5 + octets[4]
+        else:
+            return -1
+    if at < size - 3 and octets[at] == 0 and octets[at + 1] == 0x53 and 0x71 < octets[at + 2] < 0x79:
+        return at
+    return -1
 
 
 def write_run(
@@ -140,10 +183,11 @@ def write_run(
     """
     cdef Py_ssize_t heads = PyBytes_GET_SIZE(head)
     cdef Py_ssize_t least = 4 + heads + 4 + 2 + tags + 2
-    cdef Py_ssize_t at, size, octets = 0, count = 0
+    cdef Py_ssize_t at, size, before, keyed, octets = 0, count = 0
     cdef PyObject *delivery
     cdef PyObject *payload
     cdef PyObject *tag
+    cdef PyObject *key
     cdef uint8_t *frame
     if start < 0 or end > len(deliveries) or PyBytes_GET_SIZE(tag_head) != 2:
         raise ValueError("no such run")
@@ -163,11 +207,18 @@ def write_run(
             and is_bytes(get_slot(delivery, o_tag))
         ):
             break
-        if is_router and not (
-            is_none(get_slot(delivery, o_key)) and is_none(get_slot(delivery, o_hops))
-        ):
-            break
-        size = PyBytes_GET_SIZE(<object>get_slot(delivery, o_payload))
+        keyed = 0
+        if is_router:
+            key = get_slot(delivery, o_key)
+            if not is_none(get_slot(delivery, o_hops)):
+                break
+            if not is_none(key):
+                if not is_bytes(key) or PyBytes_GET_SIZE(<object>key) != KEYS:
+                    break
+                if place_of_key(<object>get_slot(delivery, o_payload)) < 0:
+                    break
+                keyed = KEY_LEADS + KEYS
+        size = PyBytes_GET_SIZE(<object>get_slot(delivery, o_payload)) + keyed
         if (
             PyBytes_GET_SIZE(<object>get_slot(delivery, o_tag)) != tags
             or size > MOST_COPIED
@@ -183,7 +234,9 @@ def write_run(
         delivery = item_of(<PyObject *>deliveries, at)
         payload, tag = get_slot(delivery, o_payload), get_slot(delivery, o_tag)
         size = PyBytes_GET_SIZE(<object>payload)
-        store32(frame, <uint32_t>(least + size))
+        key = get_slot(delivery, o_key)
+        keyed = KEY_LEADS + KEYS if is_router and not is_none(key) else 0
+        store32(frame, <uint32_t>(least + keyed + size))
         memcpy(frame + 4, PyBytes_AS_STRING(head), heads)
         frame += 4 + heads
         store32(frame, delivery_id)
@@ -191,8 +244,18 @@ def write_run(
         memcpy(frame + 6, PyBytes_AS_STRING(<object>tag), tags)
         frame += 6 + tags
         frame[0], frame[1] = 0x43, 0x41 if is_true(get_slot(delivery, o_settled)) else 0x42
-        memcpy(frame + 2, PyBytes_AS_STRING(<object>payload), size)
-        frame += 2 + size
+        frame += 2
+        if keyed:
+            before = place_of_key(<object>payload)
+            memcpy(frame, PyBytes_AS_STRING(<object>payload), before)
+            memcpy(frame + before, PyBytes_AS_STRING(_key_lead), KEY_LEADS)
+            memcpy(frame + before + KEY_LEADS, PyBytes_AS_STRING(<object>key), KEYS)
+            frame += before + keyed
+            memcpy(frame, PyBytes_AS_STRING(<object>payload) + before, size - before)
+            frame += size - before
+        else:
+            memcpy(frame, PyBytes_AS_STRING(<object>payload), size)
+            frame += size
         delivery_id += 1
     return frames, count
 

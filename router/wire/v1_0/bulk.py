@@ -32,9 +32,13 @@ class Shortcuts(Interface):
         settled: bool,
         is_second: bool,
         known: HeaderMemory,
+        key_lead: int,
         /,
     ) -> tuple[int, list[ReceivedDelivery]]:
-        """Reads transfers of one shape; returns the offset where it stopped, and the deliveries."""
+        """Reads transfers of one shape; returns the offset where it stopped, and the deliveries.
+
+        If the last ``key_lead`` octets that ``known`` remembers annotate a key, it follows them.
+        """
 
     def write_run(  # noqa: PLR0917  as above
         self,

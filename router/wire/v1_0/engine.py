@@ -291,7 +291,10 @@ class Engine10:
                 if self._express is not None and state.lanes and not endpoints.awaits_core:
                     at = self._express.feed(state, octets, at, end)
                 if octets[at + 10 : at + 11] == _TRANSFER:
-                    at = receiving.take_run(state, octets, at, end)
+                    after = receiving.take_run(state, octets, at, end)
+                    if after != at:
+                        at = after
+                        continue  # the next link's run may follow
             if end - at < HEADER_OCTETS:
                 return at, HEADER_OCTETS
             size, doff, kind, channel = _unpack_header(octets, at)

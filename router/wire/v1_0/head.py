@@ -45,6 +45,11 @@ _LEAD: Final = b"\x00\x53\x70"
 _ANNOTATIONS_LEAD: Final = b"\x00\x53\x71"
 """The first octets of delivery annotations in the common encoding."""
 
+KEY_LEAD: Final = _ANNOTATIONS_LEAD + b"\xc1\x25\x02\xa3\x10x-opt-router-key\xa0\x10"
+"""Delivery annotations with nothing but a key, up to the key."""
+
+KEYED_OCTETS: Final = len(KEY_LEAD) + KEY_OCTETS
+
 _NO_ANNOTATIONS: Final = _ANNOTATIONS_LEAD + b"\xc1\x01\x00"
 """An empty section of delivery annotations."""
 
@@ -86,6 +91,51 @@ class HeaderMemory:
             self.last = payload[: end + 3]
             self.ttl_and_count = (delivery.ttl_milliseconds, delivery.delivery_count)
             self.has_ttl_or_count = self.ttl_and_count != (None, 0)
+
+
+class KeyMemory(HeaderMemory):
+    """The same of deliveries from a trusted router: the header, and what annotates a key.
+
+    A payload that begins with ``last`` has the same header, and its key follows; so it has no
+    other delivery annotations.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = KEY_LEAD
+
+    def fill(self, delivery: ReceivedDelivery) -> None:
+        """Sets a received delivery's fields from its head, and caches its header."""
+        payload = delivery.payload
+        fill(delivery, is_anonymous=False, reads_annotations=True)
+        end = _end_of_header(payload)
+        if end >= 0 and delivery.key is not None and payload.startswith(KEY_LEAD, end):
+            self.last = payload[: end + len(KEY_LEAD)]
+            self.ttl_and_count = (delivery.ttl_milliseconds, delivery.delivery_count)
+            self.has_ttl_or_count = self.ttl_and_count != (None, 0)
+
+
+def _end_of_header(payload: bytes) -> int:
+    """Returns where a header of the common forms ends, 0 if there is none; -1: another form."""
+    if payload[:3] != _LEAD:
+        return 0
+    if payload[3:4] == b"\x45":
+        return 4
+    if payload[3:4] == b"\xc0" and payload[4:5] > b"\x00":
+        return 5 + payload[4]
+    return -1
+
+
+def place_of_key(payload: bytes) -> int:
+    """Returns where ``rewritten`` would put delivery annotations with a key; -1: ask it.
+
+    That is behind the header, in a message that has no delivery annotations.
+    """
+    at = _end_of_header(payload)
+    is_usual = 0 <= at < len(payload) - 3 and payload[at : at + 2] == b"\x00\x53"
+    return at if is_usual and 0x71 < payload[at + 2] < 0x79 else -1
 
 
 def fill(
@@ -190,6 +240,10 @@ def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> by
         return payload if delivery.delivery_count is None else _without_annotations(payload)
     if not carries:
         payload = _without_annotations(payload)
+    elif delivery.key is not None and _has_only_key(delivery):
+        at = place_of_key(payload)
+        if at >= 0:
+            return b"".join((payload[:at], KEY_LEAD, delivery.key, payload[at:]))
     annotations: dict[object, object] = {}
     if delivery.key is not None:
         annotations[KEY_ANNOTATION] = delivery.key
@@ -200,6 +254,17 @@ def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> by
         ttl_ms=KEEP if delivery.ttl_milliseconds is None else delivery.ttl_milliseconds,
         delivery_count=KEEP if delivery.delivery_count is None else delivery.delivery_count,
         delivery_annotations=annotations if carries else KEEP,
+    )
+
+
+def _has_only_key(delivery: OutgoingDelivery) -> bool:
+    """Returns whether a key is all that is to be added to a message, and is one of ours."""
+    return (
+        delivery.ttl_milliseconds is None
+        and delivery.delivery_count is None
+        and delivery.hops is None
+        and delivery.key is not None
+        and len(delivery.key) == KEY_OCTETS
     )
 
 

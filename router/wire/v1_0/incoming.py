@@ -38,7 +38,14 @@ from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.runs import Runs
 from router.wire.v1_0 import bulk, windows
 from router.wire.v1_0.faults import Fault, Rule
-from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
+from router.wire.v1_0.head import (
+    HEAD_OCTETS,
+    KEY_LEAD,
+    HeaderMemory,
+    KeyMemory,
+    fill,
+    is_head_whole,
+)
 from router.wire.v1_0.link import IncomingLink, LinkPhase, Partial
 from router.wire.v1_0.performatives import Transfer
 from router.wire.v1_0.session import Session
@@ -133,6 +140,7 @@ class Receiving:
     __slots__ = (
         "_answers_drains",
         "_headers",
+        "_keyed",
         "_runs",
         "_shapes",
         "believes_keys",
@@ -148,6 +156,7 @@ class Receiving:
         self._answers_drains = answers_drains
         self._shapes: dict[bytes, TransferShape] = {}
         self._headers = HeaderMemory()
+        self._keyed = KeyMemory()
         self.gathering: dict[IncomingLink, None] = {}
         self.overtaken: dict[IncomingLink, None] = {}
         self.touched: dict[Session, None] = {}
@@ -211,10 +220,12 @@ class Receiving:
         known = self._headers
         delivery_id = link.state.session.next_incoming_delivery
         assert delivery_id is not None, "the caller has looked"
-        if bulk.shortcuts is not None and not reads_all:
+        has_keys = reads_all and self.believes_keys and not link.is_anonymous
+        if bulk.shortcuts is not None and (has_keys or not reads_all):
             return bulk.shortcuts.read_run(
                 octets, at, end, largest, most, shape.head, shape.tag_head, shape.tail,
-                delivery_id, settled, is_second, known,
+                delivery_id, settled, is_second, self._keyed if has_keys else known,
+                len(KEY_LEAD) if has_keys else 0,
             )  # fmt: skip
         unpack, head, tag_head, tail = shape.unpack, shape.head, shape.tag_head, shape.tail
         least = shape.octets

@@ -13,7 +13,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.bulk import Shortcuts
 from router.wire.v1_0.engine import Engine10
-from router.wire.v1_0.head import HeaderMemory
+from router.wire.v1_0.head import KEY_LEAD, HeaderMemory, KeyMemory
 from tests.wire.v1_0.test_conversations import drive
 
 compiled = pytest.mark.skipif(bulk.shortcuts is None, reason="nothing was compiled")
@@ -101,11 +101,13 @@ def read(octets: bytes, end: int, **changed: Any) -> tuple[int, list[ReceivedDel
         "most": 100,
         "delivery_id": 300,
         "tag": b"\xa0\x04",
+        "known": HeaderMemory(),
+        "lead": 0,
     } | changed
     assert bulk.shortcuts is not None
     return bulk.shortcuts.read_run(
         octets, asked["at"], end, asked["largest"], asked["most"], HEAD, asked["tag"], TAIL,
-        asked["delivery_id"], False, True, HeaderMemory(),
+        asked["delivery_id"], False, True, asked["known"], asked["lead"],
     )  # fmt: skip
 
 
@@ -125,6 +127,25 @@ def test_a_run_that_is_cut_anywhere_is_read_as_far_as_it_is_whole() -> None:
         assert [each.number for each in run] == list(range(300, 300 + count))
         assert all(each.tag == b"tag!" and each.settles_second for each in run)
     assert run[3].delivery_count == 0
+
+
+@compiled
+@pytest.mark.parametrize("header", [b"", b"\x00Sp\xc0\x07\x05\x42\x50\x04\x40\x42\x43"])
+def test_a_payload_that_is_cut_anywhere_in_its_key_has_none(header: bytes) -> None:
+    key, body = bytes(range(16)), b"\x00Su\xa0\x01x"
+    known = KeyMemory()
+    whole = header + KEY_LEAD + key
+    octets = frames([whole + body, whole], b"tag!", 300)
+    for _ in range(2):  # the second time the header is known
+        _, run = read(octets, len(octets), known=known, lead=len(KEY_LEAD))
+        assert [(each.key, each.payload) for each in run] == [(key, header + body), (key, header)]
+    for end in range(len(whole)):
+        octets = frames([whole[:end]], b"tag!", 300)
+        _, (one,) = read(octets, len(octets), known=known, lead=len(KEY_LEAD))
+        assert (one.key, one.payload) == (None, whole[:end])
+    for lead in (-1, len(known.last) + 1):
+        with pytest.raises(ValueError, match="no such memory"):
+            read(octets, len(octets), known=known, lead=lead)
 
 
 @compiled
