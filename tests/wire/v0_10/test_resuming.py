@@ -8,6 +8,7 @@ from router.model.commands import (
     AttachLink,
     DetachLink,
     GrantCredit,
+    MemoryFound,
     ReportRecorded,
     SendDeliveries,
     UpdateDeliveries,
@@ -19,15 +20,18 @@ from router.model.events import (
     DeliveriesReceived,
     DeliveriesUpdated,
     LinkAttached,
+    MemorySought,
     RecordAwaited,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, Accepted
 from router.model.terminus import ExpiryPolicy, Role, Source, Target
+from router.wire.memory import Moves, Refusal
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command, encode_struct
 from router.wire.v0_10.framing import COMMAND, assembly
+from router.wire.v0_10.keeping import Kept
 from router.wire.v0_10.reply import DetachCode
 from tests.support.peer_0_10 import Peer, Transfer, broker, server
 
@@ -321,6 +325,65 @@ def test_a_kept_session_leaves_the_connection_that_its_client_has_left() -> None
     assert r.SessionAttached(b"s") in other.attach(timeout=60, point=None)
     other.control(r.SessionFlush(expected=True))
     assert other.said(r.SessionExpected) == [r.SessionExpected(((1, 1),))]
+
+
+def kept_at(peer: Peer) -> Kept:
+    """Returns the sessions of a client's worker."""
+    return Kept.of(peer.engine.settings)
+
+
+def elsewhere(timeout: int = 0) -> tuple[Peer, MemorySought]:
+    """Returns a client that asks for its session at a worker with a sibling."""
+    memory: Memory = {}
+    Moves.of(memory).siblings.add("/1")
+    peer = server(memory)
+    peer.attach(timeout=timeout, point=None)
+    (sought,) = peer.of(MemorySought)
+    return peer, sought
+
+
+def test_a_session_of_a_client_that_has_left_another_worker_is_free_there() -> None:
+    peer = server({})
+    peer.attach()
+    peer.publish("orders", b"one")
+    other, sought = elsewhere()
+    assert kept_at(peer).give(sought.key, force=False, now=1.0) is Refusal.BUSY
+    peer.engine.peer_left()
+    assert kept_at(peer).give(sought.key, force=False, now=1.0) is Refusal.NOTHING
+    other.engine.execute(MemoryFound(sought.store, sought.key))
+    assert other.said(r.SessionAttached) == [r.SessionAttached(b"s")]
+    peer.publish("orders", b"six")
+    assert received(peer) == [b"one", b"six"]
+
+
+def test_a_kept_session_of_a_client_that_has_left_another_worker_moves_here() -> None:
+    peer = server({})
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    other, sought = elsewhere(timeout=60)
+    assert kept_at(peer).give(sought.key, force=False, now=1.0) is Refusal.BUSY
+    peer.engine.peer_left()
+    assert kept_at(peer).give(sought.key, force=False, now=1.0) is Refusal.LEAVING
+    given = kept_at(peer).give(sought.key, force=False, now=1.0)
+    assert isinstance(given, bytes)
+    kept_at(other).take(sought.key, given, "/1", 1.0)
+    other.engine.execute(MemoryFound(sought.store, sought.key))
+    other.control(r.SessionFlush(expected=True))
+    assert other.said(r.SessionExpected) == [r.SessionExpected(((1, 1),))]
+
+
+def test_a_client_that_has_left_keeps_nobody_from_asking_other_workers_for_its_session() -> None:
+    memory: Memory = {}
+    Moves.of(memory).siblings.add("/1")
+    peers = [server(memory) for _ in range(3)]
+    peers[0].attach(point=None)
+    busy = r.SessionDetached(b"s", DetachCode.SESSION_BUSY)
+    assert busy in peers[1].attach(point=None)
+    peers[0].engine.peer_left()
+    peers[2].attach(point=None)
+    (sought,) = peers[2].of(MemorySought)
+    peers[2].engine.execute(MemoryFound(sought.store, sought.key))
+    assert peers[2].said(r.SessionAttached) == [r.SessionAttached(b"s")]
 
 
 def test_a_gap_counts_as_completed_and_is_passed_over() -> None:
