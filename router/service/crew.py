@@ -10,7 +10,7 @@ import trio
 from router.service.assembly import Assembly
 from router.service.config import RouterConfig
 from router.service.control import Control, LocalControl
-from router.service.lives import WorkerLives
+from router.service.lives import NONE_WAIT, WaitingClients, WorkerLives
 from router.service.worker import Worker
 
 
@@ -33,7 +33,11 @@ class Crew(Interface):
     def lives(self) -> Sequence[WorkerLives]:
         """What became of the workers' processes; none: the only worker is this process."""
 
-    def warm(self, nursery: trio.Nursery) -> None:
+    @property
+    def waiting(self) -> WaitingClients:
+        """Accepted connections that wait for a worker which is being started."""
+
+    async def warm(self, nursery: trio.Nursery) -> None:
         """Begins to prepare what ``start`` needs; nothing is served yet."""
 
     async def start(self, nursery: trio.Nursery) -> None:
@@ -105,7 +109,12 @@ class Soloist:
         """As ``Crew`` says."""
         return ()
 
-    def warm(self, nursery: trio.Nursery) -> None:
+    @property
+    def waiting(self) -> WaitingClients:
+        """As ``Crew`` says."""
+        return NONE_WAIT
+
+    async def warm(self, nursery: trio.Nursery) -> None:
         """Does nothing: the worker was made when this process started."""
 
     async def start(self, nursery: trio.Nursery) -> None:

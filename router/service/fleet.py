@@ -69,7 +69,7 @@ from router.service.cursor import (
 )
 from router.service.difference import Difference
 from router.service.lease import LeaseRecord
-from router.service.lives import WorkerLives
+from router.service.lives import NONE_WAIT, WaitingClients, WorkerLives
 from router.service.merge import merge_containers, merge_cores
 from router.service.rehearsal import FindRecord, ListLinks
 from router.service.route_list import RouteList
@@ -165,6 +165,10 @@ class Steering(Interface):
         """What became of the workers' processes; none: the only worker is this process."""
 
     @property
+    def waiting(self) -> WaitingClients:
+        """Accepted connections that wait for a worker which is being started."""
+
+    @property
     def table(self) -> RoutingTable:
         """The routing table in force."""
 
@@ -215,6 +219,7 @@ class RouterSnapshot:
         tls: the certificates of all workers and of the admin endpoint.
         awaits_restart: options whose values in the file wait for a restart.
         lives: what became of the workers' processes, if there are several.
+        waiting: accepted connections that wait for a worker.
         core: merged snapshot of all workers' cores, with the routes that have been used.
         routes: all routes.
         containers: merged records of all workers, in the order of the file.
@@ -249,6 +254,7 @@ class RouterSnapshot:
     tls: TlsRecord = NO_TLS
     awaits_restart: tuple[str, ...] = ()
     lives: tuple[WorkerLives, ...] = ()
+    waiting: WaitingClients = NONE_WAIT
 
 
 @attrs.frozen
@@ -367,6 +373,7 @@ class RouterControl:
             tls=TlsRecord.merged((*(each.tls for each in survey.answers), steering.tls)),
             awaits_restart=tuple(steering.awaits_restart),
             lives=tuple(steering.lives),
+            waiting=steering.waiting,
         )
 
     def _is_fresh(self, survey: _Survey) -> bool:

@@ -1,10 +1,13 @@
 """What the message store in a state directory holds; read without its process, nothing written."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import attrs
+import structlog
+import trio
 
 from router.errors import RouterError
 from router.journal.disk import Disk
@@ -18,7 +21,12 @@ from router.service.control import StoredRecord
 from router.service.journal import Store
 from router.service.stores import StoredSummary, share_of
 
+LATE_SECONDS: Final = 2.0
+"""After that long it is said that the start waits for the disk of the store."""
+
 _NANOSECONDS = 1_000_000_000
+
+_log: Any = structlog.get_logger()
 
 
 @attrs.frozen
@@ -88,7 +96,35 @@ def find_storing(config: RouterConfig) -> frozenset[str]:
 
     Not those that cannot be read, or are on PostgreSQL.
     """
-    directory = Store.MESSAGES.directory(config)
+    return _containers_of(config, _stored_addresses(Store.MESSAGES.directory(config)))
+
+
+async def await_storing(config: RouterConfig) -> frozenset[str]:
+    """Does the same; the store is read in a thread, which a router that is to end leaves.
+
+    A disk that hangs delays the start for as long as it does, since who dials a container is not
+    changed later. The log says so.
+    """
+    directory, began = Store.MESSAGES.directory(config), trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_say_if_late, directory)
+        addresses = await trio.to_thread.run_sync(
+            _stored_addresses, directory, abandon_on_cancel=True
+        )
+        nursery.cancel_scope.cancel()
+    seconds = trio.current_time() - began
+    if seconds >= LATE_SECONDS:
+        _log.info("store.answered", file=str(directory), seconds=round(seconds, 1))
+    return _containers_of(config, addresses)
+
+
+async def _say_if_late(directory: Path) -> None:
+    await trio.sleep(LATE_SECONDS)
+    _log.warning("store.unanswered", file=str(directory))
+
+
+def _stored_addresses(directory: Path) -> frozenset[str]:
+    """Returns the addresses of which a store has messages, as far as it can be read."""
     store = MessageStore(directory, disk=Disk(), incarnation=0)
     try:
         if not numbered([path.name for path in directory.iterdir()], "segment"):
@@ -96,7 +132,11 @@ def find_storing(config: RouterConfig) -> frozenset[str]:
         store.restore(time.time_ns())
     except (OSError, ForeignFileError):
         return frozenset()
-    addresses = {queue.address.decode() for queue in store.holdings.queues.values()}
+    return frozenset(queue.address.decode() for queue in store.holdings.queues.values())
+
+
+def _containers_of(config: RouterConfig, addresses: Iterable[str]) -> frozenset[str]:
+    """Returns the containers of the routes of some addresses."""
     matches = map(config.table.lookup, addresses)
     ends = (end for match in matches if match is not None for end in match.route.endpoints)
     return frozenset(end.container for end in ends)

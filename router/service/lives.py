@@ -1,5 +1,7 @@
 """The lives of a worker: its process may die, and another one takes its place."""
 
+from typing import Final
+
 import attrs
 
 
@@ -20,3 +22,23 @@ class WorkerLives:
     ends: int = 0
     ended_at: float | None = None
     reason: str | None = None
+
+
+@attrs.frozen
+class WaitingClients:
+    """Accepted connections that no worker can be given yet.
+
+    Attributes:
+        connections: how many.
+        seconds: how long the first of them has waited.
+    """
+
+    connections: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        noun = "connection waits" if self.connections == 1 else "connections wait"
+        return f"{self.connections} accepted {noun} for a worker"
+
+
+NONE_WAIT: Final = WaitingClients()

@@ -61,7 +61,7 @@ from router.service.journal import (
     remembering,
     waits_for_predecessor,
 )
-from router.service.lives import WorkerLives
+from router.service.lives import WaitingClients, WorkerLives
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
@@ -417,7 +417,7 @@ class _Steering:
         serving, journal = self.crew, JournalKeeper(config, yields=self.inherited.yields)
         self.crew = standby = standby_of(config, lambda: journal.leader)
         turning_away = await self._nursery.start(turn_peers_away, standby)
-        serving.warm(self._nursery)
+        await serving.warm(self._nursery)
         self._patience = Patience(journal)
         self._listeners.serve(binds(config), opened)
         self._listeners.drop_inherited()
@@ -586,6 +586,11 @@ class _Steering:
         return self.crew.lives
 
     @property
+    def waiting(self) -> WaitingClients:
+        """Accepted connections that wait for a worker which is being started."""
+        return self.crew.waiting
+
+    @property
     def table(self) -> RoutingTable:
         """The routes of the configuration, and the management route."""
         return self.config.table
@@ -624,7 +629,8 @@ class _Steering:
             return self._beginning
         last = max(ended, key=lambda each: each.ended_at or 0.0)
         ended_last = f"worker {last.worker} ended last: {last.reason}"
-        return f"all its workers have died, and are started again; {ended_last}"
+        waits = f"; {self.waiting}" if self.waiting.connections else ""
+        return f"all its workers have died, and are started again; {ended_last}{waits}"
 
     def why_no_handover(self) -> str | None:
         """Returns why the lease cannot be left to a standby; None: it can, or this is under way."""

@@ -37,8 +37,8 @@ from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
 from router.service.errands import Duty
-from router.service.kept_store import find_storing
-from router.service.lives import WorkerLives
+from router.service.kept_store import await_storing
+from router.service.lives import NONE_WAIT, WaitingClients, WorkerLives
 from router.service.member import Member, Parcel, Stage
 from router.service.placement import MESH_HOME, find_homes, least_loaded, share_out
 from router.service.proxy import RemoteControl
@@ -115,6 +115,7 @@ class Supervisor:
     _prepared: tuple[RouterConfig, Draft] | None = attrs.field(default=None, init=False)
     _draft: Draft = attrs.field(init=False)
     _unplaced: list[Parcel] = attrs.field(factory=list, init=False)
+    _unplaced_since: float = attrs.field(default=0.0, init=False)
     _is_warm: bool = attrs.field(default=False, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -155,21 +156,28 @@ class Supervisor:
         """As ``Crew`` says."""
         return tuple(member.lives for member in self._members)
 
-    def warm(self, nursery: trio.Nursery) -> None:
+    @property
+    def waiting(self) -> WaitingClients:
+        """As ``Crew`` says."""
+        if not self._unplaced:
+            return NONE_WAIT
+        return WaitingClients(len(self._unplaced), trio.current_time() - self._unplaced_since)
+
+    async def warm(self, nursery: trio.Nursery) -> None:
         """Starts the workers' processes, which prepare the configuration and wait."""
         if self._is_warm:
             return
         self._is_warm = True
         self._nursery = nursery
         numbers = [member.number for member in self._members]
-        self._storing.update(find_storing(self.config))
+        self._storing.update(await await_storing(self.config))
         self._containers = self._placed(numbers, {})
         for member in self._members:
             nursery.start_soon(member.run)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Starts the workers, as ``Crew`` says."""
-        self.warm(nursery)
+        await self.warm(nursery)
         for member in self._members:
             member.may_begin.set()
         while not self._is_whole:
@@ -208,6 +216,8 @@ class Supervisor:
             if member.is_open and (member.number == MESH_HOME or not is_mesh)
         )
         if chosen is None:
+            if not self._unplaced:
+                self._unplaced_since = trio.current_time()
             self._unplaced.append(Parcel({}, sock, listener))
             return
         source = _source(sock)

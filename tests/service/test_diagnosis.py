@@ -25,7 +25,7 @@ from router.service.diagnosis.rules import broken, diagnose
 from router.service.durations import show_seconds
 from router.service.fleet import RouterSnapshot
 from router.service.lease import LeaseRecord
-from router.service.lives import WorkerLives
+from router.service.lives import WaitingClients, WorkerLives
 from router.service.route_list import RouteList
 from tests.support.fleets import (
     container,
@@ -386,6 +386,16 @@ def test_a_worker_that_died_is_a_problem_while_it_is_away_and_for_a_while_afterw
         "has died 2 times, last 10 s ago: signal SIGKILL; a new process has taken its place"
     )
     assert diagnose(router_snapshot(lives=(attrs.evolve(back, ended_at=4000.0),))) == ()
+
+
+def test_connections_that_wait_for_a_worker_are_a_problem_after_some_seconds() -> None:
+    assert diagnose(router_snapshot(waiting=WaitingClients(2, 1.0))) == ()
+    problem = only(router_snapshot(waiting=WaitingClients(2, 12.0)))
+    assert (problem.severity, problem.subject) == (Severity.ERROR, "router")
+    assert problem.text == (
+        "has no worker for its clients: 2 accepted connections wait for a worker, the first for"
+        " 12 s"
+    )
 
 
 def test_a_worker_that_is_started_for_the_first_time_is_no_problem() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
@@ -20,8 +21,10 @@ from router.net.cbs import token_from_file
 from router.net.tls_files import TlsContext, TlsFiles
 from router.net.validity import read_authorities, read_chain
 from router.regular import read_regular
-from router.service.config import ConfigError, Secret
+from router.service import kept_store
+from router.service.config import ConfigError, Secret, read
 from router.service.credentials import load_usable
+from router.service.kept_store import await_storing
 from router.service.login_key import KEY_OCTETS, keep_key
 from router.service.users import (
     UserFile,
@@ -144,6 +147,7 @@ class HungMount:
 
         patch.setattr(os, "stat", partial(hang, os.stat))
         patch.setattr(os, "open", partial(hang, os.open))
+        patch.setattr(os, "listdir", partial(hang, os.listdir))
         patch.setattr(looking, "UNANSWERED_SECONDS", 0.0)
 
     def look(self, look: Callable[[], object]) -> list[str]:
@@ -280,6 +284,32 @@ def test_what_was_answered_late_is_looked_at_once_more(tmp_path: Path) -> None:
     while found is None:
         found = looker.look(file.read_text)
     assert found == "new"
+
+
+async def test_a_start_says_that_it_waits_for_the_disk_of_the_store_and_may_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "messages").mkdir()
+    config = read(f"router: {{state: {tmp_path}}}\n" + HEAD[HEAD.index("routes") :], "", Path(), {})
+    mount = HungMount(monkeypatch, tmp_path / "messages")
+    monkeypatch.setattr(kept_store, "LATE_SECONDS", 0.0)
+    try:
+        with capture_logs() as lines, trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(await_storing, config)
+                while not (lines and mount.asked):
+                    await trio.sleep(0.01)
+                nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(await_storing, config)
+                while len(mount.asked) < 2:
+                    await trio.sleep(0.01)
+                mount.answers.set()
+    finally:
+        mount.answers.set()
+    said = ["store.unanswered", "store.unanswered", "store.answered"]
+    assert [line["event"] for line in lines] == said
+    assert threading.current_thread() not in mount.asked
 
 
 HANGING = """

@@ -1,6 +1,7 @@
 """How the supervisor connects workers: another socket pair for those that take too long."""
 
 import itertools
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import trio.testing
 
 from router.service.config import load
 from router.service.errands import WorkerReport
+from router.service.lives import WaitingClients
 from router.service.member import Stage
 from router.service.supervisor import JOIN_SECONDS, LONGEST_JOIN_SECONDS, Supervisor
 
@@ -78,3 +80,24 @@ async def test_a_new_process_is_connected_at_once(
     supervisor._went_down(two, [])
     supervisor._join_up()
     assert given(supervisor) == 1
+
+
+async def test_connections_that_no_worker_takes_yet_are_counted_until_one_does(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    supervisor = make_supervisor(tmp_path)
+    name = "127.0.0.1:5672"
+    for member in supervisor._members:
+        assert not member.is_open
+    for _ in range(2):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            supervisor.admit(ours, name)
+        await trio.sleep(3.0)
+    assert supervisor.waiting == WaitingClients(2, 6.0)
+    first = supervisor._members[0]
+    supervisor._open_up(first, is_late=True)
+    assert supervisor.waiting.connections == 0
+    while first._doors.parcels:
+        first._doors.parcels.popleft().sock.close()
+    assert str(WaitingClients(1, 6.0)) == "1 accepted connection waits for a worker"

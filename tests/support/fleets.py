@@ -44,7 +44,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
-from router.service.lives import WorkerLives
+from router.service.lives import NONE_WAIT, WaitingClients, WorkerLives
 from router.service.rehearsal import FindRecord, ListLinks
 from router.service.route_list import RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
@@ -343,6 +343,7 @@ class FakeSteering:
     tls: TlsRecord = NO_TLS
     awaits_restart: Sequence[str] = ()
     lives: Sequence[WorkerLives] = ()
+    waiting: WaitingClients = NONE_WAIT
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     reloads: int = 0

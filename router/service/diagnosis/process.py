@@ -15,6 +15,9 @@ LAG_SECONDS: Final = 0.1
 FAILED_LOGINS: Final = 3
 """Failed logins of one peer that are more than a typing error."""
 
+WAITING_SECONDS: Final = 3.0
+"""The process of a worker is started, and knows what its siblings do, within a second or two."""
+
 NOBODY_SECONDS: Final = 60.0
 """A router without connections that started more recently is probably just being set up."""
 
@@ -58,6 +61,21 @@ def absent_workers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             text=f"died {_ago(snapshot, lives.ended_at)}: {lives.reason}; it is started again",
             advice="see the log for worker lines; its connections are closed, and its peers dial"
             " again; what it has counted is lost",
+        )
+
+
+def waiting_clients(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    """Connections that no worker can be given yet, for longer than a start usually takes."""
+    waiting = snapshot.waiting
+    if waiting.connections and waiting.seconds >= WAITING_SECONDS:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="router",
+            name=snapshot.id,
+            text=f"has no worker for its clients: {waiting}, the first for"
+            f" {show_seconds(waiting.seconds)}",
+            advice="a worker takes them when it serves and knows the others' addresses; see the log"
+            " for worker and journal lines",
         )
 
 

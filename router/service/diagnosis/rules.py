@@ -29,6 +29,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     process.draining,
     process.silent_workers,
     process.absent_workers,
+    process.waiting_clients,
     process.restarted_workers,
     process.listeners,
     process.refused_files,
