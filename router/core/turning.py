@@ -11,7 +11,8 @@ node that pulls from it::
 
 A delivery turns if the receivers here have credit and the route leads back to the router that it
 came from, or on no open way to receivers past where it has been; and in any case if it has been at
-every stop to which the route leads. Deliveries of local senders never turn, so they have no credit
+every stop to which the route leads, or leads from here: from one worker to a second one, and not on
+to a third. Deliveries of local senders never turn, so they have no credit
 for ways on which another worker turns what comes from routers (``reach``), and their multicasts
 pass such ways by; nor do any where the route leads to a container that is no router: that is their
 meeting point. A delivery that has turned has passed both nodes, so it turns once. The worker that
@@ -60,11 +61,12 @@ class Turner:
             return
         credit = sum(link.credit for link in receivers if is_able(link))
         credit -= sum(len(each.waiting) for each in twin.rotation)
+        onward = receivers_for(node, feed.incoming)
         for pairing in tuple(feed.waiting):
             hops = pairing.delivery.hops
             if not hops or twin.stop in hops:
                 continue
-            is_at_end = are_back(node.outgoing, hops)
+            is_at_end = are_back(node.outgoing, hops) or are_back(onward, hops)
             if credit > 0 and not is_at_end:
                 is_at_end = leads_to(node, router_of(hops[-1])) or not leads_on(node, hops)
             if is_at_end and _may_be_taken(twin, pairing, (*hops, node.stop)):

@@ -168,3 +168,53 @@ def test_where_all_routers_name_all_others_every_receiver_gets_one_copy(
         copies = [len(each.payloads) - seen for each, seen in zip(receivers, before, strict=True)]
         assert copies == [1] * len(receivers)
         assert sender.outcome(number_sent) == (ACCEPTED, True)
+
+
+@pytest.mark.parametrize(("size", "workers", "seed"), [(3, 2, 12), (3, 2, 5), (3, 3, 3), (4, 3, 9)])
+def test_where_all_routers_name_all_others_nothing_is_released_while_receivers_come(
+    size: int, workers: int, seed: int
+) -> None:
+    """Also what is led past the worker that would turn it, by credit of others than there."""
+    chosen = random.Random(f"{size} {workers} {seed}")
+    routes = clique(size)
+    mesh = Mesh(routes, workers=workers, shift=chosen.randrange(4))
+    ends = [(name, number) for name in routes for number in range(1, workers + 1)]
+    receivers: list[ReceiverEnd] = []
+
+    def come(credit: int) -> None:
+        name, number = chosen.choice(ends)
+        peer = mesh[name][number].connect(f"r{len(receivers)}")
+        receivers.append(peer.attach_receiver("mc.k", credit=credit))
+
+    def grant() -> None:
+        for receiver in receivers:
+            if receiver.credit < 5:
+                receiver.grant(10)
+
+    come(10)
+    mesh.settle()
+    mesh.wait(1.5)
+    sender = mesh.sender(chosen.choice([*routes]), "mc.k", chosen.randint(1, workers))
+    count = 0
+    for _ in range(40):
+        for _ in range(min(sender.credit, chosen.choice((0, 1, 5)))):
+            sender.send(BODY % count)
+            count += 1
+        mesh.carry(chosen, chosen.choice((0, 3, 10)))
+        if len(receivers) < 5 and chosen.random() < 0.3:
+            come(chosen.choice((0, 5, 10)))
+        for receiver in receivers:
+            if receiver.unsettled and chosen.random() < 0.5:
+                receiver.accept()
+        grant()
+        mesh.carry(chosen, chosen.choice((0, 3, 10)))
+    for _ in range(count):
+        mesh.settle()
+        for receiver in receivers:
+            if receiver.unsettled:
+                receiver.accept()
+        grant()
+        mesh.wait(1.0)
+        if len(sender.told) == count:
+            break
+    assert [told[-1] for told in sender.told.values()] == [(ACCEPTED, True)] * count
