@@ -31,6 +31,7 @@ from router.wire.v1_0.performatives import (
     encode_disposition,
     encode_transfer,
 )
+from router.wire.v1_0.state import NARROW_FRAMES
 
 DATA = b"\x00\x53\x75"
 HEADER_DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
@@ -132,6 +133,8 @@ class World:
         connection.output.low_octets = self.high_octets // 4
         for channel in range(sessions):
             session = states.SessionState(connection, window)
+            session.window = session.incoming_window = window  # wide, as behind small frames
+            session.small_frames = NARROW_FRAMES
             session.owner = Adopter(session)
             session.incoming, session.outgoing, session.waiting = {}, {}, []
             session.channel = channel + 5

@@ -102,7 +102,8 @@ class Limits(Placed):
         default=4096,  # between two sites 50 ms apart: 80,000 messages a second
         unit="frames",
         help="widest incoming window of a session, in transfer frames (§2.5.6); it is no wider than"
-        " 512 at first, behind a frame of more than 8 KiB, and while a large message waits",
+        " 512 at first and behind a frame of more than 8 KiB, and while a large message waits no"
+        " more than 32 MiB of such frames come",
     )
     connection_octets: int = option(
         Octets(64 << 10),

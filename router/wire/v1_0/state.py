@@ -121,6 +121,7 @@ class SessionState:
         window_frames: the widest window.
         window: the value to which ``incoming_window`` was renewed last.
         small_frames: transfers received since the last one that was large (``windows``).
+        large_octets: payload of that one; of several that came together, their mean.
         next_outgoing_id: transfer-id of the next transfer sent.
         outgoing_window: our outgoing-window in flows; a constant, it limits nothing.
         remote_incoming_window: transfers that we may still send.
@@ -151,6 +152,7 @@ class SessionState:
         "is_errant",
         "is_held",
         "is_open",
+        "large_octets",
         "links",
         "next_incoming_delivery",
         "next_incoming_id",
@@ -178,6 +180,7 @@ class SessionState:
         self.next_incoming_id = 0
         self.window = self.incoming_window = min(window_frames, NARROW_FRAMES)
         self.small_frames = 0
+        self.large_octets = 0
         self.next_outgoing_id = 0
         self.outgoing_window = 0x7FFF_FFFF
         self.remote_incoming_window = 0

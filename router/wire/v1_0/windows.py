@@ -11,8 +11,11 @@ used up. Every flow that we send carries the current window.
 A window counts frames, and what waits here for a receiver are octets. So it is narrow at first and
 behind a large frame, and wide after as many small ones as half of a narrow one: then a sender far
 away goes on while flows are under way. A large message that follows small ones may meet a wide
-window: when that is held the peer is told that it is narrow. What the peer has sent before it hears
-that is within the wide one, and breaks no rule.
+window: when that is held behind large frames, the peer is told that it is narrower. What the peer
+has sent before it hears that is within the wide one, and breaks no rule. But it must not be more
+than it is told: many compute what is left as an unsigned number, which becomes huge below 0, so
+that they send on and break the wide one, too. Under way may be as many deliveries as it has credit
+for, and of large frames as many as buffers on the way hold, which is less than 32 MiB.
 """
 
 from collections.abc import Mapping
@@ -25,6 +28,9 @@ from router.wire.v1_0.state import NARROW_FRAMES, LinkState, SessionState
 LARGE_OCTETS: Final = 8192
 """A payload of a transfer that is longer is large."""
 
+HELD_OCTETS: Final = 32 << 20
+"""Of large frames as many more are let come while a window is held."""
+
 
 def count(session: SessionState, frames: int, octets: int) -> None:
     """Counts transfers that were received, with so many octets of payload in all (§2.5.6)."""
@@ -33,6 +39,7 @@ def count(session: SessionState, frames: int, octets: int) -> None:
     session.remote_outgoing_window = max(0, session.remote_outgoing_window - frames)
     if octets > frames * LARGE_OCTETS:
         session.small_frames = 0
+        session.large_octets = octets // frames
     else:
         session.small_frames += frames
 
@@ -51,16 +58,27 @@ def hold(session: SessionState, is_held: bool) -> bool:
     session.is_held = is_held
     before, session.withheld = session.withheld, 0
     if is_held:
-        session.withheld = max(before, session.incoming_window - NARROW_FRAMES)
+        session.withheld = max(before, session.incoming_window - _least(session))
     return session.withheld != before or must_renew(session)
+
+
+def _least(session: SessionState) -> int:
+    """Returns the narrowest window that a peer may be told of while it is held."""
+    if _is_behind_small(session):
+        return session.incoming_window
+    frames = HELD_OCTETS // max(session.large_octets, LARGE_OCTETS)
+    return frames + sum([max(0, link.allowance) for link in session.links.values()])
+
+
+def _is_behind_small(session: SessionState) -> bool:
+    return session.small_frames * 2 >= NARROW_FRAMES
 
 
 def renewed(session: SessionState) -> int:
     """Returns the window for a flow, renewed unless it is held."""
     if not session.is_held:
-        is_wide = session.small_frames * 2 >= NARROW_FRAMES
         session.window = session.window_frames
-        if not is_wide:
+        if not _is_behind_small(session):
             session.window = min(session.window, NARROW_FRAMES)
         session.incoming_window = max(session.incoming_window, session.window)
     return max(0, session.incoming_window - session.withheld)

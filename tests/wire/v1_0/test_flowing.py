@@ -25,7 +25,7 @@ from router.model.terminus import Role
 from router.wire.v1_0 import windows
 from router.wire.v1_0.performatives import Detach, Disposition, Flow, Transfer
 from router.wire.v1_0.state import NARROW_FRAMES, ConnectionState, LinkState, SessionState
-from router.wire.v1_0.windows import LARGE_OCTETS
+from router.wire.v1_0.windows import HELD_OCTETS, LARGE_OCTETS
 from tests.support.linked import BODY, Linked, deliveries
 from tests.support.peer import Peer, attached, begun
 
@@ -404,36 +404,74 @@ def wide(peer: Peer) -> None:
     assert windows_told(peer) == [2000]
 
 
-def test_a_wide_window_is_narrow_while_it_is_held() -> None:
-    peer = attached(session_window_frames=2000, credit=10_000)
+LARGE = b"\x00\x53\x75\xb0" + (59_995).to_bytes(4, "big") + bytes(59_995)
+HELD_FRAMES = HELD_OCTETS // len(LARGE)
+
+
+def test_a_wide_window_is_narrower_while_it_is_held_behind_large_frames() -> None:
+    peer = attached(session_window_frames=2000, credit=1000)
     wide(peer)
-    for delivery_id in range(256, 356):
+    for delivery_id in range(256, 355):
         peer.transfer(delivery_id)
+    peer.transfer(355, LARGE)
     peer.engine.execute(HoldWindow(LinkId(1), True))
     flow = peer.expect_one(Flow)
-    assert (flow.next_incoming_id, flow.incoming_window) == (356, NARROW_FRAMES)
+    told = HELD_FRAMES + 644  # and the credit that is left
+    assert (flow.next_incoming_id, flow.incoming_window) == (356, told)
     for delivery_id in range(356, 556):
         peer.transfer(delivery_id)
     peer.engine.execute(GrantCredit(LinkId(1), 5000))
-    assert peer.expect_one(Flow).incoming_window == NARROW_FRAMES - 200
-    for delivery_id in range(556, 956):  # were on their way: they are within what it knew of
+    assert peer.expect_one(Flow).incoming_window == told - 200
+    for delivery_id in range(556, 1856):  # were on their way: they are within what it knew of
         peer.transfer(delivery_id)
     peer.engine.execute(GrantCredit(LinkId(1), 6000))
     assert peer.expect_one(Flow).incoming_window == 0
     peer.engine.execute(HoldWindow(LinkId(1), False))
     flow = peer.expect_one(Flow)
-    assert (flow.next_incoming_id, flow.incoming_window) == (956, 2000)
+    assert (flow.next_incoming_id, flow.incoming_window) == (1856, 2000)
+
+
+def test_a_wide_window_is_as_wide_while_it_is_held_behind_small_frames() -> None:
+    """What is under way may be more than a narrow one, and unsigned numbers pass 0."""
+    peer = attached(session_window_frames=2000, credit=10_000)
+    wide(peer)
+    for delivery_id in range(256, 356):
+        peer.transfer(delivery_id)
+    peer.engine.execute(HoldWindow(LinkId(1), True))
+    peer.expect_nothing()
+    peer.engine.execute(GrantCredit(LinkId(1), 5000))
+    assert peer.expect_one(Flow).incoming_window == 1900
+    peer.engine.execute(HoldWindow(LinkId(1), False))
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize("links", [1, 3])
+def test_a_held_window_has_room_for_all_that_links_have_credit_for(links: int) -> None:
+    peer = attached(session_window_frames=20_000, credit=1000)
+    for handle in range(1, links):
+        peer.take_events()
+        peer.attach(name=f"link {handle}", handle=handle)
+        peer.answer(1000)
+    peer.take_frames()
+    for delivery_id in range(NARROW_FRAMES // 2):
+        peer.transfer(delivery_id)
+    peer.take_frames()
+    peer.transfer(256, LARGE)
+    peer.engine.execute(HoldWindow(LinkId(1), True))
+    assert windows_told(peer) == [HELD_FRAMES + 1000 * links - 257]
 
 
 def test_a_link_that_goes_lets_go_of_a_window_that_is_narrow() -> None:
-    peer = attached(session_window_frames=2000, credit=10_000)
+    peer = attached(session_window_frames=2000, credit=257)
     wide(peer)
+    peer.take_events()
+    peer.transfer(256, LARGE)
     peer.take_events()
     peer.attach(name="second", handle=1)
     peer.engine.execute(HoldWindow(peer.answer(50), True))
-    assert windows_told(peer) == [NARROW_FRAMES]
+    assert windows_told(peer) == [HELD_FRAMES + 50]
     peer.send(Detach(1, True))
-    assert windows_told(peer) == [2000]
+    assert windows_told(peer) == [1999]
 
 
 def test_a_window_is_held_until_every_link_lets_go() -> None:

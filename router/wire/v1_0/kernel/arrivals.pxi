@@ -226,7 +226,11 @@ cdef inline void count_frame(Express kernel, SessionState session, uint32_t octe
     session.incoming_window -= 1
     if session.remote_outgoing_window > 0:
         session.remote_outgoing_window -= 1
-    session.small_frames = 0 if octets > LARGE_OCTETS else session.small_frames + 1
+    if octets > LARGE_OCTETS:
+        session.small_frames = 0
+        session.large_octets = octets
+    else:
+        session.small_frames += 1
 
 
 cdef int gather(

@@ -250,6 +250,7 @@ cdef int count_run(Express kernel, LinkState link, LinkState out, const Run *run
     session.remote_outgoing_window = max(<int64_t>0, session.remote_outgoing_window - count)
     if run.octets > count * LARGE_OCTETS:
         session.small_frames = 0
+        session.large_octets = run.octets // count
     else:
         session.small_frames += count
     link.delivery_count += run.count

@@ -79,6 +79,7 @@ cdef class SessionState:
     cdef public int64_t window_frames
     cdef public int64_t window
     cdef public int64_t small_frames
+    cdef public int64_t large_octets
     cdef public uint32_t next_outgoing_id
     cdef public int64_t outgoing_window
     cdef public int64_t remote_incoming_window
