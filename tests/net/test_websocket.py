@@ -410,6 +410,11 @@ def inner(engine: WebSocketEngine) -> PlainEngine:
     return engine.inner
 
 
+def test_the_engine_inside_is_told_that_its_peer_has_left(engine: WebSocketEngine) -> None:
+    engine.peer_left()
+    assert inner(engine).has_left
+
+
 def sent(engine: WebSocketEngine) -> list[tuple[int, bytes]]:
     """Takes what the engine shows, as frames."""
     octets = b""
