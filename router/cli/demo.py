@@ -10,7 +10,6 @@ import json
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from router.net.client.message import number_of, numbered
 from router.net.client.receiver import ReceivingLink
 from router.net.client.relay import Relay
 from router.net.client.sender import SendingLink
+from router.programs import command_of
 from router.routes.route import Guarantee
 from router.wire.engine import EngineSettings
 from router.wire.mechanisms import MechanismClient
@@ -134,7 +134,7 @@ async def _running_router(folder: Path) -> AsyncIterator[RouterProcess]:
     config = folder / "router.yaml"
     config.write_text(CONFIG)
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "router", "run", str(config)],
+        [*command_of("router"), "run", str(config)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

@@ -1,7 +1,6 @@
 """Runs ``reclaim`` beside the log, one at a time, whenever it is worthwhile."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import structlog
 from router.journal.files import FileStorage
 from router.journal.log import SEGMENT_OCTETS
 from router.journal.reclaim import WORTHWHILE_SEGMENTS, is_worthwhile
+from router.programs import command_of
 
 RETRY_SECONDS: Final = 30.0
 """After a run that failed: a full disk may have room again, and only a run can make more."""
@@ -104,7 +104,7 @@ class Reclaimer:
         return is_worthwhile(FileStorage(self._directory), through, least_octets=least_octets)
 
     def _command(self, through: int) -> list[str]:
-        command = [sys.executable, "-m", "router.journal.reclaim", str(self._directory)]
+        command = [*command_of("router.journal.reclaim"), str(self._directory)]
         return [*command, "--through", str(through)]
 
     def _start(self, through: int) -> None:

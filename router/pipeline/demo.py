@@ -36,6 +36,7 @@ from router.net.client.relay import Relay
 from router.net.client.sender import SendingLink
 from router.pipeline.compaction import compact
 from router.pipeline.extra import need_spark
+from router.programs import command_of
 from router.routes.route import Guarantee
 from router.wire.engine import EngineSettings
 from router.wire.mechanisms import MechanismClient
@@ -153,7 +154,7 @@ class _Router:
         before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "router", "run", str(self.config)],
+                [*command_of("router"), "run", str(self.config)],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -380,7 +381,7 @@ def _show(options: argparse.Namespace) -> int:
         )
         files = sum(1 for _ in Path(folder, "ledger").rglob("*.parquet"))
         say(f"the audit of both ledgers, {files} files, on Spark:")
-        command = [sys.executable, "-m", "router", "audit", f"{folder}/ledger"]
+        command = [*command_of("router"), "audit", f"{folder}/ledger"]
         command += ["--grace", "0", "--out", str(options.out), "--html"]
         command += ["--master", options.master] if options.master else []
         code = _run(command, "Java to start, and Spark to read, group and judge")

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ import attrs
 import structlog
 import trio
 
+from router.programs import command_of
 from router.service.config.process import Compaction
 
 NICENESS: Final = 10
@@ -60,7 +60,7 @@ async def compact(state: Path, options: Compaction) -> str | None:
     """Compacts the sealed segments once; returns why that failed."""
     log = structlog.get_logger()
     command = [
-        *(sys.executable, "-m", "router", "ledger", "compact", str(state)),
+        *(*command_of("router"), "ledger", "compact", str(state)),
         *("--out", str(options.directory), "--remove", "--json"),
     ]
     try:

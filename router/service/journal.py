@@ -28,7 +28,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -63,6 +62,7 @@ from router.journal.segment import (
 )
 from router.journal.unsettled import KEPT_GUARANTEES
 from router.net.journal import short_path
+from router.programs import command_of
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
@@ -528,7 +528,7 @@ class JournalKeeper:
     def _command(self, listener: int, lifeline: int, reasons: int) -> list[str]:
         options = self.config.router.journal
         command = [
-            *(sys.executable, "-m", "router.journal.process"),
+            *command_of("router.journal.process"),
             *("--router", self.config.router.id),
             *("--directory", str(self.store.directory(self.config))),
             *("--listen-fd", str(listener), "--lifeline-fd", str(lifeline)),

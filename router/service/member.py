@@ -27,7 +27,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +39,7 @@ import trio
 from router.core.passage import HOME_WAIT_SECONDS
 from router.errors import RouterError
 from router.links.backoff import pause_seconds
+from router.programs import command_of
 from router.service import errands
 from router.service.channel import Channel, ChannelError, Question, Result, send_socket
 from router.service.errands import Duty, WorkerReport
@@ -264,7 +264,7 @@ class Member:
             stream=stream, hears={errands.REPORT: (WorkerReport, self._keep_report)}
         )
         with theirs, doors, joints:
-            command = [sys.executable, "-m", "router.service.worker_program"]
+            command = command_of("router.service.worker_program")
             for name, sock in (("--channel", theirs), ("--doors", doors), ("--joints", joints)):
                 command += [name, str(sock.fileno())]
             return await trio.lowlevel.open_process(

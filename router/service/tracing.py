@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ import structlog
 import trio
 
 from router.journal.following import SPANS_FOLDER, Follower, saved_cursor
+from router.programs import command_of
 from router.service.config.process import Tracing
 
 RESPAWN_SECONDS: Final = 2.0
@@ -119,7 +119,7 @@ class TracingHealth:
     async def _run_once(self, state: Path, options: Tracing) -> int:
         process = self._process = await trio.lowlevel.open_process(
             [
-                *(sys.executable, "-m", "router", "otel", "export", str(state)),
+                *(*command_of("router"), "otel", "export", str(state)),
                 *("--endpoint", options.endpoint, "--buffer", str(options.buffer_octets)),
                 *("--follow", "--json", "--parent", str(os.getpid())),
             ],

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import attrs
 import trio
 
 READY_SECONDS = 90.0
+PROGRAM = (sys.executable, "-m", "router")
 
 
 @attrs.define(eq=False)
@@ -81,6 +82,7 @@ def running_router(
     folder: Path,
     environment: Mapping[str, str] | None = None,
     until: str = "router.ready",
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[RunningRouter]:
     """Runs a router for the length of a ``with`` block, ready when the block begins.
 
@@ -89,6 +91,7 @@ def running_router(
         folder: where the text is written, and where the router runs.
         environment: variables beside those of this process; a PYTHONPATH goes before ours.
         until: what the log must say for the block to begin.
+        program: the router's command.
     """
     path = config if isinstance(config, Path) else folder / "router.yaml"
     if isinstance(config, str):
@@ -97,7 +100,7 @@ def running_router(
     modules = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(Path.cwd()))))
     variables = {**os.environ, **own, "PYTHONPATH": modules}
     process = subprocess.Popen(
-        [sys.executable, "-m", "router", "run", str(path.resolve())],
+        [*program, "run", str(path.resolve())],
         cwd=folder,
         env=variables,
         stdout=subprocess.PIPE,

@@ -8,11 +8,11 @@ for what was written last, and for nothing else. If it has ended, it is started 
 import contextlib
 import socket
 import subprocess
-import sys
 
 import structlog
 
 from router.journal.postgres.handing_over import handed_over
+from router.programs import command_of
 
 _log = structlog.get_logger("router.journal")
 
@@ -52,7 +52,7 @@ class Readers:
         self._processes.append(process)
 
     def _start(self, door: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "router.journal.postgres.reader"]
+        command = command_of("router.journal.postgres.reader")
         command += ["--router", self._router, "--door", str(door)]
         with handed_over(self._url) as url:
             return subprocess.Popen(

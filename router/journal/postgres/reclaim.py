@@ -14,6 +14,7 @@ from router.journal.postgres.storage import PostgresStorage
 from router.journal.reclaim import NICENESS, is_worthwhile, reclaim_from
 from router.journal.reclaimer import Reclaimer
 from router.model.log_values import reason_of
+from router.programs import command_of
 
 FIRST_SECONDS: Final = 2.0
 """After the start, by when the workers have restored what was left."""
@@ -72,7 +73,7 @@ class PostgresReclaimer(Reclaimer):
         super()._failed(**reason)
 
     def _command(self, through: int) -> list[str]:
-        command = [sys.executable, "-m", "router.journal.postgres.reclaim"]
+        command = command_of("router.journal.postgres.reclaim")
         command += ["--router", self._router, "--through", str(through)]
         return [*command, "--least-octets", str(self._asked_octets)]
 
