@@ -31,10 +31,10 @@ _SIDE: Final[dict[str, object]] = {
     "size": 100,
     "window": 2048,
 }
-_LONGER: Final = 2.5
+_LONGER: Final = 2.0
 """So many times as long is drained as the others are measured: it must not end before them."""
 
-_BACKLOG: Final = 16
+_BACKLOG: Final = 40
 """So many times as long is stored as others are measured."""
 
 

@@ -24,7 +24,7 @@ PACE = 10_000
 DRAINED_OCTETS = 1024
 """Of the messages that are forwarded from the store, and past it."""
 
-_BACKLOG = 12
+_BACKLOG = 20
 """So many times as long is stored as is forwarded after that: it must not end before."""
 
 _DIALED_SECONDS = 15.0
