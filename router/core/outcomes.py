@@ -32,7 +32,7 @@ def default_outcome(link: OutgoingLink) -> DeliveryState | None:
     return link.source.default_outcome if link.source is not None else None
 
 
-def is_told(incoming: IncomingLink, outcome: Outcome) -> bool:
+def must_be_told(incoming: IncomingLink, outcome: Outcome) -> bool:
     """Returns whether an outcome would be lost if its delivery were settled without a state."""
     source = incoming.source
     return not (isinstance(outcome, Accepted) or (source is not None and source.default_outcome))

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from router.core import bulk
 from router.core.node import Direction, Feed, Node, feed_of, in_custody
-from router.core.outcomes import count, default_outcome, is_told, narrow
+from router.core.outcomes import count, default_outcome, must_be_told, narrow
 from router.core.state import State
 from router.links import life
 from router.links.link import IncomingLink, OutgoingLink, is_away
@@ -527,7 +527,7 @@ class Settler:
             listed is None
             and isinstance(outcome, Outcome)
             and is_here
-            and is_told(incoming, outcome)
+            and must_be_told(incoming, outcome)
         ):
             life.report_settled(pairing)
             self._unlisted.setdefault(incoming, (pairing, outcome))

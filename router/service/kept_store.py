@@ -91,16 +91,11 @@ def read_kept(state: Path, routes: Sequence[Route]) -> KeptStore:
         raise NoStoreError(state, str(error)) from error
 
 
-def find_storing(config: RouterConfig) -> frozenset[str]:
+async def await_storing(config: RouterConfig) -> frozenset[str]:
     """Returns the containers to which messages go that the store has as the router starts.
 
-    Not those that cannot be read, or are on PostgreSQL.
-    """
-    return _containers_of(config, _stored_addresses(Store.MESSAGES.directory(config)))
-
-
-async def await_storing(config: RouterConfig) -> frozenset[str]:
-    """Does the same; the store is read in a thread, which a router that is to end leaves.
+    Not those that cannot be read, or are on PostgreSQL. The store is read in a thread, which a
+    router that is to end leaves.
 
     A disk that hangs delays the start for as long as it does, since who dials a container is not
     changed later. The log says so.

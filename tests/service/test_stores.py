@@ -20,7 +20,7 @@ from router.service.config import read
 from router.service.control import StoredRecord, StoreRecord
 from router.service.diagnosis.rules import diagnose
 from router.service.fleet import RouterSnapshot
-from router.service.kept_store import find_storing, read_kept
+from router.service.kept_store import await_storing, read_kept
 from router.service.metrics import render
 from router.service.route_list import RouteList
 from router.service.stores import has_store, is_answering, share_of, stored_routes
@@ -196,7 +196,9 @@ def test_a_store_without_its_router_is_read_as_far_as_the_disk_gives_it(tmp_path
     assert segment_name(1) in kept.unreadable
 
 
-def test_the_containers_of_stored_messages_are_known_as_the_router_starts(tmp_path: Path) -> None:
+async def test_the_containers_of_stored_messages_are_known_as_the_router_starts(
+    tmp_path: Path,
+) -> None:
     """Those of the routes that the addresses take now."""
     config = read(
         f"""
@@ -210,14 +212,14 @@ def test_the_containers_of_stored_messages_are_known_as_the_router_starts(tmp_pa
         Path(),
         {},
     )
-    assert find_storing(config) == frozenset()
+    assert await await_storing(config) == frozenset()
     (tmp_path / "messages").mkdir()
     custodian = Custodian(Disk(), folder=tmp_path / "messages")  # type: ignore[arg-type]
     custodian.open()
     custodian.put(1)
     assert custodian.commit()
     custodian.log.close(custodian.now_ns)
-    assert find_storing(config) == {"a"}
+    assert await await_storing(config) == {"a"}
 
 
 def test_metrics_have_the_time_to_drain_while_a_route_shrinks_and_its_dead_letters() -> None:

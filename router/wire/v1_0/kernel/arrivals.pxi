@@ -226,11 +226,16 @@ cdef inline void count_frame(Express kernel, SessionState session, uint32_t octe
     session.incoming_window -= 1
     if session.remote_outgoing_window > 0:
         session.remote_outgoing_window -= 1
-    if octets > LARGE_OCTETS:
+    weigh(session, 1, octets)
+
+
+cdef inline void weigh(SessionState session, int64_t frames, int64_t octets) noexcept:
+    """Records how large transfers were; see ``windows.count``."""
+    if octets > frames * LARGE_OCTETS:
         session.small_frames = 0
-        session.large_octets = octets
+        session.large_octets = octets // frames
     else:
-        session.small_frames += 1
+        session.small_frames += frames
 
 
 cdef int gather(

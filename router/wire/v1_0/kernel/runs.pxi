@@ -248,11 +248,7 @@ cdef int count_run(Express kernel, LinkState link, LinkState out, const Run *run
     session.next_incoming_id += run.count
     session.incoming_window -= count
     session.remote_outgoing_window = max(<int64_t>0, session.remote_outgoing_window - count)
-    if run.octets > count * LARGE_OCTETS:
-        session.small_frames = 0
-        session.large_octets = run.octets // count
-    else:
-        session.small_frames += count
+    weigh(session, count, run.octets)
     link.delivery_count += run.count
     link.credit -= count
     link.allowance -= count
